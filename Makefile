@@ -2,11 +2,17 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 CODE = $(wildcard src tests examples benchmarks scripts)
-# One process more than cores, because some tests wait; one that runs out takes some of another's.
-SHARED = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
+# Bytecode is kept, whatever the caller's shell says: thousands of modules would be compiled anew in
+# every test process and in every process that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
+CORES = $(shell getconf _NPROCESSORS_ONLN)
+# More processes than cores, because tests wait; one that runs out takes some of another's. Those of
+# the inner loop wait more than they compute.
+SHARED = -n $(shell expr $(CORES) + 1) --dist worksteal
+MORE = -n $(shell expr $(CORES) + 2) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test coverage check soak docs reference bench toolloop exchange environment lock clean
+.PHONY: help demo quick test sweep coverage check soak docs reference bench toolloop exchange environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -15,11 +21,14 @@ demo: environment  ## talk to a session, without any key
 	@HOLDFAST_HOME=$(CURDIR)/.cache/holdfast $(RUN) -m holdfast.demo
 
 quick: environment  ## run the tests that take under a minute together, for the inner loop
-	$(RUN) -m pytest $(SHARED) -m "not soak and not slow" \
+	$(RUN) -m pytest $(MORE) -m "not soak and not sweep and not slow" \
 	  --hypothesis-profile=quick $(ARGS)
 
 test: environment  ## run all tests in random order, on all cores
 	$(RUN) -m pytest $(SHARED) $(ARGS)
+
+sweep: environment  ## run the larger samples and the checks of the whole tree, as .ci/run does
+	$(RUN) -m pytest $(SHARED) -m "sweep and not soak" $(ARGS)
 
 coverage: environment  ## run all tests with branch coverage
 	$(RUN) -m pytest $(SHARED) --cov --cov-report=term $(ARGS)

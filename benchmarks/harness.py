@@ -32,7 +32,7 @@ from benchmarks.script import Script
 from benchmarks.subjects import Subject
 
 ROOT = Path(__file__).parent.parent
-_PATIENCE = 120.0
+_TIME_LIMIT = 120.0
 """Seconds beyond a job's own budget after which a worker is given up."""
 
 
@@ -167,7 +167,7 @@ class Workers:
             _, failure = _python(
                 command,
                 msgspec.json.encode(order),
-                timeout=budget + _PATIENCE,
+                timeout=budget + _TIME_LIMIT,
                 source=order.subject.source,
             )
             if failure:
@@ -198,7 +198,7 @@ class Workers:
         start = time.monotonic()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = ["-m", "benchmarks.cold_start", subject.target, self._base_url, model]
-        _, failure = _python(command, b"", timeout=_PATIENCE, source=subject.source)
+        _, failure = _python(command, b"", timeout=_TIME_LIMIT, source=subject.source)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if failure:
             return WorkerReport(status="failed", reason=failure)
@@ -223,8 +223,8 @@ def _probe_import(job: ImportJob, subject: Subject) -> WorkerReport:
     probe = ["-P", str(ROOT / "benchmarks" / "import_probe.py"), subject.target]
     source = subject.source
     # The first one compiles what is not compiled and fills the disk cache.
-    _python(probe, b"", timeout=_PATIENCE, source=source)
-    output, failure = _python(probe, b"", timeout=_PATIENCE, source=source)
+    _python(probe, b"", timeout=_TIME_LIMIT, source=source)
+    output, failure = _python(probe, b"", timeout=_TIME_LIMIT, source=source)
     if failure:
         return WorkerReport(status="failed", reason=failure)
     imported = msgspec.json.decode(output, type=_Imported | None)

@@ -31,7 +31,7 @@ _LAGGED = b"event: observer.lagged\n"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _AT_ONCE = 20
 _RECEIVE_BYTES = 1024 * 1024
-_PATIENCE = 90.0
+_TIME_LIMIT = 90.0
 
 
 class WrongReplyError(Exception):
@@ -190,7 +190,7 @@ class Target:
         _, follower = await loop.create_connection(
             lambda: Follower(request.encode(), ends=ends, until=until), sock=sock
         )
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIME_LIMIT):
             await follower.begun
         self._followers.append(follower)
         return follower
@@ -208,7 +208,7 @@ class Target:
 
 async def all_ended(followers: list[Follower], *, within: float) -> None:
     """Wait until every stream is over."""
-    async with asyncio.timeout(within + _PATIENCE):
+    async with asyncio.timeout(within + _TIME_LIMIT):
         await asyncio.gather(*(follower.ended for follower in followers))
 
 

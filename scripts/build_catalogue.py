@@ -17,19 +17,16 @@ import msgspec
 from genai_prices import types as source
 from genai_prices.data import providers as all_providers
 
+from holdfast.providers.vendors import names_in_the_catalogue
+
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "src" / "holdfast" / "providers" / "catalogue.json"
 ADDITIONS = ROOT / "scripts" / "catalogue_additions.toml"
 
-OUR_NAMES = {"google": "gemini", "x-ai": "xai", "aws": "bedrock", "moonshotai": "moonshot"}
-"""The source's names of providers that we call something else."""
-
-KEPT = (
-    *("anthropic", "azure", "baseten", "bedrock", "cerebras", "cloudflare", "cohere", "databricks"),
-    *("deepseek", "fireworks", "gemini", "github-copilot", "groq", "minimax", "mistral"),
-    *("moonshot", "novita", "openai", "openrouter", "perplexity", "together", "xai", "zai"),
-)
-"""Providers that a session can talk to, by our names; others would only make the file larger."""
+_SAME_NAMES = ("baseten", "cloudflare", "databricks", "github-copilot", "minimax", "novita")
+OTHERS = {"aws": "bedrock"} | {name: name for name in _SAME_NAMES}
+"""Providers that have no row, but that a table of the configuration file may be named after: the
+source's names and ours. All further ones would only make the file larger."""
 
 RATE_KEYS = (
     *("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok"),
@@ -160,17 +157,18 @@ def model_rows(
 def build() -> bytes:
     """Return the data file's content."""
     additions = tomllib.loads(ADDITIONS.read_text(encoding="utf-8"))
+    names = OTHERS | names_in_the_catalogue()
     tables = {}
     for provider in all_providers:
-        name = OUR_NAMES.get(provider.id, provider.id)
-        if name in KEPT:
-            others = [
-                OUR_NAMES.get(other, other) for other in provider.fallback_model_providers or ()
-            ]
+        if provider.id in names:
+            name = names[provider.id]
+            others = [names.get(other, other) for other in provider.fallback_model_providers or ()]
             tables[name] = {"also": others, "models": model_rows(name, provider.models, additions)}
-    missing = set(KEPT) - tables.keys()
+    missing = set(names.values()) - tables.keys()
     if missing:
-        raise SystemExit(f"the source no longer has {sorted(missing)}")
+        raise SystemExit(
+            f"the source does not have {sorted(missing)}: give their rows a catalogue_name, or None"
+        )
     catalogue = {"source": f"genai-prices {version('genai-prices')}", "providers": tables}
     encoder = msgspec.json.Encoder(decimal_format="number", order="deterministic")
     # One model a line, so that a new price is one changed line.

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.providers.local.client import LocalModelClient
+from holdfast.providers.local.download import pull_model
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.local_models import PullEvent, PullProgress, PullStarted
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -96,7 +97,8 @@ def run_tool(call: ToolCallPart) -> ToolResultPart:
 
 async def main(folder: Path) -> int:
     """Hold the conversation; returns 0 when the tool was called and its result was used."""
-    client = LocalModelClient(folder=folder, on_pull=show_pull)
+    await pull_model(MODEL, folder=folder, progress=show_pull)
+    client = LocalModelClient(folder=folder)
     messages: list[Message] = [UserMessage(id=MessageId("u1"), parts=(TextPart(text=PROMPT),))]
     print(f"user  {PROMPT}")
     called = False

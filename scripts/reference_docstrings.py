@@ -1,7 +1,7 @@
 """Shows options in the API reference: an extension of griffe, which reads the source for mkdocs.
 
-The options of a function stand in its docstring at run time only (`takes`, `showing`), because they
-are made of their declarations.
+The options of a function stand in its docstring at run time only (`takes`), because they are made
+of their declarations.
 """
 
 import importlib
@@ -9,8 +9,6 @@ import inspect
 from typing import Any
 
 import griffe
-
-_MAKERS = ("takes", "showing")
 
 
 class RuntimeDocstrings(griffe.Extension):
@@ -27,7 +25,7 @@ class RuntimeDocstrings(griffe.Extension):
 
 def _replace(found: griffe.Function | griffe.Class) -> None:
     decorated = [str(decorator.value) for decorator in found.decorators]
-    if not any(name.startswith(_MAKERS) for name in decorated) or found.docstring is None:
+    if not any(name.startswith("takes") for name in decorated) or found.docstring is None:
         return
     value: Any = importlib.import_module(found.module.path)
     for step in found.path.removeprefix(f"{found.module.path}.").split("."):

@@ -1,4 +1,4 @@
-"""Writes the tables of options into the documentation, from their declarations.
+"""Writes the tables of options and flags into the documentation, from their declarations.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; what is between them is
 replaced. Run it with `make docs`; a test fails when a table is not what it would write.
@@ -8,31 +8,67 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import click
 import msgspec
 
-from holdfast.agent.agent_options import AgentOptions, ScopedOptions, SettingsOptions
-from holdfast.agent.option_checks import options_of
+from holdfast.administration.descriptions import (
+    ExportOptions,
+    ListOptions,
+    SessionChanges,
+    ShareOptions,
+)
+from holdfast.agent.agent_options import (
+    AgentOptions,
+    ScopedOptions,
+    SettingsOptions,
+    SubAgentOptions,
+)
 from holdfast.agent.query_options import (
     AdmissionOptions,
     CreateSessionOptions,
     QueryOnlyOptions,
+    RewindOptions,
     SendOptions,
 )
-from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
-from holdfast.config.environment import PREFIX, VARIABLES, Variable
+from holdfast.auth.oauth_settings import OAuthSettings
+from holdfast.blocks.tool_registry.tool import ToolOptions
+from holdfast.building_blocks import BlockOptions
+from holdfast.cli.main import run
+from holdfast.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
+from holdfast.config.schema import (
+    MODEL_FIELDS,
+    KeyReference,
+    McpServerEntry,
+    ModelEntry,
+    PriceEntry,
+    ProviderEntry,
+)
+from holdfast.hooks import HookFunctions
+from holdfast.providers.vendors import VENDORS
+from holdfast.server import ServerSettings
+from holdfast.server.command import serve
+from holdfast.tools.coding import CodingOptions
+from holdfast.tools.mcp.server_settings import McpOptions
+from holdfast.vocabulary.agent_defaults import Permissions
+from holdfast.vocabulary.budgets import Budgets, Watchdogs
 from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
-from holdfast.vocabulary.option_declarations import Declared, declared_fields
+from holdfast.vocabulary.option_declarations import Declared, declared_fields, options_of
 from holdfast.vocabulary.settings import (
     Limits,
     ModelStep,
+    PoolSettings,
     RetrySettings,
     RuntimeSettings,
     Timeouts,
 )
+from holdfast.vocabulary.vendors import VENDOR_FIELDS, VendorFields
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs/options.md", ROOT / "docs/configuration.md")
+PAGES = tuple(
+    ROOT / "docs" / f"{name}.md"
+    for name in ("options", "budgets", "configuration", "mcp", "server", "command-line")
+)
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -54,6 +90,40 @@ def variable_table(variables: Mapping[str, Variable]) -> str:
     return _markdown(("variable", "sets", "meaning"), rows)
 
 
+def location_table(variables: Mapping[str, Variable]) -> str:
+    """Return the table of the variables that say where files are."""
+    rows = [
+        (f"`{PREFIX}{name}`", variable.declared.option.sentence)
+        for name, variable in variables.items()
+    ]
+    return _markdown(("variable", "meaning"), rows)
+
+
+def flag_table(command: click.Command) -> str:
+    """Return the table of the flags of a command, as its help has them."""
+    context = click.Context(command)
+    rows = []
+    for flag in command.params:
+        if isinstance(flag, click.Option):
+            both = zip(flag.opts, flag.secondary_opts, strict=False)
+            names = [f"{on}/{off}" for on, off in both] or list(flag.opts)
+            if not (flag.is_flag or flag.count):
+                names[-1] += f" {flag.make_metavar(context)}"
+            cells = ", ".join(f"`{name}`" for name in names)
+            rows.append((cells, flag.help or "", _flag_default(flag, context)))
+    return _markdown(("flag", "meaning", "default"), rows)
+
+
+def _flag_default(flag: click.Option, context: click.Context) -> str:
+    """Return what holds without a flag: in words, or the value."""
+    if isinstance(flag.show_default, str):
+        return flag.show_default
+    default = flag.get_default(context)
+    if flag.is_flag:
+        return "on" if default else "off"
+    return f"`{default}`" if flag.show_default else ""
+
+
 def rewritten(text: str, tables: Mapping[str, Callable[[], str]] | None = None) -> str:
     """Return a page with every table as the declarations have it."""
     known = TABLES if tables is None else tables
@@ -71,13 +141,32 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _own(kind: type, *others: type) -> list[Declared]:
-    """Return the options of a TypedDict that none of the others have."""
-    known = {name for other in others for name in options_of(other)}
+    """Return the options of a TypedDict that no other TypedDict or struct of these has."""
+    known = {
+        name
+        for other in others
+        for name in (declared_fields if issubclass(other, msgspec.Struct) else options_of)(other)
+    }
     return [item for name, item in options_of(kind).items() if name not in known]
 
 
-def _fields(struct: type[msgspec.Struct]) -> Callable[[], str]:
-    return lambda: option_table(declared_fields(struct).values(), first="field")
+def _fields(struct: type[msgspec.Struct], *names: str) -> Callable[[], str]:
+    """Return what makes the table of a struct: of all fields, or of some."""
+    known = declared_fields(struct)
+    return lambda: option_table([known[name] for name in names or known], first="field")
+
+
+_PROVIDER_FIELDS = [name for name in declared_fields(ProviderEntry) if name not in VENDOR_FIELDS]
+"""Those that every vendor takes."""
+
+
+def vendor_field_table() -> str:
+    """Return the table of the fields that only some vendors take."""
+    rows = []
+    for name, declared in declared_fields(VendorFields).items():
+        takers = [f"`{row.name}`" for row in VENDORS.values() if name in row.more_variables]
+        rows.append((f"`{name}`", ", ".join(takers), declared.option.sentence))
+    return _markdown(("field", "taken by", "meaning"), rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -88,15 +177,40 @@ TABLES: dict[str, Callable[[], str]] = {
     "prompt": lambda: option_table(_own(SendOptions)),
     "sent prompt": lambda: option_table(_own(AdmissionOptions, SendOptions)),
     "query": lambda: option_table(_own(QueryOnlyOptions, SendOptions)),
-    "tool": lambda: option_table(TOOL_OPTIONS.values()),
+    "tool": lambda: option_table(_own(ToolOptions)),
+    "sub-agent": lambda: option_table(_own(SubAgentOptions)),
+    "coding tools": lambda: option_table(_own(CodingOptions)),
+    "hooks": lambda: option_table(_own(HookFunctions)),
+    "list of sessions": lambda: option_table(_own(ListOptions)),
+    "link": lambda: option_table(_own(ShareOptions)),
+    "export": lambda: option_table(_own(ExportOptions)),
+    "rewind": lambda: option_table(_own(RewindOptions)),
+    "changes of a session": lambda: option_table(_own(SessionChanges), first="field"),
+    "blocks": lambda: option_table(_own(BlockOptions)),
+    "Permissions": _fields(Permissions),
+    "Budgets": _fields(Budgets),
+    "Watchdogs": _fields(Watchdogs),
     "Limits": _fields(Limits),
     "RetrySettings": _fields(RetrySettings),
     "Timeouts": _fields(Timeouts),
     "CompactionSettings": _fields(CompactionSettings),
     "ModelStep": _fields(ModelStep),
     "RuntimeSettings": _fields(RuntimeSettings),
+    "PoolSettings": _fields(PoolSettings),
     "ClaudeAgentSettings": _fields(ClaudeAgentSettings),
+    "McpServerEntry": _fields(McpServerEntry),
+    "ProviderEntry": _fields(ProviderEntry, *_PROVIDER_FIELDS),
+    "VendorFields": vendor_field_table,
+    "KeyReference": _fields(KeyReference),
+    "OAuthSettings": _fields(OAuthSettings),
+    "ModelEntry": _fields(ModelEntry, *MODEL_FIELDS),
+    "PriceEntry": _fields(PriceEntry),
+    "McpServer": lambda: option_table(_own(McpOptions, McpServerEntry)),
+    "ServerSettings": _fields(ServerSettings),
     "variables": lambda: variable_table(VARIABLES),
+    "locations": lambda: location_table(LOCATION_VARIABLES),
+    "flags": lambda: flag_table(run),
+    "serve flags": lambda: flag_table(serve),
 }
 
 

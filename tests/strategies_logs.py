@@ -427,18 +427,23 @@ def write_onto(
     """Write a whole log: an opening, then queries, crashes and what falls between them."""
     log.add(opened)
     for _ in range(log.number(5)):
-        unfinished = log.fold().unfinished_query() if log.chance() else None
-        log.lives = log.number(26)
-        with suppress(CrashError):
-            QueryWriter(log, resumes=unfinished).write()
-        log.lives = 0
-        log.rests.append(len(log.entries))
-        for _ in range(log.number(3)):
-            log.add(log.one_of(_between_queries(log))())
+        go_on(log)
         if go_back is not None:
             for _ in range(log.number(3)):
                 go_back(log)
     return log
+
+
+def go_on(log: LogWriter) -> None:
+    """Write a query, which may crash, and what falls between it and the next one."""
+    unfinished = log.fold().unfinished_query() if log.chance() else None
+    log.lives = log.number(26)
+    with suppress(CrashError):
+        QueryWriter(log, resumes=unfinished).write()
+    log.lives = 0
+    log.rests.append(len(log.entries))
+    for _ in range(log.number(3)):
+        log.add(log.one_of(_between_queries(log))())
 
 
 def write_session(

@@ -14,14 +14,18 @@ A model that Holdfast does not know is a `ModelClient` of your own, made of the 
 docs/custom-providers.md.
 """
 
-import random
-from collections.abc import Callable, Iterable
-from typing import Self, TypedDict, Unpack
+from collections.abc import Callable
+from typing import Annotated, Self, TypedDict, Unpack
 
 from holdfast.assembly.agent_inputs import (
+    ClockOption,
     ConfigurationSources,
+    HooksOption,
     OwnAccess,
+    RandomOption,
+    RuntimeOption,
     SystemClock,
+    ToolsOption,
     split_model,
 )
 from holdfast.assembly.configuration import Configuration
@@ -35,7 +39,6 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
 from holdfast.blocks.conversation.tool_calls import heal_history
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
-from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.request_builder import RequestBuilder, RequestExtras, build_request
 from holdfast.blocks.stream_processor.aggregators import (
     AnswerAggregators,
@@ -56,7 +59,6 @@ from holdfast.blocks.tool_registry.registry import (
     NotFound,
     Ready,
     Succeeded,
-    ToolInput,
     ToolRegistry,
     ToolRegistryInterface,
     ToolSet,
@@ -65,7 +67,7 @@ from holdfast.blocks.tool_registry.running import as_approver
 from holdfast.engine.agent_blocks import AgentBlocks, BlockInputs, join_blocks
 from holdfast.engine.held_conversation import HeldConversation
 from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.query_scope import ModelPlan, QueryScope
+from holdfast.engine.query_scope import ModelPlan, QueryScope, Turn
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue, ModelClient
@@ -80,8 +82,9 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
     new_command_id,
 )
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.given_options import check_options
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import Option, takes
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -93,7 +96,7 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema, TokenCount
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,
@@ -175,6 +178,7 @@ __all__ = [
     "ToolResultPart",
     "ToolSet",
     "ToolSpec",
+    "Turn",
     "TurnOutcome",
     "TurnRunner",
     "TurnRunnerInterface",
@@ -187,20 +191,58 @@ __all__ = [
 ]
 
 
+def _block_option(sentence: str, *, method: str, wanted: str) -> Option:
+    """Declare an option that is a block of the caller's own; None is the default block."""
+
+    def fits(value: object) -> bool:
+        is_block = not isinstance(value, type) and callable(getattr(value, method, None))
+        return value is None or is_block
+
+    return Option(sentence, default=None, fits=fits, wanted=wanted)
+
+
 class BlockOptions(TypedDict, total=False):
     """What `make_blocks` can be given beside the model; everything has a default."""
 
-    tools: Iterable[ToolInput]
-    """Functions, tools and sources of tools, for the default tool registry."""
-    tool_registry: ToolRegistryInterface
-    request_builder: RequestBuilder
-    stream_processor: StreamProcessorInterface
-    turn_runner: TurnRunnerInterface
-    hooks: Hooks
-    """What is called at the points of a query; those of a session do not come."""
-    clock: Clock
-    random: Random
-    runtime: RuntimeSettings
+    tools: ToolsOption
+    tool_registry: Annotated[
+        ToolRegistryInterface | None,
+        _block_option(
+            "A tool registry of your own, instead of one of `tools`.",
+            method="current",
+            wanted="a ToolRegistryInterface",
+        ),
+    ]
+    request_builder: Annotated[
+        RequestBuilder,
+        Option(
+            "A function of your own that builds requests.",
+            default=build_request,
+            shown="build_request",
+            fits=callable,
+            wanted="a function",
+        ),
+    ]
+    stream_processor: Annotated[
+        StreamProcessorInterface | None,
+        _block_option(
+            "A stream processor of your own.",
+            method="begin",
+            wanted="a StreamProcessorInterface",
+        ),
+    ]
+    turn_runner: Annotated[
+        TurnRunnerInterface | None,
+        _block_option(
+            "A turn runner of your own.",
+            method="run",
+            wanted="a TurnRunnerInterface",
+        ),
+    ]
+    hooks: HooksOption
+    clock: ClockOption
+    random: RandomOption
+    runtime: RuntimeOption
 
 
 class Blocks:
@@ -256,52 +298,49 @@ class Blocks:
         await self._clients.close()
 
 
+@takes(BlockOptions)
 def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions]) -> Blocks:
     """Make the blocks of an agent and join them.
 
     `model` is `provider/model`, with keys and files found as for an `Agent`; or a client, which
-    then answers for every model of its provider.
+    then answers for every model of its provider. There are no sessions: their hooks are not called,
+    and the fields of `runtime` that are for them have no effect.
 
     Raises:
         ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
 
     """
-    _refuse_unknown(options)
+    told = check_options(options, BlockOptions, function="make_blocks()", elsewhere=_setting)
     given = () if isinstance(model, str) else (model,)
     name = model if isinstance(model, str) else f"{model.provider}/default"
-    configuration = Configuration({"model": name} if name else {}, ConfigurationSources())
+    arguments: JsonObject = {"model": name} if name else {}
+    if "runtime" in told:
+        arguments["runtime"] = told["runtime"]
+    configuration = Configuration(arguments, ConfigurationSources())
     split_model(configuration.settings.model)
-    clock = options.get("clock", SystemClock())
+    clock, runtime = told["clock"], configuration.resolved.runtime
     clients = ModelClients(
         configuration, given=given, own=OwnAccess(), options=ClientOptions(clock=clock)
     )
-    registry = options.get("tool_registry") or ToolRegistry(options.get("tools", ()))
-    runtime = options.get("runtime", RuntimeSettings())
     joined = join_blocks(
         BlockInputs(
             route=clients.route,
             catalogue=configuration.known_models(clock),
-            tool_registry=registry,
+            tool_registry=told["tool_registry"] or ToolRegistry(told["tools"] or ()),
             clock=clock,
-            random=options.get("random", random),
+            random=told["random"],
             runtime=runtime,
-            hooks=HookDispatch(options.get("hooks"), seconds=runtime.hook_seconds),
-            request_builder=options.get("request_builder", build_request),
-            stream_processor=options.get("stream_processor"),
-            turn_runner=options.get("turn_runner"),
+            hooks=HookDispatch(told["hooks"], seconds=runtime.hook_seconds),
+            request_builder=told["request_builder"],
+            stream_processor=told["stream_processor"],
+            turn_runner=told["turn_runner"],
         )
     )
     return Blocks(joined, clients=clients, settings=configuration.settings, clock=clock)
 
 
-def _refuse_unknown(options: BlockOptions) -> None:
-    settings = {*Settings.__struct_fields__, "system_prompt"}
-    for name in options:
-        if name not in BlockOptions.__annotations__:
-            told = f"make_blocks(): the option {name!r} is "
-            told += (
-                "a setting; pass it as blocks.hold(settings=Settings(...))"
-                if name in settings
-                else unknown_name(name, BlockOptions.__annotations__)
-            )
-            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+def _setting(name: str) -> str | None:
+    """Say where a setting belongs, which blocks are not told."""
+    if name not in {*Settings.__struct_fields__, "system_prompt"}:
+        return None
+    return f"{name} is a setting; pass it as blocks.hold(settings=Settings(...))"

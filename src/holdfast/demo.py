@@ -12,6 +12,7 @@ from holdfast.sync import Agent, list_local_models, pull_model
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.local_models import PullEvent, PullFinished, PullProgress, PullStarted
+from holdfast.vocabulary.vendors import LOCAL
 
 MODEL = "smollm2"
 
@@ -32,8 +33,8 @@ The same in a terminal:
 """
 
 
-class Stage:
-    """Where the demo speaks: plain lines, and progress only where somebody watches."""
+class DemoOutput:
+    """Where the demo speaks: plain lines, and progress only on a terminal."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -61,23 +62,23 @@ class Stage:
 
 def main(arguments: list[str]) -> int:
     """Run the demo, or the part of it that runs in a second process."""
-    stage = Stage(sys.stdout)
+    output = DemoOutput(sys.stdout)
     store = data_folder() / "demo.db"
     try:
         if arguments[:1] == ["--resume"]:
-            _go_on(stage, store, session_id=arguments[1])
+            _go_on(output, store, session_id=arguments[1])
             return 0
-        session_id = _begin(stage, store)
+        session_id = _begin(output, store)
     except AgentError as error:
         sys.stderr.write(f"{error.code}: {error.message}\n")
         return 1
-    stage.say("\n3. Another process opens the same session and goes on.")
+    output.say("\n3. Another process opens the same session and goes on.")
     command = [sys.executable, "-m", "holdfast.demo", "--resume", session_id]
     failed = subprocess.run(command, check=False).returncode  # noqa: S603 - ourselves
     if not failed:
-        stage.say(_FAREWELL.format(store=store))
+        output.say(_FAREWELL.format(store=store))
         if (shown := _command_line(store)) is not None:
-            stage.say(_IN_A_TERMINAL.format(command=shown))
+            output.say(_IN_A_TERMINAL.format(command=shown))
     return failed
 
 
@@ -92,47 +93,47 @@ def _command_line(store: Path) -> str | None:
     return told + shlex.quote(str(program))
 
 
-def _begin(stage: Stage, store: Path) -> str:
+def _begin(output: DemoOutput, store: Path) -> str:
     """Answer a prompt and stop another in a new session; returns its id."""
-    stage.say(_INTRODUCTION)
+    output.say(_INTRODUCTION)
     if not any(model.name == MODEL and model.is_present for model in list_local_models()):
-        pull_model(MODEL, progress=stage.show_pull)
+        pull_model(MODEL, progress=output.show_pull)
     started = time.perf_counter()
     with _agent(store) as agent, agent.session() as session:
-        stage.say("\n1. A prompt comes back as a stream.\n   you: What is a ship's anchor for?")
-        stage.say("   model: ", end="")
+        output.say("\n1. A prompt comes back as a stream.\n   you: What is a ship's anchor for?")
+        output.say("   model: ", end="")
         with session.stream("What is a ship's anchor for? Answer in one sentence.") as stream:
             for text in stream.text():
-                stage.say(text, end="")
+                output.say(text, end="")
             result = stream.result()
-        stage.say(
+        output.say(
             f"\n   [{result.stop_reason}, {result.usage.output} tokens, "
             f"{time.perf_counter() - started:.1f} s with the start of the model]"
         )
-        stage.say("\n2. A second answer is stopped; what came is kept.")
-        stage.say("   you: Tell me a long story about a lighthouse.\n   model: ", end="")
+        output.say("\n2. A second answer is stopped; what came is kept.")
+        output.say("   you: Tell me a long story about a lighthouse.\n   model: ", end="")
         stream = session.stream("Tell me a long story about a lighthouse.", on_abort="return")
         with stream:
             shown = 0
             for event in stream:
                 if isinstance(event, TextDelta):
-                    stage.say(event.text, end="")
+                    output.say(event.text, end="")
                     shown += 1
                     if shown == _ENOUGH:
                         session.abort("that is enough")
             kept = stream.result()
-        stage.say(f"\n   [{kept.stop_reason}] kept in the log: {kept.text!r}")
+        output.say(f"\n   [{kept.stop_reason}] kept in the log: {kept.text!r}")
         return str(session.session_id)
 
 
-def _go_on(stage: Stage, store: Path, *, session_id: str) -> None:
+def _go_on(output: DemoOutput, store: Path, *, session_id: str) -> None:
     with _agent(store) as agent, agent.session(session_id, must_exist=True) as session:
-        stage.say(f"   found {len(session.messages)} messages of session {session.session_id}")
-        stage.say("   you: What did I ask you first?\n   model: ", end="")
+        output.say(f"   found {len(session.messages)} messages of session {session.session_id}")
+        output.say("   you: What did I ask you first?\n   model: ", end="")
         with session.stream("What did I ask you first? Answer in one sentence.") as stream:
             for text in stream.text():
-                stage.say(text, end="")
-        stage.say("")
+                output.say(text, end="")
+        output.say("")
 
 
 _ENOUGH = 12
@@ -142,7 +143,7 @@ _ENOUGH = 12
 def _agent(store: Path) -> Agent:
     store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return Agent(
-        f"local/{MODEL}",
+        f"{LOCAL}/{MODEL}",
         store=f"sqlite:{store}",
         project="demo",
         max_tokens=60,

@@ -15,7 +15,7 @@ from holdfast.administration.descriptions import (
     is_default_title,
 )
 from holdfast.ports.session_store import Store
-from holdfast.testing import says
+from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.ids import SessionId
 from tests.scripted_agents import failure_of, make_agent
@@ -175,10 +175,63 @@ async def test_touching_makes_a_session_the_last_updated_one(store: Store) -> No
 
 
 async def test_an_unknown_option_says_what_was_meant(store: Store) -> None:
-    sessions = agent_on(store).sessions
-    for attempt in (sessions.list(archivd=True), sessions.update("x", titel="y")):  # type: ignore[call-arg]
+    sessions: Any = agent_on(store).sessions
+    for attempt in (
+        sessions.list(archivd=True),
+        sessions.update("x", titel="y"),
+        sessions.create(nam="z"),
+    ):
         error = await failure_of(attempt)
         assert (error.code, "did you mean" in error.message) == (ErrorCode.CONFIG_INVALID, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", -1),
+        ("limit", "all"),
+        ("phase", "sleeping"),
+        ("tag", ["a"]),
+        ("archived", "yes"),
+        ("updated_after", "today"),
+        ("project", None),
+    ],
+)
+async def test_a_list_of_sessions_that_cannot_be_meant_is_refused(
+    store: Store, name: str, value: object
+) -> None:
+    sessions: Any = agent_on(store).sessions
+    error = await failure_of(sessions.list(**{name: value}))
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert error.message.startswith(f"sessions.list(): option {name!r} ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("title", 7), ("tags", "billing"), ("metadata", ["a"]), ("status", True)]
+)
+async def test_a_change_that_cannot_be_meant_is_refused_and_changes_nothing(
+    store: Store, name: str, value: object
+) -> None:
+    agent = agent_on(store, [says("a")])
+    await talk(agent, "one", "hi")
+    sessions: Any = agent.sessions
+    before = await sessions.list()
+    for attempt in (
+        sessions.update("one", **{name: value}),
+        sessions.create(name="two", **{name: value}),
+    ):
+        error = await failure_of(attempt)
+        assert error.code is ErrorCode.CONFIG_INVALID
+        assert f"option {name!r} " in error.message
+    assert await sessions.list() == before
+
+
+async def test_a_page_may_be_empty_or_hold_everything(store: Store) -> None:
+    agent = agent_on(store, [says("a"), says("b")])
+    await talk(agent, "one", "hi")
+    await talk(agent, "two", "hi")
+    assert await agent.sessions.list(limit=0) == ()
+    assert len(await agent.sessions.list(limit=None, tag=None, after=None)) == 2
 
 
 async def test_statistics_add_up_what_the_log_says(store: Store) -> None:
@@ -252,6 +305,21 @@ async def test_a_session_that_another_agent_holds_is_not_deleted(store: Store) -
         await session.chat("hi")
         assert (await failure_of(other.sessions.delete("one"))).code is ErrorCode.BUSY
         await session.chat("still here")
+
+
+async def test_a_session_that_is_not_deleted_keeps_the_sessions_of_its_sub_agents(
+    store: Store,
+) -> None:
+    helper, _ = make_agent([says("helped")])
+    tools = [helper.as_tool(name="helper", description="Helps.")]
+    holder = agent_on(store, [calls(("helper", {"prompt": "help"})), says("a")], tools=tools)
+    other = agent_on(store)
+    async with holder.session("one") as session:
+        await session.chat("hi")
+        assert (await failure_of(other.sessions.delete("one"))).code is ErrorCode.BUSY
+        (child,) = (await other.sessions.tree("one")).children
+    await other.sessions.delete("one")
+    assert await store.log.read(SessionId(child.session.id)) == []
 
 
 async def test_a_fork_keeps_what_it_needs_of_a_deleted_parent(store: Store) -> None:

@@ -21,9 +21,13 @@ class Runs:
 
     async def start(self, *names: str) -> None:
         for name in names:
-            self._done[name] = asyncio.Event()
-            self._tasks[name] = asyncio.ensure_future(self._run(name))
+            self.begin(name)
             await self.settle()
+
+    def begin(self, name: str) -> None:
+        """Let a caller come with the next step of the loop."""
+        self._done[name] = asyncio.Event()
+        self._tasks[name] = asyncio.ensure_future(self._run(name))
 
     async def end(self, *names: str) -> None:
         for name in names:
@@ -116,6 +120,19 @@ async def test_c20_a_caller_that_gives_up_takes_no_turn(when_full: WhenFull) -> 
     await runs.end(last)
     if when_full == "suspend":
         await runs.end("d")
+    assert runs.limiter.stats.running == 0
+
+
+async def test_c20_a_full_line_does_not_drop_a_caller_that_is_gone() -> None:
+    runs = Runs(concurrency=1, pending=1, when_full="sliding")
+    await runs.start("a", "b")
+    runs.begin("c")  # it comes before the cancelled caller has left the line
+    await runs.cancel("b")
+    assert runs.refused == {}
+    assert runs.limiter.stats.refused == 0
+    await runs.end("a")
+    assert runs.running == ["c"]
+    await runs.end("c")
     assert runs.limiter.stats.running == 0
 
 

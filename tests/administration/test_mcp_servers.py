@@ -67,6 +67,32 @@ async def test_an_agent_offers_the_servers_of_the_user_s_file(tmp_path: Path) ->
     assert (outcome, "canary" in seen) == ("ok", False)
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('command = "a"\ntimeout = -1', "line 3: mcpServers.x.timeout: must be 0 to 1e+06, not -1"),
+        ('command = "a"\nconnect_timeout = 0', "line 3: mcpServers.x.connect_timeout: must be"),
+        ('command = "a"\napproval = "nevr"', "approval: 'nevr' is not allowed (did you mean 'neve"),
+        ('command = "a"\nheaders = { a = "b" }', "option 'headers' is for a server with a url"),
+        ('url = "http://a.test"\nargs = ["a"]', "option 'args' is for a server with a command"),
+        ('url = "http://a.test"\nenv = { A = "b" }', "option 'env' is for a server with a command"),
+        ('url = "http://a.test"\ntype = "sse"', "option 'type' must be stdio or http, not 'sse'"),
+        (
+            'url = "http://a.test"\ntype = "stdio"',
+            "option 'type' is 'stdio', and there is no command",
+        ),
+    ],
+)
+def test_what_would_have_no_effect_in_the_file_is_refused(
+    text: str, fault: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text(f"[mcpServers.x]\n{text}\n")
+    with pytest.raises(ConfigError) as caught:
+        make_agent([], environment={"HOLDFAST_HOME": str(tmp_path)})
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert fault in caught.value.message
+
+
 async def test_an_agent_is_told_which_servers_of_the_file_it_offers(tmp_path: Path) -> None:
     add_mcp_server("raw", raw_table(log=tmp_path / "log"), sources(tmp_path))
     environment = {"HOLDFAST_HOME": str(tmp_path)}

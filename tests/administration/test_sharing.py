@@ -24,7 +24,6 @@ from holdfast.administration.sharing import (
     MOST_SHARES,
     Share,
     SharedSession,
-    digest_of,
     find_share,
     new_share_token,
     owner_hint,
@@ -36,6 +35,7 @@ from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing import FakeClock, calls, says
 from holdfast.vocabulary.ids import new_session_id
 from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.secrets import token_digest
 from holdfast.vocabulary.shares import ShareId, StoredShare
 from tests.scripted_agents import HeldWork, make_agent
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
@@ -114,7 +114,7 @@ async def test_the_token_is_in_no_file_and_no_entry(tmp_path: Path) -> None:
         share = await agent.sessions.share("talk")
     assert share.token is not None
     kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
-    assert digest_of(share.token).encode() in kept
+    assert token_digest(share.token).encode() in kept
     assert share.token.encode() not in kept
     assert share.token[-20:].encode() not in kept
 
@@ -377,7 +377,7 @@ def test_a_token_opens_its_own_share_and_none_with_a_bit_changed(owner: str, bit
     session_id = new_session_id()
     token = new_share_token(session_id, owner)
     stored = StoredShare(
-        id=ShareId("shr_1"), digest=digest_of(token), created=0, expires=1, through=None
+        id=ShareId("shr_1"), digest=token_digest(token), created=0, expires=1, through=None
     )
     assert session_of(token) == session_id
     assert owners_of(token, [owner]) == [owner]

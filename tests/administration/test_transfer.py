@@ -10,9 +10,12 @@ import pytest
 
 from holdfast import Agent, ErrorCode, MediaPart, SessionError, tool
 from holdfast.ports.session_store import Store
+from holdfast.providers.vendors import VENDORS
 from holdfast.serialization.entries import encode_entry
-from holdfast.testing import calls, says
+from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
+from tests.agent.test_first_steps import write_config
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import open_store
 
@@ -177,6 +180,52 @@ async def exported(agent: Agent, folder: Path) -> Path:
     path = folder / "fjord.jsonl"
     await agent.sessions.export_to(path, "fjord", to="pi")
     return path
+
+
+APIS = {
+    "messages": "anthropic-messages",
+    "responses": "openai-responses",
+    "chat": "openai-completions",
+    "generate_content": "google-generative-ai",
+    "ollama": "openai-completions",
+    "process": "openai-completions",
+}
+"""What pi calls the protocols."""
+REMOTE = [row for row in VENDORS.values() if row.is_remote]
+SEALED: Step = [
+    StreamOpened(model="m"),
+    PartOpened(key="0", kind="reasoning"),
+    PartDelta(key="0", text="hm"),
+    PartClosed(key="0", signature="seal"),
+    *says("Yes.")[1:],
+]
+
+
+@pytest.mark.parametrize(
+    ("provider", "protocol", "table"),
+    [
+        *((row.name, row.protocol, "") for row in VENDORS.values() if row.protocol != "native"),
+        *(("house", row.protocol, f'kind = "{row.name}"') for row in REMOTE),
+        ("house", "chat", 'base_url = "https://models.example.org"'),
+        ("scripted", "chat", ""),
+    ],
+)
+async def test_pi_is_told_the_protocol_of_the_provider_that_answered(
+    provider: str, protocol: str, table: str, tmp_path: Path
+) -> None:
+    client = ScriptedProvider([SEALED], provider=provider)
+    folder = write_config(tmp_path, f"[providers.house]\n{table}\n" if table else "")
+    options: dict[str, Any] = {"environment": {"HOME": str(tmp_path)}, "config_dir": folder}
+    async with Agent(f"{provider}/m", providers=[client], **options) as agent:
+        async with agent.session("a") as session:
+            await session.chat("Sure?")
+        lines = (await bytes_of(agent, "a", to="pi")).splitlines()
+    messages = [line.get("message", {}) for line in map(msgspec.json.decode, lines)]
+    (answer,) = (each for each in messages if each.get("role") == "assistant")
+    assert (answer["api"], answer["provider"]) == (APIS[protocol], provider)
+    # Elsewhere pi keeps something of its own in that field.
+    kept = [block.get("thinkingSignature") for block in answer["content"]]
+    assert kept[0] == ("seal" if protocol == "messages" else None)
 
 
 async def test_an_unknown_format_names_those_there_are(store: Store) -> None:

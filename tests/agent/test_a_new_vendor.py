@@ -6,6 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Agent, AgentError, ErrorCode
+from holdfast.administration.mcp_servers import add_mcp_server
+from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.providers.vendors import VENDORS, Vendor
 from tests.agent.test_first_steps import write_config
 from tests.agent.test_named_providers import CHAT, RESPONSES
@@ -73,6 +75,19 @@ async def test_a_row_without_its_key_says_which_variables_it_has(tmp_path: Path)
         ) as caught:
             await agent.run("Hi")
     assert caught.value.code is ErrorCode.CONFIG_MISSING
+
+
+@pytest.mark.parametrize("table", ["acme", "work"])
+def test_a_literal_key_in_the_header_of_a_row_is_refused(table: str, tmp_path: Path) -> None:
+    text = f'[providers.{table}.headers]\nX-Acme-Key = "sk-literal"\n'
+    folder = write_config(tmp_path, text)
+    with pytest.raises(AgentError, match="secrets are not written into this file") as caught:
+        Agent("acme/m", environment={"HOME": str(tmp_path)}, config_dir=folder)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert f"line 2: providers.{table}.headers.X-Acme-Key" in caught.value.message
+    sources = ConfigurationSources(environment={"HOME": str(tmp_path)}, config_dir=tmp_path / "new")
+    with pytest.raises(AgentError, match="secrets are not written into this file"):
+        add_mcp_server("x", {"url": "https://a.test", "headers": {"x-acme-key": "sk"}}, sources)
 
 
 async def test_a_second_row_of_the_account_goes_by_the_first_ones_table(

@@ -13,6 +13,7 @@ from holdfast import (
     Approve,
     Deny,
     ErrorCode,
+    ToolEnded,
     ToolStarted,
     tool,
 )
@@ -20,6 +21,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.approvals import Decision
+from holdfast.vocabulary.entries import Entry
 from tests.scripted_agents import (
     events_of,
     failure_of,
@@ -332,6 +334,19 @@ async def test_a_query_rests_until_it_is_resumed() -> None:
         assert (result.text, result.resumed, result.turns) == ("done", True, 1)
         assert result.messages[0].text == "go"
     assert outcomes_in(provider.requests[1]) == [("erase", "ok", "a is gone")]
+
+
+async def test_the_calls_of_a_resumed_query_name_the_turn_that_made_them() -> None:
+    async with playing([ERASE, says("done")], tools=[erase]) as (session, _):
+        (approval,) = await resting(session)
+        turn_id = session.messages[-1].turn_id
+        ran: list[Entry] = []
+        session.on(ToolStarted, ran.append)
+        session.on(ToolEnded, ran.append)
+        await session.approve(approval)
+        await session.resume()
+    assert turn_id is not None
+    assert [entry.turn_id for entry in ran] == [turn_id, turn_id]
 
 
 async def test_answers_may_come_one_by_one_in_any_order() -> None:

@@ -16,6 +16,7 @@ from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.entries import Entry, SessionOpened, TurnEnded
 from holdfast.vocabulary.ids import MessageId, SessionId, new_session_id
+from holdfast.vocabulary.stream_parts import StreamFinished
 from holdfast.vocabulary.usage import Usage
 from tests.scripted_agents import MODEL, failure_of, live_of
 
@@ -208,3 +209,12 @@ async def test_the_summary_of_a_compaction_is_paid_from_the_budget(tmp_path: Pat
         assert (await agent.sessions.stats("one")).cost == Decimal(3)
         assert (await session.chat("go")).stop_reason == "limit"
     assert len(provider.requests) == 3
+
+
+async def test_what_the_provider_says_a_call_cost_counts_and_not_its_price(tmp_path: Path) -> None:
+    *parts, end = says("Hello.", usage=USED)
+    assert isinstance(end, StreamFinished)
+    agent, _ = make_agent(tmp_path, [answer(), [*parts, replace(end, cost=Decimal("0.25"))]])
+    async with agent, agent.session() as session:
+        costs = [(await session.chat("go")).cost for _ in range(2)]
+    assert costs == [Decimal(1), Decimal("0.25")]

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import AbortSignal, Agent, AgentSession, ErrorCode, TextDelta, Usage, tool
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast import (
+    AbortController,
+    Agent,
+    AgentSession,
+    ErrorCode,
+    TextDelta,
+    Usage,
+    tool,
+)
 from holdfast.hooks import AfterCompaction, BeforeCompaction, Block, Hooks, Proceed
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.stores.memory import MemoryStore
 from holdfast.sync import Agent as BlockingAgent
 from holdfast.testing import Gate, ScriptedProvider, calls, says
@@ -182,8 +190,11 @@ async def test_a_slow_summariser_can_be_aborted() -> None:
     async with playing([*answers(), [gate], says("on")]) as (session, provider):
         await fill(session)
         before = session.messages
-        signal = AbortSignal.timeout(0.01)
-        assert (await failure_of(session.compact(signal=signal))).code is ErrorCode.ABORTED
+        stop = AbortController()
+        failing = asyncio.ensure_future(failure_of(session.compact(signal=stop.signal)))
+        await gate.reached.wait()
+        stop.abort()
+        assert (await failing).code is ErrorCode.ABORTED
         assert session.messages == before
         assert (await session.chat("go on")).text == "on"
         assert provider.open_streams == 0
@@ -199,6 +210,20 @@ async def test_a_summary_is_retried_like_a_turn() -> None:
 
 
 # By itself.
+
+
+async def test_a_failed_summary_does_not_count_as_a_failed_turn() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return LONG * 4
+
+    busy = ProviderError(ErrorCode.OVERLOADED, "busy")
+    script: list[Step] = [busy, calls(("look", {})), busy, says("gist"), says("end")]
+    options: dict[str, Any] = {"watchdogs": {"repeated_errors": 2}, "clock": AutoClock()}
+    async with playing(script, tools=[look], compaction=SMALL, **options) as (session, provider):
+        assert (await session.chat("go")).text == "end"
+    assert summaries_in(provider.requests[-1])[0].startswith("gist")
 
 
 async def test_a_conversation_is_compacted_before_it_is_too_long() -> None:

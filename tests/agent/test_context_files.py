@@ -215,3 +215,22 @@ async def test_a_title_is_made_without_context_files(project: Path) -> None:
             await anext(each async for each in events if isinstance(each, SessionChanged))
     (request,) = small.requests
     assert all("boats" not in text for text in request.system)
+
+
+async def test_what_was_told_before_a_compaction_is_told_by_an_agent_without_the_workspace(
+    project: Path,
+) -> None:
+    write(project / "repository" / "workspace" / "AGENTS.md", "the workspace's")
+    store = f"sqlite:{project / 'chat.db'}"
+    long = "word " * 300
+    steps = [says("one"), says("two"), says("gist")]
+    agent, _ = make_agent(project, steps, store=store)
+    async with agent, agent.session("one") as session:
+        await session.chat(long)
+        await session.chat(long)
+        await session.compact()
+    agent, provider = make_agent(project, [says("three")], store=store, workspace=None)
+    async with agent, agent.session("one") as session:
+        assert (await live_of(session)).fold.compacted.is_partial
+        await session.chat("more")
+    assert "the workspace's" in "".join(provider.requests[0].system)

@@ -14,6 +14,7 @@ import pytest
 import holdfast.sync
 from holdfast import Agent, AgentError, ErrorCode, ToolError, tool
 from holdfast.hooks import Hooks
+from holdfast.providers.vendors import VENDORS
 from holdfast.testing import ScriptedProvider, calls, says
 
 MOST_FRAMES = 6
@@ -68,6 +69,22 @@ async def test_a_misspelt_model_is_told_which_one_may_be_meant(model: str, meant
     error = await _error_of(model)
     assert error.code is ErrorCode.CONFIG_INVALID
     assert meant in error.message
+
+
+@pytest.mark.parametrize("name", VENDORS)
+async def test_a_misspelt_provider_is_told_which_one_may_be_meant(name: str) -> None:
+    error = await _error_of(f"{name}{name[-1]}/any")
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert f"did you mean {name!r}?" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [(row.name, row.default_model) for row in VENDORS.values() if row.default_model],
+)
+async def test_a_provider_without_a_model_is_told_its_usual_one(name: str, usual: str) -> None:
+    for model in (name, f"{name}/"):
+        assert f"'{name}/{usual}'" in (await _error_of(model)).message
 
 
 async def test_a_provider_of_the_program_may_be_meant_too() -> None:
@@ -217,7 +234,8 @@ async def test_an_unknown_option_names_the_method_that_was_called() -> None:
             (session.chat, "session.chat()"),
             (session.stream, "session.stream()"),
         ):
-            with pytest.raises(TypeError, match=rf"^{re.escape(door)}: typo is unknown"):
+            told = rf"^CONFIG_INVALID: {re.escape(door)}: typo is unknown"
+            with pytest.raises(TypeError, match=told):
                 started = method("hi", typo=1)
                 await started
 

@@ -35,6 +35,7 @@ from holdfast.hooks import (
     BeforeTool,
     BeforeTurn,
     Block,
+    HookFunctions,
     HookInput,
     HookMessage,
     HookPoint,
@@ -54,6 +55,7 @@ from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.ids import new_entry_id
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import options_of
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 from tests.architecture.source_tree import ROOT
@@ -583,14 +585,31 @@ async def test_hooks_have_the_deps_of_their_query() -> None:
         lambda: Hooks(before_lunch=print),  # type: ignore[call-arg]
         lambda: Hooks(before_tool="no function"),  # type: ignore[arg-type]
         lambda: Hooks().on("before_lunch"),  # type: ignore[call-overload]
+        lambda: Hooks().on(print),  # type: ignore[call-overload]
+        lambda: Hooks().on("before_tool")(None),  # type: ignore[type-var]
         lambda: Agent("scripted/m", hooks={"before_tool": print}),  # type: ignore[arg-type]
     ],
-    ids=["no such point", "no function", "no such point to decorate", "no hooks"],
+    ids=[
+        "no such point",
+        "no function",
+        "no such point to decorate",
+        "no point",
+        "nothing to decorate",
+        "no hooks",
+    ],
 )
 def test_what_is_no_hook_is_refused(register: Callable[[], object]) -> None:
     with pytest.raises(ConfigError) as caught:
         register()
     assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+def test_every_point_is_an_option_of_hooks() -> None:
+    assert tuple(options_of(HookFunctions)) == POINTS
+
+
+def test_no_function_is_no_hook() -> None:
+    assert Hooks(before_tool=None).is_empty
 
 
 def test_hooks_work_in_blocking_code_too() -> None:

@@ -15,6 +15,7 @@ from holdfast.providers.local.model_process import ModelProcessPool
 from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.compactions import Compaction
 from tests.fixtures_local import CONTEXT
+from tests.providers.local.asking import process_of
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -78,10 +79,10 @@ async def test_two_sessions_share_one_model_process(
 ) -> None:
     async with agent.session() as first, agent.session() as second:
         await first.chat("Say nothing.")
-        before = local_client.process_of("smollm2")
+        before = process_of(local_client)
         answers = await asyncio.gather(first.chat("Say one."), second.chat("Say two."))
         assert all(answer.text for answer in answers)
-        assert local_client.process_of("smollm2") == before is not None
+        assert process_of(local_client) == before is not None
 
 
 async def test_a_model_process_that_dies_in_the_middle_interrupts_and_comes_back(
@@ -97,7 +98,7 @@ async def test_a_model_process_that_dies_in_the_middle_interrupts_and_comes_back
         with pytest.raises(AgentError) as broken:
             async for event in session.stream("Tell me a long story."):
                 if isinstance(event, TextDelta):
-                    os.kill(client.process_of("smollm2") or 0, signal.SIGKILL)
+                    os.kill(process_of(client) or 0, signal.SIGKILL)
         assert broken.value.code is ErrorCode.STREAM_INTERRUPTED
         assert session.messages[-1].text != ""
         await session.configure(max_tokens=8)
@@ -106,9 +107,16 @@ async def test_a_model_process_that_dies_in_the_middle_interrupts_and_comes_back
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("turns", [15, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("turns", "window"),
+    [
+        (8, 256),
+        pytest.param(15, CONTEXT, marks=pytest.mark.sweep),
+        pytest.param(60, CONTEXT, marks=pytest.mark.soak),
+    ],
+)
 async def test_a_real_conversation_that_would_not_fit_goes_on(
-    turns: int, local_client: LocalModelClient
+    turns: int, window: int, local_client: LocalModelClient
 ) -> None:
     """Its summaries are often no good; then the end of the conversation is sent, with a note."""
     async with (
@@ -118,7 +126,7 @@ async def test_a_real_conversation_that_would_not_fit_goes_on(
             max_tokens=6,
             temperature=0.0,
             environment={},
-            compaction=CompactionSettings(context_window=CONTEXT),
+            compaction=CompactionSettings(context_window=window),
         ) as agent,
         agent.session() as session,
     ):

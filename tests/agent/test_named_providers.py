@@ -86,9 +86,10 @@ def agent_of(folder: Path, tables: str, model: str = "work/m", **options: Any) -
 
 
 def table(kind: str, url: str, name: str = "work", more: str = "") -> str:
+    project = 'project = "p"\n' if kind == "vertex" else ""
     return (
         f'[providers.{name}]\nkind = "{kind}"\nbase_url = "{url}/v1"\n'
-        f'key = {{ env = "WORK_KEY" }}\nproject = "p"\n{more}\n'
+        f'key = {{ env = "WORK_KEY" }}\n{project}{more}\n'
     )
 
 

@@ -32,6 +32,7 @@ from holdfast.vocabulary.entries import (
     SessionChanged,
     ToolEnded,
     ToolStarted,
+    TurnEnded,
     UsageReported,
 )
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
@@ -136,6 +137,18 @@ async def test_the_native_id_is_in_the_log_as_soon_as_it_is_seen_and_whenever_it
     kinds = [event.kind for event in events]
     assert kinds.index("session.changed") < kinds.index("turn.started")
     assert second.cost == Decimal("0.1")  # the running total began again
+
+
+async def test_a_turn_costs_what_the_user_says_of_the_agent_s_own_models(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[prices."claude-agent/claude-sonnet-4-6"]\ninput = 1_000_000\noutput = 0\n'
+    )
+    child = Child(tmp_path, turn("Hello."))
+    async with agent_of(child, config_dir=tmp_path) as agent, agent.session() as session:
+        events = await events_of(session.stream("Hi"))
+    (ended,) = [event for event in events if isinstance(event, TurnEnded)]
+    assert ended.cost == Decimal(10)
+    assert ended.context_window is not None
 
 
 async def test_the_cost_of_a_query_is_what_the_running_total_grew_by(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """An option is declared once: checks, defaults, signatures, help and tables derive from it."""
 
 import inspect
-import pydoc
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -9,78 +8,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-import holdfast
-import holdfast.sync
 from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.agent.agent_options import AgentOptions, SettingsOptions
-from holdfast.agent.option_checks import STORED_AS, check_options, options_of, takes
+from holdfast.agent.option_checks import setting_names
 from holdfast.agent.query_options import (
-    AdmissionOptions,
-    CreateSessionOptions,
-    OneCallOptions,
     QueryOptions,
-    SessionOptions,
 )
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.config.environment import Variable
 from holdfast.config.schema import checked
 from holdfast.vocabulary.agent_defaults import AgentDefaults
-from holdfast.vocabulary.option_declarations import Option, declared_fields
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.given_options import UnknownOptionError, check_options
+from holdfast.vocabulary.option_declarations import Option, declared_fields, options_of, takes
+from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 from scripts.write_option_tables import option_table, variable_table
 from tests.scripted_agents import make_agent
-
-DOORS: list[tuple[str, type]] = [
-    ("Agent", AgentOptions),
-    ("Agent.run", QueryOptions),
-    ("Agent.stream", QueryOptions),
-    ("Agent.session", SessionOptions),
-    ("AgentSession.chat", QueryOptions),
-    ("AgentSession.stream", QueryOptions),
-    ("AgentSession.resume", QueryOptions),
-    ("AgentSession.configure", SettingsOptions),
-    ("AgentSession.send", AdmissionOptions),
-    ("AgentRemote.send", AdmissionOptions),
-    ("run_agent", OneCallOptions),
-    ("run_agent_stream", OneCallOptions),
-    ("create_agent_session", CreateSessionOptions),
-]
-SIDES = pytest.mark.parametrize("side", [holdfast, holdfast.sync], ids=["async", "blocking"])
-
-
-def _door(side: Any, name: str) -> Any:
-    for step in name.split("."):
-        side = getattr(side, step)
-    return side
-
-
-@SIDES
-@pytest.mark.parametrize(("name", "kind"), DOORS, ids=[name for name, _ in DOORS])
-def test_a_signature_shows_each_option_with_its_type_and_default(
-    side: Any, name: str, kind: type
-) -> None:
-    parameters = inspect.signature(_door(side, name)).parameters
-    assert not any(item.kind is item.VAR_KEYWORD for item in parameters.values())
-    for option in options_of(kind).values():
-        shown = parameters[option.name]
-        assert shown.annotation == option.kind
-        assert shown.default == option.default
-        assert option.name == "model" or shown.kind is shown.KEYWORD_ONLY
-
-
-@SIDES
-@pytest.mark.parametrize(("name", "kind"), DOORS, ids=[name for name, _ in DOORS])
-def test_help_says_what_each_option_does(side: Any, name: str, kind: type) -> None:
-    text = pydoc.render_doc(_door(side, name))
-    missing = [item.name for item in options_of(kind).values() if item.option.sentence not in text]
-    assert missing == []
-
-
-def test_help_for_a_tool_says_what_each_option_does() -> None:
-    parameters = inspect.signature(holdfast.tool).parameters
-    assert parameters["effect"].default == "external"
-    assert "Examples of its arguments" in pydoc.render_doc(holdfast.tool)
-
 
 # A made-up option.
 
@@ -98,7 +40,7 @@ def test_an_option_that_is_added_is_checked_filled_in_shown_and_written_down() -
     @takes(PaintedOptions)
     def paint(prompt: str, **options: Any) -> str:
         """Paint an answer."""
-        return f"{prompt} {check_options(options, PaintedOptions, door='paint()')['colour']}"
+        return f"{prompt} {check_options(options, PaintedOptions, function='paint()')['colour']}"
 
     assert (paint("go"), paint("go", colour="blue")) == ("go red", "go blue")
     with pytest.raises(ConfigError, match="option 'colour' is not valid"):
@@ -148,7 +90,11 @@ def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
     parts = (Settings, AgentDefaults, AgentInputs, OwnAccess, ConfigurationSources)
     decided_elsewhere = {"store", "runtime"}  # of the components, by configuration
     homes = {
-        name: [part.__name__ for part in parts if STORED_AS.get(name, name) in _fields_of(part)]
+        name: [
+            part.__name__
+            for part in parts
+            if setting_names().get(name, name) in part.__struct_fields__
+        ]
         for name in AgentOptions.__annotations__
     }
     assert {name: found for name, found in homes.items() if len(found) != 1} == {
@@ -163,12 +109,12 @@ def _fields_of(kind: type[msgspec.Struct]) -> set[str]:
 
 
 def test_every_setting_is_an_option_and_every_option_of_settings_a_setting() -> None:
-    names = {STORED_AS.get(name, name) for name in SettingsOptions.__annotations__}
-    assert names == _fields_of(Settings)
+    assert list(setting_names()) == list(SettingsOptions.__annotations__)
+    assert set(setting_names().values()) == _fields_of(Settings)
 
 
 def test_every_field_of_a_setting_has_its_sentence() -> None:
-    structs: list[type[msgspec.Struct]] = [Settings, AgentDefaults, RuntimeSettings]
+    structs: list[type[msgspec.Struct]] = [Settings, AgentDefaults, RuntimeSettings, PoolSettings]
     structs += [
         item.struct for item in declared_fields(Settings).values() if item.struct is not None
     ]
@@ -179,6 +125,23 @@ def test_every_field_of_a_setting_has_its_sentence() -> None:
         if not declared.option.sentence
     ]
     assert silent == []
+
+
+async def test_options_of_links_and_rewinds_are_checked_at_the_door() -> None:
+    agent, _ = make_agent([])
+    wrong: Any
+    async with agent, agent.session() as session:
+        reference = str(session.session_id)
+        for wrong in ({"days": 0}, {"days": 366}, {"days": "7"}, {"live": "yes"}):
+            (name,) = wrong
+            with pytest.raises(ConfigError, match=rf"sessions.share\(\): option '{name}' "):
+                await agent.sessions.share(reference, **wrong)
+        wrong = {"redact": "no"}
+        with pytest.raises(ConfigError, match="option 'redact' is not valid"):
+            agent.sessions.export(reference, **wrong)
+        wrong = {"files": "no"}
+        with pytest.raises(ConfigError, match="option 'files' is not valid"):
+            await session.rewind(to="msg_1", **wrong)
 
 
 # What is said of an option in the wrong place.
@@ -198,9 +161,9 @@ ELSEWHERE: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("name", "told"), ELSEWHERE)
 def test_an_option_that_belongs_elsewhere_is_told_where(name: str, told: str) -> None:
     options: Any = {name: 1}
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(UnknownOptionError) as caught:
         Agent("scripted/m", **options)
-    assert str(caught.value) == f"Agent(): {told}"
+    assert caught.value.message == f"Agent(): {told}"
 
 
 async def test_each_door_says_where_an_agent_s_option_belongs() -> None:

@@ -19,7 +19,7 @@ from holdfast import (
     create_agent_session,
 )
 from holdfast.ports.session_store import Lease
-from holdfast.serialization.session_state import decode_state
+from holdfast.serialization.session_state import check_state
 from holdfast.session.live_session import LiveSession
 from holdfast.stores.memory import MemoryLeases, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
@@ -92,7 +92,7 @@ async def test_a_session_can_be_exported_and_goes_on_elsewhere() -> None:
         "low",
     )
     assert (state.system_prompt, state.exported_at) == ("Be brief.", 5)
-    again = decode_state(msgspec.json.encode(state))
+    again = check_state(msgspec.json.decode(msgspec.json.encode(state)))
     agent, provider = make_agent([says("Ana!")], model="scripted/two", thinking="high")
     async with agent, agent.session(restore=again) as session:
         await session.chat("who am I?")

@@ -256,6 +256,8 @@ async def test_a_handler_may_close_the_session() -> None:
         await session.chat("go")
         await closing.wait()
         await session.close()
+        assert session.closed
+        assert (await failure_of(session.chat("more"))).code is ErrorCode.CLOSED
 
 
 # Signals.

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import holdfast.sync
 from holdfast import (
     Agent,
     AgentSession,
@@ -601,4 +602,13 @@ async def _log_of(agent: Agent, session_id: str) -> Any:
 def test_a_sub_agent_has_a_name() -> None:
     with pytest.raises(ConfigError) as caught:
         Agent("scripted/a", environment={}).as_tool(name="", description="Does nothing.")
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize(("name", "value"), [("approval", "always"), ("timeout", -1)])
+@pytest.mark.parametrize("side", [Agent, holdfast.sync.Agent], ids=["async", "blocking"])
+def test_a_wrong_option_of_a_sub_agent_is_refused(side: Any, name: str, value: object) -> None:
+    agent = side("scripted/a", environment={})
+    with pytest.raises(ConfigError, match=rf"agent\.as_tool\(\): option '{name}' ") as caught:
+        agent.as_tool(name="helper", description="Helps.", **{name: value})
     assert caught.value.code is ErrorCode.CONFIG_INVALID

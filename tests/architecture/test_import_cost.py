@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.agent.late
 import holdfast.assembly.late
+import holdfast.cli.late
+import holdfast.providers.local
 from holdfast import administration
+from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
 
 # -S keeps what site-packages' .pth files load out of the count; the search path is handed over.
@@ -63,7 +67,15 @@ def test_importing_the_package_loads_none_of_what_only_an_agent_needs() -> None:
     assert [name for name in loaded if name.startswith(late)] == []
 
 
-LATE = [holdfast, holdfast.assembly, holdfast.assembly.late]
+LATE = [
+    holdfast,
+    holdfast.agent,
+    holdfast.agent.late,
+    holdfast.assembly,
+    holdfast.assembly.late,
+    holdfast.cli.late,
+    holdfast.providers.local,
+]
 
 
 def names_for_type_checkers(module: ModuleType) -> dict[str, str]:
@@ -97,3 +109,35 @@ def test_names_that_are_loaded_when_used_are_seen_before() -> None:
     assert "pull_model" not in vars(holdfast)
     assert holdfast.pull_model is administration.pull_model
     assert not hasattr(holdfast, "no_such_name")
+
+
+IMPORTERS = {"import_module", "late_module"}
+NAMED_BY_DATA = {
+    # It says what to install when the packages of the command line are missing.
+    "src/holdfast/cli/__init__.py",
+    # The protocol of a vendor's row is the name of its package.
+    "src/holdfast/providers/vendor_clients.py",
+}
+
+
+def own_modules_named_late(text: str) -> list[str]:
+    """Return the modules of Holdfast that a file imports by a string, unseen by type checkers."""
+    return [
+        ast.unparse(node.args[0])
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in IMPORTERS
+        and ast.unparse(node.args[0]).lstrip("f").startswith("'holdfast")
+    ]
+
+
+def test_modules_of_the_package_are_imported_late_by_tables_only() -> None:
+    named = {
+        name_of(path)
+        for path in modules_under(PACKAGE)
+        if own_modules_named_late(path.read_text(encoding="utf-8"))
+    }
+    assert named == NAMED_BY_DATA
+    assert own_modules_named_late('import_module("holdfast.agent")\nlate_module("json")') == [
+        "'holdfast.agent'"
+    ]

@@ -1,7 +1,7 @@
 """No module or function outgrows its budget, none is cut smaller than it is read, all say why."""
 
 import ast
-from collections import defaultdict
+import re
 from collections.abc import Mapping
 from functools import cache
 
@@ -14,6 +14,8 @@ FEWEST_WORDS = 3
 SMALL = 80
 EXCUSE = "A module of its own because"
 """Begins the sentence in the docstring of a small module with one importer that says why."""
+REASONS = ("it is data", "import cycle", "import contract")
+"""One of these is the reason; that the importer has no space is another, and is counted here."""
 
 SOURCE = modules_under(PACKAGE)
 BESIDES = modules_under(*(ROOT / name for name in ("tests", "examples", "benchmarks", "scripts")))
@@ -39,30 +41,64 @@ def says_what_it_is_for(text: str) -> bool:
 
 
 def modules_imported_by(text: str) -> set[str]:
-    """Return the dotted names that a file imports, of modules and of what is in them."""
+    """Return the dotted names that a file imports or names in a string, as late imports do."""
     found: set[str] = set()
     for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
     return found
+
+
+def importers_in(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the modules that import each module, itself left out."""
+    found: dict[str, set[str]] = {name: set() for name in texts}
+    for name, text in texts.items():
+        for imported in modules_imported_by(text) & found.keys() - {name}:
+            found[imported].add(name)
+    return found
+
+
+def says_why_it_is_apart(text: str) -> bool:
+    """Whether the docstring of a module has one of the reasons to be a module of its own."""
+    said = " ".join((ast.get_docstring(parsed(text)) or "").split()).partition(EXCUSE)[2]
+    return any(reason in said for reason in REASONS)
 
 
 def cut_too_small(texts: Mapping[str, str]) -> list[str]:
     """Return the modules, by dotted name, that belong into their only importer."""
-    importers: defaultdict[str, set[str]] = defaultdict(set)
-    for name, text in texts.items():
-        for imported in modules_imported_by(text):
-            importers[imported].add(name)
     return [
         name
-        for name, text in texts.items()
-        if text.count("\n") < SMALL
-        and len(importers[name]) == 1
+        for name, importers in importers_in(texts).items()
+        if len(importers) == 1
+        and (lines := texts[name].count("\n")) < SMALL
+        and not name.endswith(".__init__")
+        and lines + texts[next(iter(importers))].count("\n") <= MODULE_LINES
         and not name.startswith("holdfast.ports.")
-        and EXCUSE not in " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+        and not says_why_it_is_apart(texts[name])
     ]
+
+
+def imported_by_none(texts: Mapping[str, str], entry_points: str) -> list[str]:
+    """Return the modules that no other imports, and that no page offers to users."""
+    return [
+        name
+        for name, importers in importers_in(texts).items()
+        if not importers
+        and not name.endswith((".__init__", ".__main__"))
+        and not re.search(rf"\b{re.escape(name)}\b", entry_points)
+    ]
+
+
+def source_texts() -> dict[str, str]:
+    """Return the text of every module of the package by its dotted name."""
+    return {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text("utf-8")
+        for path in SOURCE
+    }
 
 
 @pytest.mark.slow
@@ -84,12 +120,14 @@ def test_the_first_line_of_every_file_says_what_it_is_for() -> None:
 
 @pytest.mark.slow
 def test_no_small_module_has_a_single_importer() -> None:
-    texts = {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text("utf-8")
-        for path in SOURCE
-        if path.stem != "__init__"
-    }
-    assert cut_too_small(texts) == []
+    assert cut_too_small(source_texts()) == []
+
+
+@pytest.mark.slow
+def test_every_module_is_imported_by_another_or_offered_by_a_page() -> None:
+    pages = [ROOT / "pyproject.toml", ROOT / "Makefile", *sorted((ROOT / "docs").rglob("*.md"))]
+    offered = "\n".join(page.read_text("utf-8") for page in pages)
+    assert imported_by_none(source_texts(), offered) == []
 
 
 def test_the_budget_tests_notice_what_breaks_a_budget() -> None:
@@ -98,8 +136,15 @@ def test_the_budget_tests_notice_what_breaks_a_budget() -> None:
     assert not says_what_it_is_for('"""Too short."""\n')
     assert not says_what_it_is_for("import os\n")
     texts = {
-        "holdfast.whole": '"""A whole."""\n\nfrom holdfast import splinter, excused\n',
+        "holdfast.whole": '"""A whole."""\n\nfrom holdfast import splinter, excused, vain\n',
+        "holdfast.table": '"""A table."""\n\nLATE = {"name": "holdfast.late"}\n',
+        "holdfast.full": '"""Full."""\n\nfrom holdfast import beside\n' + "\n" * MODULE_LINES,
         "holdfast.splinter": '"""A splinter."""\n',
         "holdfast.excused": f'"""A table.\n\n{EXCUSE} it is data.\n"""\n',
+        "holdfast.vain": f'"""A function.\n\n{EXCUSE} it is another thing.\n"""\n',
+        "holdfast.late": '"""Loaded late."""\n',
+        "holdfast.beside": '"""Has no space in its importer."""\n',
     }
-    assert cut_too_small(texts) == ["holdfast.splinter"]
+    assert cut_too_small(texts) == ["holdfast.splinter", "holdfast.vain", "holdfast.late"]
+    offered = "`holdfast.whole`, `holdfast.table` and `holdfast.fuller`"
+    assert imported_by_none(texts, offered) == ["holdfast.full"]

@@ -189,10 +189,14 @@ async def test_a_tool_that_ignores_cancellation_holds_up_neither_abort_nor_close
         session,
         _,
     ):
-        async for event in session.stream("go", on_abort="return"):
+        stream = session.stream("go", on_abort="return")
+        async for event in stream:
             if isinstance(event, ToolStarted):
                 session.abort()
+        assert (await stream.result()).stop_reason == "aborted"
         await session.close()
+        assert session.closed
+        assert not enough.is_set()
     enough.set()
     await others_run()  # the tool ends after its session
     await others_run()  # and its task with it
@@ -207,8 +211,9 @@ async def test_a_handler_may_close_the_session_it_listens_to() -> None:
             closed.set()
 
         session.on(QueryEnded, close)
-        await session.chat("go")
+        assert (await session.chat("go")).text == "bye"
         await closed.wait()
+        assert session.closed
 
 
 async def test_an_abort_from_many_threads_ends_the_query_once() -> None:

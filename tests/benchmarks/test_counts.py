@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentSession
-from holdfast.testing import FakeClock, says
+from holdfast.testing import FakeClock, calls, says
 from holdfast.testing.scripted_provider import Step
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic
@@ -161,3 +161,35 @@ async def test_every_delta_is_one_event(count: int) -> None:
     async with playing([streamed(count)]) as (session, _):
         deltas = [event.kind async for event in session.stream("go")].count("text.delta")
     assert deltas == count
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def listen() -> str:
+    """Listen."""
+    return "heard"
+
+
+@pytest.mark.parametrize(
+    ("options", "offered"),
+    [({}, 2), ({"allowed_tools": ["look"]}, 1), ({"denied_tools": ["listen"]}, 1)],
+)
+async def test_the_tokens_of_tools_are_estimated_once_in_a_session(
+    options: dict[str, Any], offered: int
+) -> None:
+    counted = Calls()
+    script = [calls(("look", {})), calls(("look", {})), says("one"), says("two")]
+    options = {**options, "tools": [look, listen], "compaction": {"context_window": 100_000}}
+    async with playing(script, **options) as (session, provider):
+        sys.setprofile(counted)
+        try:
+            await consume(session)
+            await consume(session)
+        finally:
+            sys.setprofile(None)
+    assert [len(request.tools) for request in provider.requests] == [offered] * 4
+    assert counted.counts["engine/token_meter.py:fixed"] >= 4
+    assert counted.counts["blocks/token_estimate.py:_estimate_tool"] == offered

@@ -247,13 +247,19 @@ async def test_a_handler_that_left_or_was_stopped_holds_up_nobody() -> None:
     leave = channel.subscribe(slow)
     channel.publish([said("a"), said("b")])
     waiting = asyncio.ensure_future(channel.wait_for_space())
+    await others_run()
+    assert not waiting.done()
     leave()
-    await waiting
+    await others_run()
+    assert waiting.done()
     channel.subscribe(Slow())
     channel.publish([said("c"), said("d")])
     waiting = asyncio.ensure_future(channel.wait_for_space())
+    await others_run()
+    assert not waiting.done()
     await channel.close(within=0)
-    await waiting
+    await others_run()
+    assert waiting.done()
     slow.let_go()
 
 
@@ -346,7 +352,7 @@ async def test_a_handler_that_never_ends_does_not_hold_up_closing_for_ever() -> 
 
 
 async def test_an_attached_subscription_gets_every_event_until_it_is_detached() -> None:
-    channel, pulled = ControlChannel(), Subscription()
+    channel, pulled = ControlChannel(), Subscription[Event]()
     detach = channel.attach(pulled)
     channel.publish([said("a")])
     detach()
@@ -357,7 +363,7 @@ async def test_an_attached_subscription_gets_every_event_until_it_is_detached() 
 
 
 async def test_an_attached_subscription_that_is_full_holds_up_publishers_like_a_handler() -> None:
-    channel, pulled = ControlChannel(), Subscription(limit=1)
+    channel, pulled = ControlChannel(), Subscription[Event](limit=1)
     channel.attach(pulled)
     channel.publish([said("a"), said("b")])
     assert await is_held_up(channel)
@@ -366,7 +372,7 @@ async def test_an_attached_subscription_that_is_full_holds_up_publishers_like_a_
 
 
 async def test_while_handlers_finish_what_is_published_reaches_pulled_subscriptions_only() -> None:
-    channel, slow, pulled = ControlChannel(), Slow(), Subscription()
+    channel, slow, pulled = ControlChannel(), Slow(), Subscription[Event]()
     channel.subscribe(slow)
     channel.attach(pulled)
     channel.publish([said("a")])
@@ -381,7 +387,7 @@ async def test_while_handlers_finish_what_is_published_reaches_pulled_subscripti
 
 
 async def test_a_subscription_that_comes_too_late_has_ended() -> None:
-    channel, pulled = ControlChannel(), Subscription()
+    channel, pulled = ControlChannel(), Subscription[Event]()
     await channel.close()
     channel.attach(pulled)
     assert await pulled.next_batch() == []

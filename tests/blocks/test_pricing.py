@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.blocks.pricing import (
-    FREE,
     Price,
     PriceList,
     PriceTier,
@@ -27,6 +26,7 @@ SONNET = Rates(
     cache_write=Decimal("3.75"),
     cache_write_1h=Decimal(6),
 )
+FREE = (Price(rates=Rates(input=Decimal(0), output=Decimal(0))),)
 
 
 def prices_known(prices: PriceList | None) -> Pricing:
@@ -135,13 +135,6 @@ def test_hours_of_a_price_may_run_over_midnight() -> None:
 def test_the_first_price_stands_when_none_holds() -> None:
     later = Price(rates=SONNET, starts=date(2030, 1, 1))
     assert price_at((later,), datetime(2026, 1, 1, tzinfo=UTC)) is later
-
-
-def test_what_the_provider_billed_wins_over_every_price() -> None:
-    pricing = Pricing(known=lambda _p, _m: FREE, own={"openrouter/x": (Price(rates=SONNET),)})
-    usage = Usage(input=1_000_000)
-    billed = Decimal("0.42")
-    assert pricing.cost(usage, model="openrouter/x", at_ms=0, billed=billed) == billed
 
 
 def test_the_users_own_price_wins_over_the_known_one() -> None:

@@ -25,7 +25,7 @@ async def settle(*tasks: "asyncio.Task[None]") -> None:
 
 
 async def test_everything_that_came_is_handed_over_at_once_and_in_order() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     stream.publish([said("a")])
     stream.publish([said("b"), said("c")])
     batch = await stream.next_batch()
@@ -33,7 +33,7 @@ async def test_everything_that_came_is_handed_over_at_once_and_in_order() -> Non
 
 
 async def test_a_consumer_waits_for_the_first_event() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     waiting = asyncio.ensure_future(stream.next_batch())
     await asyncio.wait([waiting], timeout=0)
     assert not waiting.done()
@@ -42,7 +42,7 @@ async def test_a_consumer_waits_for_the_first_event() -> None:
 
 
 async def test_the_end_is_an_empty_batch_and_stays_one() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     stream.publish([said("a")])
     stream.end()
     assert len(await stream.next_batch()) == 1
@@ -51,7 +51,7 @@ async def test_the_end_is_an_empty_batch_and_stays_one() -> None:
 
 
 async def test_the_end_wakes_a_consumer_that_waits() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     waiting = asyncio.ensure_future(stream.next_batch())
     await asyncio.wait([waiting], timeout=0)
     stream.end()
@@ -59,7 +59,7 @@ async def test_the_end_wakes_a_consumer_that_waits() -> None:
 
 
 async def test_an_error_comes_after_the_last_event() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     stream.publish([said("a")])
     stream.end(RequestError(ErrorCode.NETWORK, "broke"))
     assert len(await stream.next_batch()) == 1
@@ -69,7 +69,7 @@ async def test_an_error_comes_after_the_last_event() -> None:
 
 
 async def test_the_first_end_stands_and_nothing_comes_after_it() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     stream.end()
     stream.end(RequestError(ErrorCode.NETWORK, "too late"))
     stream.publish([said("too late")])
@@ -78,7 +78,7 @@ async def test_the_first_end_stands_and_nothing_comes_after_it() -> None:
 
 
 async def test_a_producer_that_is_ahead_waits_and_nothing_is_dropped() -> None:
-    stream = Subscription(limit=2)
+    stream: Subscription[Event] = Subscription(limit=2)
     stream.publish(many(2))
     await stream.wait_for_space()
     stream.publish(many(1))
@@ -86,23 +86,26 @@ async def test_a_producer_that_is_ahead_waits_and_nothing_is_dropped() -> None:
     await settle(producer)
     assert not producer.done()
     assert len(await stream.next_batch()) == 3
-    await producer
+    await settle(producer)
+    assert producer.done()
 
 
 @pytest.mark.parametrize("how", ["end", "abandon", "excuse"])
-async def test_a_waiting_producer_is_let_go_when_nobody_will_make_room(how: str) -> None:
-    stream = Subscription(limit=0)
+async def test_a_waiting_producer_is_let_go_when_nobody_will_make_space(how: str) -> None:
+    stream: Subscription[Event] = Subscription(limit=0)
     stream.publish(many(1))
     producer = asyncio.ensure_future(stream.wait_for_space())
     await settle(producer)
+    assert not producer.done()
     getattr(stream, how)()
-    await producer
+    await settle(producer)
+    assert producer.done()
 
 
 async def test_an_excused_consumer_keeps_everything_and_holds_nobody_until_it_takes_the_next() -> (
     None
 ):
-    stream = Subscription(limit=0)
+    stream: Subscription[Event] = Subscription(limit=0)
     stream.publish(many(1))
     stream.excuse()
     stream.publish(many(5))
@@ -113,7 +116,7 @@ async def test_an_excused_consumer_keeps_everything_and_holds_nobody_until_it_ta
 
 
 async def test_a_publisher_waits_no_longer_once_what_it_works_for_was_stopped() -> None:
-    stream = Subscription(limit=0)
+    stream: Subscription[Event] = Subscription(limit=0)
     stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream.publish(many(1))
     producer = asyncio.ensure_future(stream.wait_for_space(unless=(stopped,)))
@@ -125,7 +128,7 @@ async def test_a_publisher_waits_no_longer_once_what_it_works_for_was_stopped() 
 
 
 async def test_taking_one_event_makes_space_for_one() -> None:
-    stream = Subscription(limit=1)
+    stream: Subscription[Event] = Subscription(limit=1)
     stream.publish(many(3))
     assert not stream.has_space
     assert stream.next_event() is not None
@@ -141,7 +144,7 @@ async def test_progress_of_tools_is_skipped_only_for_a_consumer_that_is_waited_f
     when_full: Literal["wait", "lag"],
 ) -> None:
     progress = ToolProgress(call_id=CallId("call"), tool="count", progress=1)
-    stream = Subscription(limit=1, when_full=when_full)
+    stream: Subscription[Event] = Subscription(limit=1, when_full=when_full)
     stream.publish([progress, said("a")])
     assert await stream.next_batch() == [progress, said("a")]
     stream.publish([progress, *many(1)])
@@ -154,7 +157,7 @@ async def test_progress_of_tools_is_skipped_only_for_a_consumer_that_is_waited_f
 
 
 async def test_a_consumer_that_lags_holds_nobody_and_is_told_so() -> None:
-    stream = Subscription(limit=2, when_full="lag")
+    stream: Subscription[Event] = Subscription(limit=2, when_full="lag")
     stream.publish(many(3))
     assert stream.has_space
     await stream.wait_for_space()
@@ -167,7 +170,7 @@ async def test_a_consumer_that_lags_holds_nobody_and_is_told_so() -> None:
 
 
 async def test_a_consumer_that_takes_in_time_does_not_lag() -> None:
-    stream = Subscription(limit=2, when_full="lag")
+    stream: Subscription[Event] = Subscription(limit=2, when_full="lag")
     for _ in range(5):
         stream.publish(many(3))
         assert len(await stream.next_batch()) == 3
@@ -175,7 +178,7 @@ async def test_a_consumer_that_takes_in_time_does_not_lag() -> None:
 
 
 async def test_a_consumer_that_was_woken_does_not_lag_before_it_had_a_turn() -> None:
-    stream = Subscription(limit=0, when_full="lag")
+    stream: Subscription[Event] = Subscription(limit=0, when_full="lag")
     waiting = asyncio.ensure_future(stream.next_batch())
     await asyncio.wait([waiting], timeout=0)
     stream.publish(many(1))
@@ -186,8 +189,57 @@ async def test_a_consumer_that_was_woken_does_not_lag_before_it_had_a_turn() -> 
     assert (await stream.next_batch(), stream.lagged) == ([], True)
 
 
+async def test_a_consumer_lags_also_when_what_waits_is_too_large() -> None:
+    stream: Subscription[TextDelta] = Subscription(
+        limit=100, when_full="lag", size_limit=10, size_of=lambda event: len(event.text)
+    )
+    for _ in range(5):
+        stream.publish([said("x" * 30)])
+        assert len(await stream.next_batch()) == 1, "one that is taken in time may be larger"
+    stream.publish([said("x" * 5), said("x" * 5)])
+    stream.publish([said("y")])
+    assert not stream.lagged
+    stream.publish([said("z")])
+    assert (await stream.next_batch(), stream.lagged) == ([], True)
+
+
+async def test_a_wait_ends_when_its_time_is_up_and_the_next_one_begins_anew() -> None:
+    stream: Subscription[str] = Subscription()
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await stream.next_batch(0)
+    stream.publish(["a"])
+    assert await stream.next_batch(0) == ["a"]
+    waiting = asyncio.ensure_future(stream.next_batch(60))
+    await asyncio.wait([waiting], timeout=0)
+    stream.publish(["b"])
+    assert await waiting == ["b"]
+    untimed = asyncio.ensure_future(stream.next_batch())
+    await asyncio.wait([untimed], timeout=0)
+    stream.end()
+    assert (await untimed, await stream.next_batch(60)) == ([], [])
+
+
+async def test_a_wait_keeps_its_own_deadline_whatever_the_one_before_had() -> None:
+    stream: Subscription[str] = Subscription()
+    waiting = asyncio.ensure_future(stream.next_batch(60))
+    await asyncio.wait([waiting], timeout=0)
+    stream.publish(["a"])
+    assert await waiting == ["a"]
+    with pytest.raises(TimeoutError):
+        await stream.next_batch(0)
+
+
+async def test_what_comes_when_the_time_is_up_is_still_handed_over() -> None:
+    stream: Subscription[str] = Subscription()
+    waiting = asyncio.ensure_future(stream.next_batch(0))
+    await asyncio.wait([waiting], timeout=0)
+    stream.publish(["a"])
+    assert await waiting == ["a"]
+
+
 async def test_a_cancelled_consumer_loses_nothing() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     waiting = asyncio.ensure_future(stream.next_batch())
     await asyncio.wait([waiting], timeout=0)
     waiting.cancel()
@@ -197,7 +249,7 @@ async def test_a_cancelled_consumer_loses_nothing() -> None:
 
 
 async def test_a_consumer_that_left_gets_nothing_more_and_holds_nobody() -> None:
-    stream = Subscription(limit=1)
+    stream: Subscription[Event] = Subscription(limit=1)
     stream.publish(many(5))
     stream.abandon()
     stream.publish(many(5))
@@ -208,7 +260,7 @@ async def test_a_consumer_that_left_gets_nothing_more_and_holds_nobody() -> None
 
 
 async def test_a_cancelled_producer_loses_nothing() -> None:
-    stream = Subscription(limit=0)
+    stream: Subscription[Event] = Subscription(limit=0)
     stream.publish(many(3))
     producer = asyncio.ensure_future(stream.wait_for_space())
     await settle(producer)
@@ -218,7 +270,7 @@ async def test_a_cancelled_producer_loses_nothing() -> None:
 
 
 async def test_a_consumer_that_finds_events_ready_does_not_touch_the_loop() -> None:
-    stream = Subscription()
+    stream: Subscription[Event] = Subscription()
     stream.publish(many(3))
     step = stream.next_batch()
     with pytest.raises(StopIteration) as done:

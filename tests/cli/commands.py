@@ -8,11 +8,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.cli.main import main
 from tests.cli.scripted_server import ScriptedServer
+from tests.forked_processes import COMMAND, ForkedProcess
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Place:
     server: ScriptedServer | None = None
     variables: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Variables of the environment besides those that every command gets."""
+    is_new: bool = field(default=False, kw_only=True)
+    """Whether each command is a new interpreter: as users start it, and ten times as slow."""
 
     @property
     def project(self) -> Path:
@@ -50,14 +54,19 @@ class Place:
 
     def start(self, *arguments: str, program: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start the command, or another program that is it, and return while it runs."""
-        return subprocess.Popen(
-            [*program, *arguments] if program else self._argv(arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.project,
-            env=self.environment,
-        )
+        return self.popen(*arguments, stdin=subprocess.DEVNULL, program=program)
+
+    def popen(
+        self, *arguments: str, stdin: int, program: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start the command with an input of any kind."""
+        options: Any = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        options |= {"cwd": self.project, "env": self.environment}
+        if self.is_new or program:
+            command = [*program, *arguments] if program else self._argv(arguments)
+            new: subprocess.Popen[bytes] = subprocess.Popen(command, **options)
+            return new
+        return ForkedProcess(COMMAND, *arguments, **options)
 
     def shell(self, line: str) -> subprocess.CompletedProcess[bytes]:
         """Run a line of a shell in which `$holdfast` is the command."""
@@ -78,16 +87,14 @@ class Place:
         self, *arguments: str, stdin: bytes | None = None, timeout: float = 60
     ) -> subprocess.CompletedProcess[bytes]:
         """Run the command to its end."""
-        return subprocess.run(
-            self._argv(arguments),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            cwd=self.project,
-            env=self.environment,
-            timeout=timeout,
-            check=False,
-        )
+        source = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        with self.popen(*arguments, stdin=source) as process:
+            try:
+                out, err = process.communicate(stdin, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,8 @@ def test_resuming_without_a_name_shows_what_there_is(place: Place) -> None:
 def test_the_embedded_model_answers_in_a_terminal(
     place: Place, smollm2: Path, tmp_path: Path
 ) -> None:
-    alone = Place(tmp_path / "alone")
+    # What a small model says may go on until its context is full.
+    alone = Place(tmp_path / "alone", variables={"HOLDFAST_MAX_TOKENS": "24"})
     (alone.root / "home/.cache/holdfast").mkdir(parents=True)
     (alone.root / "home/.cache/holdfast/models").symlink_to(smollm2.parent)
     with terminal(alone) as shown:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,8 +39,9 @@ def _requests(place: Place) -> list[dict[str, Any]]:
 
 
 def test_the_answer_is_printed_and_nothing_else(place: Place) -> None:
-    done = place.run("-p", "Hi")
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"Hello\n", b"")
+    for is_new in (True, False):
+        done = replace(place, is_new=is_new).run("-p", "Hi")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"Hello\n", b"")
 
 
 def test_the_result_object_has_the_names_that_claude_gives_its_fields(place: Place) -> None:
@@ -166,7 +168,7 @@ def test_a_tool_that_is_allowed_runs_without_a_question(place: Place) -> None:
 def test_a_signal_still_prints_the_result_object(place: Place, number: int, code: int) -> None:
     _script(place, Turn(text=["Half", " an answer"], hold=threading.Event()))
     flags = ("--output-format", "stream-json", "--include-partial-messages")
-    process = place.start("-p", "Hi", *flags)
+    process = replace(place, is_new=True).start("-p", "Hi", *flags)
     assert process.stdout is not None
     for line in process.stdout:
         if json.loads(line)["type"] == "text.delta":

@@ -5,14 +5,101 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
+import click
 import pytest
 
+from holdfast.administration.descriptions import ShareOptions
+from holdfast.cli.main import holdfast
+from holdfast.cli.sessions_commands import command as sessions
+from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
+from holdfast.vocabulary.agent_defaults import AgentDefaults
+from holdfast.vocabulary.option_declarations import declared_fields, options_of
+from holdfast.vocabulary.settings import Limits, PermissionMode, Thinking
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 
 Run: TypeAlias = Callable[..., Done]
+
+
+def _flags(command: click.Command) -> dict[str, click.Option]:
+    return {each.name or "": each for each in command.params if isinstance(each, click.Option)}
+
+
+def _words(option: click.Option) -> tuple[str, ...]:
+    assert isinstance(option.type, click.Choice)
+    return tuple(option.type.choices)
+
+
+def test_flags_have_the_words_bounds_and_sentences_of_the_options_that_they_set() -> None:
+    flags = _flags(holdfast)
+    assert _words(flags["effort"]) == get_args(Thinking)
+    assert _words(flags["permission_mode"]) == get_args(PermissionMode)
+    turns = flags["max_turns"].type
+    assert isinstance(turns, click.IntRange)
+    assert turns.min == declared_fields(Limits)["turns"].option.least
+    stores = declared_fields(AgentDefaults)["store"].option.sentence
+    assert stores.startswith((flags["store"].help or "-").removesuffix("."))
+
+
+def _commands(command: click.Command, *, path: str = "holdfast") -> dict[str, click.Command]:
+    """Return a command and all beneath it, by what a user writes."""
+    found = {path: command}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found |= _commands(below, path=f"{path} {name}")
+    return found
+
+
+def test_a_flag_that_several_commands_have_is_the_same_in_all_of_them() -> None:
+    """Flags of options are declared once; `--store` of one command is that of every other."""
+    for name in ("--model", "--store", "--max-turns", "--effort"):
+        found = {
+            path: (flag.help, flag.opts, flag.metavar, flag.show_default, flag.type.name)
+            for path, command in _commands(holdfast).items()
+            for flag in _flags(command).values()
+            if name in flag.opts
+        }
+        assert len(found) > 1, name
+        assert len({str(each) for each in found.values()}) == 1, found
+
+
+def test_every_flag_that_a_page_names_exists() -> None:
+    known = {
+        name
+        for command in _commands(holdfast).values()
+        for flag in _flags(command).values()
+        for name in (*flag.opts, *flag.secondary_opts)
+    }
+    pages = Path(__file__).parents[2] / "docs"
+    for page in ("command-line", "rpc", "permissions", "managing-sessions", "mcp", "configuration"):
+        text = (pages / f"{page}.md").read_text(encoding="utf-8")
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--rm"}  # of docker
+        assert named <= known, page
+
+
+def test_the_days_of_a_link_are_those_of_the_option_and_given_only_if_they_are_said(
+    run: Run, session: str
+) -> None:
+    flag = _flags(sessions.commands["share"])["days"]
+    option = options_of(ShareOptions)["days"]
+    assert isinstance(flag.type, click.FloatRange)
+    assert (flag.type.min, flag.type.max, flag.type.min_open) == (0, option.option.most, True)
+    assert (flag.default, flag.show_default) == (None, f"{option.default}")
+    assert run("sessions", "share", session, "--link").code == 0
+    (made,) = json.loads(run("sessions", "shares", session, "--format", "json").out)
+    assert made["expires"] - made["created"] == option.default * 24 * 3600 * 1000
+
+
+def test_sessions_are_exported_in_every_format_and_imported_in_those_that_are_read() -> None:
+    written = _words(_flags(sessions.commands["export"])["to"])
+    read = _words(_flags(sessions.commands["import"])["of"])
+    assert written == (ARCHIVE, *FORMATS)
+    assert set(written) - set(read) == {"markdown", "html"}
 
 
 @pytest.fixture

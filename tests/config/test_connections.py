@@ -45,10 +45,10 @@ def test_the_environment_goes_before_the_file() -> None:
     environment = variables({"OPENAI_API_KEY": "x", "OPENAI_ORG_ID": "org-env"})
     found = connection_to("openai", environment=environment, file=FILE)
     assert found.key == KeyReference(env="OPENAI_API_KEY")
-    assert found.organization == "org-env"
+    assert found.fields.organization == "org-env"
     alone = connection_to("openai", environment=variables({}), file=FILE)
     assert alone.key == KeyReference(keyring="openai/me")
-    assert alone.organization == "org-file"
+    assert alone.fields.organization == "org-file"
 
 
 def test_a_key_of_the_environment_is_not_sent_to_another_provider_of_the_same_kind() -> None:
@@ -134,7 +134,7 @@ def test_a_second_name_of_an_account_goes_by_its_variables_and_its_table() -> No
     shared = connection_to("openai-chat", environment=variables({}), file=FILE)
     assert (shared.kind, shared.provider) == ("openai-chat", "openai-chat")
     assert shared.key == KeyReference(keyring="openai/me")
-    assert shared.organization == "org-file"
+    assert shared.fields.organization == "org-file"
     redirected = variables({"OPENAI_BASE_URL": "https://other.example"})
     with pytest.raises(ConfigError, match=r"line 3: providers.openai.key: would be sent to"):
         connection_to("openai-chat", environment=redirected, file=FILE)

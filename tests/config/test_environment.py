@@ -1,16 +1,25 @@
 """What the environment says, and that it never says a secret."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from holdfast.assembly.configuration import provider_variables
-from holdfast.config.environment import VARIABLES, Environment, locate, read
+from holdfast.config.environment import (
+    LOCATION_VARIABLES,
+    PREFIX,
+    VARIABLES,
+    Environment,
+    locate,
+    read,
+)
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
 CANARY = "sk-canary-0123456789"
 PROVIDERS = provider_variables()
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "holdfast"
 
 
 def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
@@ -25,7 +34,7 @@ def test_of_a_key_only_the_name_of_its_variable_is_said() -> None:
     environment = Environment(variables, PROVIDERS)
     found = environment.provider("anthropic")
     assert found.key_variable == "ANTHROPIC_API_KEY"
-    assert found.more == {"auth_token": "ANTHROPIC_AUTH_TOKEN"}
+    assert found.token_variable == "ANTHROPIC_AUTH_TOKEN"
     assert CANARY not in f"{environment!r} {found!r}"
 
 
@@ -73,15 +82,31 @@ def test_options_become_nested_values_of_their_types() -> None:
 
 
 def test_a_number_that_is_none_names_its_variable() -> None:
-    with pytest.raises(ConfigError, match="HOLDFAST_MAX_TOKENS must be a number") as caught:
+    with pytest.raises(ConfigError, match="HOLDFAST_MAX_TOKENS must be a whole number") as caught:
         Environment({"HOLDFAST_MAX_TOKENS": "many"}).values()
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
-def test_the_documentation_names_every_variable_of_ours() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    written = (f"`HOLDFAST_{name}`" in text or f"`_{name}`" in text for name in VARIABLES)
-    assert all(written)
+def test_every_variable_that_the_code_or_a_page_names_is_declared() -> None:
+    known = {PREFIX + name for name in (*VARIABLES, *LOCATION_VARIABLES)}
+    documents = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *SOURCE.rglob("*.py")]
+    for path in documents:
+        named = re.findall(rf"\b{PREFIX}[A-Z_]+[A-Z]", path.read_text(encoding="utf-8"))
+        assert set(named) <= known, path
+
+
+def test_no_variable_of_ours_is_looked_up_by_a_literal() -> None:
+    literal = re.compile(rf"""["']{PREFIX}[A-Z_]+["']""")
+    found = [path for path in SOURCE.rglob("*.py") if literal.search(path.read_text("utf-8"))]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", LOCATION_VARIABLES)
+def test_a_variable_says_where_files_are(name: str) -> None:
+    variable = LOCATION_VARIABLES[name]
+    environment = Environment({PREFIX + name: "/there"})
+    assert environment.location(variable.path) == "/there"
+    assert environment.values() == {}
 
 
 HOME = Path("/home/ana")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.assembly.configuration import provider_variables
 from holdfast.config.environment import Environment
 from holdfast.config.file import ConfigFile, load_config, parse_config
 from holdfast.config.resolution import resolve
 from holdfast.config.schema import KeyReference
+from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.settings import ModelStep
 
@@ -59,10 +61,13 @@ def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
 WRONG = {
     "[prices.'p/m']\noutput = 1\ninput = -1": 'line 3: prices."p/m".input: must be zero',
     "[prices.'p/m']\ninput=1\noutput=1\ntiers=[{above=-1}]": 'prices."p/m".tiers[0].above: must',
+    "[providers.x.oauth]\nauthorize_url='https://x.example/a'\ntoken_url='https://x.example/t'\n"
+    "client_id='c'\nredirect_port=65536": "oauth.redirect_port: must be 0 to 65535, not 65536",
     "[providers.x.headers]\nB = {command = ['x']}": "line 2: providers.x.headers.B: say where",
     '[providers.x.headers]\nA = "a\\nb"': "line 2: providers.x.headers.A: holds a line break",
     "[providers.x.headers]\n'A B' = 'a'": 'line 2: providers.x.headers."A B": is not the name of a',
-    "[fallbacks]\na = [{model = 'p/m', max_attempts = 0}]": "line 2: fallbacks.a[0]: max_attempts",
+    "[fallbacks]\na = [{model = 'p/m', max_attempts = -1}]": "line 2: fallbacks.a[0].max_attempts",
+    "[fallbacks]\na = [{model = 'p/m', tries = 1}]": "line 2: fallbacks.a[0].tries: unknown",
     "[defaults]\nthinkin = 'high'": "line 2: defaults.thinkin: unknown; did you mean 'thinking'?",
     "[defaults]\n\nthinking = 'hard'": "line 3: defaults.thinking: 'hard' is not",
     "[defaults.limits]\nturns = 'x'": "line 2: defaults.limits.turns: Expected `int | null`",
@@ -121,7 +126,6 @@ def test_a_mistake_names_file_line_and_field(tmp_path: Path, text: str, message:
         f"[providers.x]\napi_key = '{CANARY}'",
         f"[providers.x]\ntoken = '{CANARY}'",
         f"[providers.x]\nheaders = {{ Authorization = 'Bearer {CANARY}' }}",
-        f"[providers.x.headers]\nX-API-Key = '{CANARY}'",
         f"[providers.x]\nbase_url = 'https://me:{CANARY}@example.org'",
     ],
 )
@@ -129,6 +133,17 @@ def test_a_secret_in_the_file_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ConfigError, match="say where the secret is instead") as caught:
         parse_config(text)
     assert CANARY not in caught.value.message
+
+
+@pytest.mark.parametrize("section", ["[providers.x]", "[mcpServers.x]\nurl = 'https://a.test'"])
+@pytest.mark.parametrize("header", sorted({row.key_header for row in VENDORS.values()}))
+def test_the_header_of_any_vendor_s_key_holds_no_literal(header: str, section: str) -> None:
+    headers = Environment({}, provider_variables()).key_headers
+    text = f"{section}\nheaders = {{ {header.title()} = '{CANARY}' }}"
+    with pytest.raises(ConfigError, match="say where the secret is instead") as caught:
+        parse_config(text, key_headers=headers)
+    assert CANARY not in caught.value.message
+    parse_config(text.replace(f"'{CANARY}'", '{ env = "MINE" }'), key_headers=headers)
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])

@@ -1,5 +1,6 @@
 """Arguments before environment before file before defaults, for every kind of value."""
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -101,6 +102,25 @@ def test_a_plan_is_found_by_short_name_full_name_and_default() -> None:
     assert resolved(fallbacks=()).settings.fallbacks == ()
     own = (ModelStep(model="xai/grok"),)
     assert resolved(fallbacks=own).settings.fallbacks == own
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(f'{{ model = "p/m", max_attempts = {number} }}' for number in (-1, 0, 1, 100, 101)),
+        *(f'{{ model = "p/m", thinking = "{word}" }}' for word in ("max", "hard")),
+        *('{ model = "p/m", tries = 1 }', "{ max_attempts = 1 }", "{ model = 3 }"),
+    ],
+)
+def test_a_step_of_a_plan_is_judged_alike_in_the_file_and_in_the_program(step: str) -> None:
+    def outcome(text: str, **arguments: Any) -> object:
+        try:
+            return resolved(text=text, model="p/q", **arguments).settings.fallbacks
+        except ConfigError as error:
+            return error.message.rpartition("]")[2]
+
+    value = tomllib.loads(f"step = {step}")["step"]
+    assert outcome(f"[fallbacks]\ndefault = [{step}]") == outcome("", fallbacks=[value])
 
 
 def test_a_plan_with_an_unknown_short_name_points_to_its_line() -> None:

@@ -17,6 +17,11 @@ def _refusal(**options: Any) -> str:
     return caught.value.message
 
 
+@pytest.mark.parametrize("name", ["max_concurrent_sessions", "session_timeout"])
+def test_an_agent_refuses_the_limits_of_a_pool_which_it_would_not_use(name: str) -> None:
+    assert _refusal(runtime={name: 3}).startswith(f"runtime.{name}: unknown")
+
+
 def test_a_field_of_the_runtime_that_does_not_exist_is_refused() -> None:
     assert _refusal(runtime={"bufer_size": 3}).startswith("runtime.bufer_size: unknown; did you")
     assert (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source_tree import ROOT
+from tests.samples import sampled
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -23,15 +24,16 @@ def _run_demo() -> str:
     return done.stdout
 
 
+@sampled(1, 2)
 def test_the_demo_streams_stops_and_goes_on_in_another_process(
-    smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: int, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
     models = tmp_path / "cache" / "models"
     models.mkdir(parents=True)
     (models / smollm2.name).symlink_to(smollm2)
     shown = ""
-    for _ in range(2):
+    for _ in range(sample):
         shown = _run_demo()
         assert "not for wisdom" in shown
         assert "[complete" in shown

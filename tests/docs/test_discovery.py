@@ -14,15 +14,14 @@ import pytest
 import holdfast.sync
 from holdfast import Agent, AgentSession, create_agent_session, run_agent, run_agent_stream, tool
 from holdfast.agent.agent_options import AgentOptions
-from holdfast.agent.option_checks import options_of
 from holdfast.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
     QueryOptions,
     SessionOptions,
 )
-from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
-from holdfast.vocabulary.option_declarations import Declared
+from holdfast.blocks.tool_registry.tool import ToolOptions
+from holdfast.vocabulary.option_declarations import Declared, options_of
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +37,7 @@ _DOORS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
     "run_agent": (run_agent, options_of(OneCallOptions)),
     "run_agent_stream": (run_agent_stream, options_of(OneCallOptions)),
     "create_agent_session": (create_agent_session, options_of(CreateSessionOptions)),
-    "tool": (tool, TOOL_OPTIONS),
+    "tool": (tool, options_of(ToolOptions)),
     "sync.Agent": (holdfast.sync.Agent, options_of(AgentOptions)),
     "sync.Agent.run": (holdfast.sync.Agent.run, options_of(QueryOptions)),
 }
@@ -81,6 +80,9 @@ _COMPLETED = {
     "session.chat('hi', sig": "signal=",
     "run_agent('hi', mod": "model=",
     "tool(appr": "approval=",
+    "agent.as_tool(time": "timeout=",
+    "agent.sessions.list(pha": "phase=",
+    "agent.sessions.update('a', ta": "tags=",
     "holdfast.AgentE": "AgentError",
 }
 

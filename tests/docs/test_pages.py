@@ -44,6 +44,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("20 euros."), says("30 euros.")],
         [says("Hello.")],
         [says("Hello.")],
+        [says("Hello.")],
         [],
     ],
     "docs/building-blocks.md": [

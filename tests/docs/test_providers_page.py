@@ -12,6 +12,8 @@ TITLES = {
     "chat": "Chat Completions",
     "generate_content": "generateContent",
     "ollama": "Ollama's own",
+    "native": "Claude Code's own",
+    "process": "its own process",
 }
 
 
@@ -31,24 +33,22 @@ def variables_in(cell: str) -> list[str]:
     return re.findall(r"`([A-Z][A-Z0-9_]+)`", cell)
 
 
-def more_of(vendor: Vendor, *, but: str = "") -> list[str]:
-    fields = vendor.more_variables.items()
-    return [name for field, names in fields if field != but for name in names]
+def more_of(vendor: Vendor) -> list[str]:
+    return [name for names in vendor.more_variables.values() for name in names]
 
 
 def test_the_page_of_providers_has_every_vendor_in_the_order_of_the_table() -> None:
     rows = rows_of("providers.md", "| provider | protocol | key | URL | default model | notes |")
-    assert list(rows) == [*VENDORS, "local"]
+    assert list(rows) == list(VENDORS)
     for name, vendor in VENDORS.items():
         protocol, key, url, model, notes = rows[name]
         assert protocol == TITLES[vendor.protocol]
-        token = vendor.more_variables.get("auth_token", ())
-        assert variables_in(key) == [*vendor.key_variables, *token]
+        assert variables_in(key) == [*vendor.key_variables, *vendor.token_variables]
         assert ("none needed" in key) == (not vendor.needs_key)
         assert variables_in(url) == list(vendor.url_variables)
         assert model == (f"`{vendor.default_model}`" if vendor.default_model else "")
         if not vendor.account:
-            assert variables_in(notes) == more_of(vendor, but="auth_token")
+            assert variables_in(notes) == more_of(vendor)
 
 
 def test_the_page_of_configuration_has_every_variable_of_every_account() -> None:
@@ -56,13 +56,17 @@ def test_the_page_of_configuration_has_every_variable_of_every_account() -> None
     accounts = [
         vendor
         for vendor in VENDORS.values()
-        if not vendor.account and (vendor.key_variables or vendor.more_variables)
+        if not vendor.account and (vendor.key_variables or more_of(vendor))
     ]
     assert list(rows) == [vendor.name for vendor in accounts]
     for vendor in accounts:
         key, more = rows[vendor.name]
         assert variables_in(key) == list(vendor.key_variables)
-        assert variables_in(more) == [*vendor.url_variables, *more_of(vendor)]
+        assert variables_in(more) == [
+            *vendor.url_variables,
+            *vendor.token_variables,
+            *more_of(vendor),
+        ]
 
 
 def test_second_names_of_an_account_are_named_beside_its_variables() -> None:

@@ -32,7 +32,7 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     assert sorted(named) == sorted(_PUBLIC)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_reference_is_built_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)

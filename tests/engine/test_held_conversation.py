@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,6 +41,7 @@ from holdfast.building_blocks import (
     make_blocks,
     new_command_id,
 )
+from holdfast.hooks import BeforeTurn, Hooks, Proceed
 from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -315,3 +317,52 @@ def test_an_option_that_there_is_none_of_is_refused(name: str, told: str) -> Non
         _blocks(**{name: "x"})
     assert caught.value.code is ErrorCode.CONFIG_INVALID
     assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tools", "look"),
+        ("tool_registry", [pay]),
+        ("request_builder", "plain"),
+        ("stream_processor", StreamProcessor),
+        ("turn_runner", 5),
+        ("hooks", {"before_tool": print}),
+        ("random", 3),
+        ("runtime", {"hook_second": 5}),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=name) as caught:
+        _blocks(**{name: value})
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+def test_a_clock_that_is_none_is_refused() -> None:
+    clock: Any = 5
+    with pytest.raises(ConfigError, match=r"make_blocks\(\): option 'clock' must be a Clock"):
+        make_blocks(ScriptedProvider(), clock=clock)
+
+
+async def _never(given: BeforeTurn) -> Proceed:
+    await asyncio.Event().wait()
+    return Proceed()
+
+
+async def test_the_runtime_may_be_a_dictionary() -> None:
+    runtime: Any = {"hook_seconds": 0.01}
+    blocks = make_blocks(ScriptedProvider(), hooks=Hooks(before_turn=_never), runtime=runtime)
+    outcome = await blocks.hold().run("Hello")
+    assert outcome.error is not None
+    assert outcome.error.code is ErrorCode.HOOK_FAILED
+
+
+async def test_without_a_runtime_that_of_the_configuration_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text("[runtime]\nhook_seconds = 0.01\n")
+    monkeypatch.setenv("HOLDFAST_CONFIG_PATH", str(tmp_path / "config.toml"))
+    blocks = make_blocks(ScriptedProvider(), hooks=Hooks(before_turn=_never))
+    outcome = await blocks.hold().run("Hello")
+    assert outcome.error is not None
+    assert outcome.error.code is ErrorCode.HOOK_FAILED

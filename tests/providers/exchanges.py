@@ -7,7 +7,7 @@ from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendor_clients import VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import MessageId
@@ -33,7 +33,7 @@ def case(name: str) -> bytes:
 def client_for(url: str, tokens: TokenSource | None = None) -> WireModelClient:
     """Make a client of the real vendor composition, pointed at `url`."""
     tokens = tokens or StaticTokenSource(KEY)
-    access = Access(tokens=tokens, transport=AiohttpTransport(), base_url=url)
+    access = VendorAccess(tokens=tokens, transport=AiohttpTransport(), base_url=url)
     return make_client(VENDORS["anthropic"], access)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.testing.decode_reply import PROTOCOLS
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
@@ -110,7 +110,7 @@ def targets() -> list[Target]:
         client = WireModelClient(
             provider=provider_of(api),
             protocol=PROTOCOLS[api],
-            endpoint=Endpoint(base_url="http://127.0.0.1:1"),
+            endpoint=ProviderEndpoint(base_url="http://127.0.0.1:1"),
             tokens=StaticTokenSource("x"),
             transport=transport,
         )

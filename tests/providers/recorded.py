@@ -8,10 +8,11 @@ evaluated of the prompt, and what was generated.
 
 from pathlib import Path
 
+from holdfast.providers.wire.protocol import WireProtocol
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.usage import Usage
 from tests.fixtures_wire import wire_files
-from tests.providers.replies import read_json
+from tests.providers.replies import decode, read_json
 
 SMALL = 2_500
 """Bodies up to this many bytes are split at every position."""
@@ -34,6 +35,14 @@ def result_of(case: Path) -> JsonObject:
     """Return what the vendor's own client made of a case."""
     value: JsonObject = read_json(case / "expect.json")["result"]
     return value
+
+
+def differing_splits(protocol: WireProtocol, body: bytes) -> list[int]:
+    """Return where the beginning of a body can be split so that it is decoded differently."""
+    body = body[: 2 * SMALL]
+    whole = decode(protocol, body).stream
+    positions = range(1, len(body), 1 if len(body) <= SMALL else 17)
+    return [each for each in positions if decode(protocol, body, [each]).stream != whole]
 
 
 def usage_of_responses(usage: JsonObject | None) -> Usage:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.blocks.pricing import Pricing
-from holdfast.providers.catalogue import Catalogue
+from holdfast.providers.catalogue import CatalogueFile
+from holdfast.providers.vendors import VENDORS, Vendor
 from holdfast.vocabulary.usage import Usage
 from tests.fixtures_wire import is_everything_required
 
@@ -24,8 +26,8 @@ NOW_MS = int(NOW.timestamp() * 1000)
 
 
 @pytest.fixture(scope="module")
-def catalogue() -> Catalogue:
-    return Catalogue()
+def catalogue() -> CatalogueFile:
+    return CatalogueFile()
 
 
 def price_source() -> Any:
@@ -34,15 +36,15 @@ def price_source() -> Any:
         installed = f"genai-prices {version('genai-prices')}"
     except PackageNotFoundError:
         installed = "not installed"
-    if installed == Catalogue().source:
+    if installed == CatalogueFile().source:
         return pytest.importorskip("genai_prices")
-    message = f"the catalogue is from {Catalogue().source}; here: {installed}"
+    message = f"the catalogue is from {CatalogueFile().source}; here: {installed}"
     if is_everything_required():
         pytest.fail(message)
     pytest.skip(message)
 
 
-def test_a_known_model_has_its_limits_abilities_and_prices(catalogue: Catalogue) -> None:
+def test_a_known_model_has_its_limits_abilities_and_prices(catalogue: CatalogueFile) -> None:
     facts = catalogue.find("anthropic", "claude-sonnet-4-5")
     assert facts is not None
     assert (facts.context_window, facts.max_output) == (200_000, 64_000)
@@ -67,7 +69,7 @@ def test_a_known_model_has_its_limits_abilities_and_prices(catalogue: Catalogue)
     ],
 )
 def test_a_model_is_found_under_the_names_it_goes_by(
-    catalogue: Catalogue, *, provider: str, model: str, found: str
+    catalogue: CatalogueFile, *, provider: str, model: str, found: str
 ) -> None:
     facts = catalogue.find(provider, model)
     assert facts is not None
@@ -85,20 +87,22 @@ def test_a_model_is_found_under_the_names_it_goes_by(
     ],
 )
 def test_nothing_is_invented_for_an_unknown_model(
-    catalogue: Catalogue, provider: str, model: str
+    catalogue: CatalogueFile, provider: str, model: str
 ) -> None:
     assert catalogue.find(provider, model) is None
     assert catalogue.prices(provider, model) is None
 
 
-def test_a_provider_without_a_table_lists_no_models(catalogue: Catalogue) -> None:
+def test_a_provider_without_a_table_lists_no_models(catalogue: CatalogueFile) -> None:
     assert catalogue.models("nobody") == ()
     assert len(catalogue.models("openrouter")) > 300
-    assert {"anthropic", "openai", "gemini"} <= set(catalogue.providers)
+    assert all(catalogue.models(maker) for maker in ("anthropic", "openai", "gemini"))
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "deepseek", "gemini", "groq", "openai", "xai"])
-def test_every_listed_model_is_found_by_its_own_name(catalogue: Catalogue, provider: str) -> None:
+def test_every_listed_model_is_found_by_its_own_name(
+    catalogue: CatalogueFile, provider: str
+) -> None:
     lost = [
         facts.model
         for facts in catalogue.models(provider)
@@ -112,7 +116,7 @@ def test_rates_are_the_written_decimals_and_not_floats() -> None:
     content = (
         b'{"source":"s","providers":{"p":{"models":[["m",null,9,[[[0.1,0.000000000000000003]]]]]}}}'
     )
-    prices = Catalogue(content).prices("p", "m")
+    prices = CatalogueFile(content).prices("p", "m")
     assert prices is not None
     assert prices[0].rates.input == Decimal("0.1")
     assert prices[0].rates.output == Decimal("0.000000000000000003")
@@ -120,6 +124,32 @@ def test_rates_are_the_written_decimals_and_not_floats() -> None:
 
 def test_the_data_file_is_small() -> None:
     assert len(files("holdfast.providers").joinpath("catalogue.json").read_bytes()) < 300_000
+
+
+@pytest.mark.parametrize("vendor", VENDORS.values(), ids=lambda row: row.name)
+def test_a_vendor_has_prices_or_says_that_it_has_none(
+    vendor: Vendor, catalogue: CatalogueFile
+) -> None:
+    priced = [each for each in catalogue.models(vendor.name) if each.prices is not None]
+    assert bool(priced) == (vendor.catalogue_name is not None)
+
+
+def test_a_vendor_that_the_source_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    price_source()
+    script = pytest.importorskip("scripts.build_catalogue")
+    monkeypatch.setitem(VENDORS, "acme", replace(VENDORS["groq"], name="acme"))
+    with pytest.raises(SystemExit, match=r"the source does not have \['acme'\]"):
+        script.build()
+    monkeypatch.setitem(
+        VENDORS, "acme", replace(VENDORS["groq"], name="acme", catalogue_name="ovhcloud")
+    )
+    assert b'"acme":{' in script.build()
+
+
+def test_a_provider_that_has_a_row_is_not_listed_beside_the_rows() -> None:
+    price_source()
+    script = pytest.importorskip("scripts.build_catalogue")
+    assert set(script.OTHERS.values()) & set(VENDORS) == set()
 
 
 def test_the_data_file_is_what_the_generator_writes() -> None:
@@ -140,7 +170,7 @@ PRICED = [
 ]
 
 
-SHARED = Catalogue()
+SHARED = CatalogueFile()
 
 
 @st.composite

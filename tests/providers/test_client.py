@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.ports.model_client import ModelClient
-from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import IDENTITY, Access, make_client
+from holdfast.providers.vendor_clients import IDENTITY, VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -46,7 +46,7 @@ async def test_a_request_carries_key_version_and_name() -> None:
 
 async def test_feature_headers_come_from_the_request_and_the_users_headers_win() -> None:
     async with faulty_server(replies(TEXT)) as server:
-        access = Access(
+        access = VendorAccess(
             tokens=StaticTokenSource(KEY),
             transport=AiohttpTransport(),
             base_url=server.url,
@@ -100,7 +100,7 @@ async def test_the_token_is_asked_for_once_per_request() -> None:
 
 
 def test_a_path_cannot_leave_the_origin_however_it_is_written() -> None:
-    endpoint = Endpoint(base_url="http://127.0.0.1:1/x")
+    endpoint = ProviderEndpoint(base_url="http://127.0.0.1:1/x")
     assert endpoint.url("../../@127.0.0.1:2/").startswith("http://127.0.0.1:1/")
 
 
@@ -110,7 +110,7 @@ def test_a_base_url_that_is_none_is_refused_at_the_door(url: str) -> None:
         WireModelClient(
             provider="x",
             protocol=PROTOCOL,
-            endpoint=Endpoint(base_url=url),
+            endpoint=ProviderEndpoint(base_url=url),
             tokens=StaticTokenSource(KEY),
             transport=AiohttpTransport(),
         )
@@ -128,11 +128,11 @@ def test_a_base_url_that_is_none_is_refused_at_the_door(url: str) -> None:
     ],
 )
 def test_a_base_url_may_have_the_version_or_not(base: str, url: str) -> None:
-    assert Endpoint(base_url=base).url("/v1/messages") == url
+    assert ProviderEndpoint(base_url=base).url("/v1/messages") == url
 
 
 def test_an_endpoint_may_ask_for_a_query() -> None:
-    endpoint = Endpoint(base_url="https://a.example/x", query={"api-version": "2026-01-01"})
+    endpoint = ProviderEndpoint(base_url="https://a.example/x", query={"api-version": "2026-01-01"})
     asked = "https://a.example/x/messages?region=eu&api-version=2026-01-01"
     assert endpoint.url("/messages?region=eu") == asked
     assert endpoint.url("/other") == "https://a.example/x/other?api-version=2026-01-01"
@@ -152,7 +152,7 @@ async def test_tokens_are_estimated_where_a_protocol_cannot_count() -> None:
     client = WireModelClient(
         provider="x",
         protocol=replace(PROTOCOL, encode_count=None),
-        endpoint=Endpoint(base_url="http://127.0.0.1:1"),
+        endpoint=ProviderEndpoint(base_url="http://127.0.0.1:1"),
         tokens=None,
         transport=AiohttpTransport(),
     )
@@ -235,7 +235,9 @@ def test_a_transport_serves_one_loop_after_another() -> None:
 
     async def once() -> str:
         async with faulty_server(replies(TEXT, size=400)) as server:
-            access = Access(tokens=StaticTokenSource(KEY), transport=transport, base_url=server.url)
+            access = VendorAccess(
+                tokens=StaticTokenSource(KEY), transport=transport, base_url=server.url
+            )
             client = make_client(VENDORS["anthropic"], access)
             stream = client.stream(REQUEST)
             parts = [part async for batch in stream for part in batch]

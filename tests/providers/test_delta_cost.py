@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.testing.decode_reply import PROTOCOLS
 from tests.providers.exchanges import REQUEST
@@ -113,7 +113,7 @@ class Calls:
         client = WireModelClient(
             provider="p",
             protocol=PROTOCOLS[api],
-            endpoint=Endpoint(base_url="http://127.0.0.1"),
+            endpoint=ProviderEndpoint(base_url="http://127.0.0.1"),
             tokens=None,
             transport=ReadyTransport(ReadyReply(frames)),
         )

@@ -181,10 +181,10 @@ async def test_a_host_that_does_not_exist_is_a_network_error() -> None:
 
 
 async def test_a_pause_is_shorter_than_the_wait_for_the_first_byte() -> None:
-    patience = Timeouts(first_byte=3_600.0, between_bytes=0.2, content=3_600.0)
+    timeouts = Timeouts(first_byte=3_600.0, between_bytes=0.2, content=3_600.0)
     async with faulty_server(stalls_after(FRAMES)) as server:
         client = client_for(server.url)
-        parts, error = await ask(client, replace(REQUEST, timeouts=patience))
+        parts, error = await ask(client, replace(REQUEST, timeouts=timeouts))
         await client.close()
         assert text_of(parts) == "Grüße, world 🌍"
         assert error is not None
@@ -192,11 +192,11 @@ async def test_a_pause_is_shorter_than_the_wait_for_the_first_byte() -> None:
 
 
 async def test_keep_alives_without_content_time_out() -> None:
-    patience = Timeouts(first_byte=5.0, between_bytes=5.0, content=0.0)
+    timeouts = Timeouts(first_byte=5.0, between_bytes=5.0, content=0.0)
     answer = stalls_after(b'event: ping\ndata: {"type":"ping"}\n\n')
     async with faulty_server(answer) as server:
         client = client_for(server.url)
-        _, error = await ask(client, replace(REQUEST, timeouts=patience))
+        _, error = await ask(client, replace(REQUEST, timeouts=timeouts))
         await client.close()
         assert error is not None
         assert error.code is ErrorCode.TIMEOUT

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from holdfast import Agent
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.ports.clock import Stamp
-from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.stores.jsonl.store import JsonlStore
@@ -96,7 +96,7 @@ def client_of(broken: Broken) -> WireModelClient:
     return WireModelClient(
         provider="p",
         protocol=PROTOCOLS[broken.api],
-        endpoint=Endpoint(base_url="https://p.example/v1"),
+        endpoint=ProviderEndpoint(base_url="https://p.example/v1"),
         tokens=None,
         transport=OneReply(broken),
     )
@@ -222,7 +222,7 @@ async def test_a_session_goes_on_after_any_reply_and_opens_again(
     client = WireModelClient(
         provider="p",
         protocol=PROTOCOLS[api],
-        endpoint=Endpoint(base_url="https://p.example/v1"),
+        endpoint=ProviderEndpoint(base_url="https://p.example/v1"),
         tokens=None,
         transport=transport,
     )

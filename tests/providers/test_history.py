@@ -249,7 +249,7 @@ def test_adapting_turn_by_turn_gives_what_adapting_at_once_does(messages: list[M
 
 
 def test_a_memory_knows_a_conversation_by_its_beginning() -> None:
-    memo = PrefixCache[str](limit=10)
+    memo = PrefixCache[str]()
     a, b, c = user(HI), by("p", "m", HI), user(TextPart(text="c"))
     memo.put((a, b), "made", weight=4)
     assert memo.get((a, b, c)) == (2, "made")
@@ -260,10 +260,10 @@ def test_a_memory_knows_a_conversation_by_its_beginning() -> None:
 
 
 def test_a_memory_forgets_what_nobody_asked_for() -> None:
-    memo = PrefixCache[int](limit=10)
+    memo = PrefixCache[int]()
     conversations = [(user(TextPart(text=str(number))),) for number in range(5)]
     for number, seen in enumerate(conversations):
-        memo.put(seen, number, weight=4)
+        memo.put(seen, number, weight=7 << 20)  # of the 16 MiB that are kept
     known = [memo.get(seen)[1] for seen in conversations]
     assert known[-1] == 4
     assert known[0] is None

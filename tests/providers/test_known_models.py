@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from holdfast.blocks.pricing import Price, Rates
 from holdfast.ports.model_client import ModelCatalogue
-from holdfast.providers.catalogue import Catalogue, KnownModels
+from holdfast.providers.catalogue import CatalogueFile, KnownModels
 from holdfast.vocabulary.usage import Usage
 
 CONTENT = b"""{"source": "s", "providers": {"p": {"models": [
@@ -31,7 +31,7 @@ class StoppedClock:
 def known(*, at_ms: int = 0, own: Decimal | None = None) -> ModelCatalogue:
     rates = Rates(input=own, output=own)
     return KnownModels(
-        catalogue=Catalogue(CONTENT),
+        catalogue=CatalogueFile(CONTENT),
         clock=StoppedClock(at_ms),
         prices={"p/m": (Price(rates=rates),)} if own is not None else None,
         windows={"p/m": 5000, "house/x": 77} if own is not None else None,

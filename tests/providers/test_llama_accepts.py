@@ -9,7 +9,7 @@ import pytest
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendor_clients import VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import MediaPart, ToolResultPart
@@ -30,7 +30,7 @@ def clients(url: str) -> dict[str, WireModelClient]:
     tokens = StaticTokenSource("x")
 
     def client(vendor: str, base_url: str) -> WireModelClient:
-        access = Access(tokens=tokens, transport=AiohttpTransport(), base_url=base_url)
+        access = VendorAccess(tokens=tokens, transport=AiohttpTransport(), base_url=base_url)
         return make_client(VENDORS[vendor], access)
 
     return {
@@ -66,6 +66,7 @@ def sample(wire: Path) -> Iterator[tuple[str, tuple[Message, ...]]]:
     yield from (("a log", view) for view in readable[: 4 * LOGS : 4])
 
 
+@pytest.mark.sweep
 @pytest.mark.timeout(120)
 async def test_a_real_server_accepts_what_any_provider_said(
     wire: Path, llama: str, report: Report

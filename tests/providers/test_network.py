@@ -60,11 +60,11 @@ def test_certificates_come_from_the_system_or_a_file(tmp_path: Path) -> None:
 
 async def test_a_request_goes_through_the_proxy() -> None:
     from holdfast.auth.token_sources import StaticTokenSource
-    from holdfast.providers.vendor_clients import Access, make_client
+    from holdfast.providers.vendor_clients import VendorAccess, make_client
     from holdfast.providers.vendors import VENDORS
 
     async with faulty_server(replies(case("text"))) as proxy:
-        access = Access(
+        access = VendorAccess(
             tokens=StaticTokenSource("key"),
             transport=AiohttpTransport(environment={"HTTP_PROXY": proxy.url}),
             base_url="http://behind.invalid",

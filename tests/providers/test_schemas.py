@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from holdfast.providers.json_schema import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMAS
 from holdfast.providers.schema_targets import SchemaVerdict, check_schema
 from holdfast.providers.wire.protocol import SchemaTarget
 from tests.fixtures_report import Report
@@ -310,3 +311,24 @@ def test_any_value_gets_a_verdict(schema: Any, target: SchemaTarget) -> None:
     verdict = check_schema(schema, target=target)
     assert bool(verdict.reason) == (verdict.outcome == "refused")
     assert bool(verdict.changes) == (verdict.outcome == "adapted")
+
+
+@given(
+    schema=st.booleans() | json_values,
+    name=st.sampled_from(
+        sorted(name for name in (*SCHEMA_MAPS, *SCHEMA_LISTS, *SINGLE_SCHEMAS) if name[0] != "$")
+    ),
+    target=st.sampled_from(TARGETS),
+)
+@example(schema=True, name="additionalProperties", target="any")
+@example(schema=False, name="additionalProperties", target="openai_strict")
+def test_a_property_may_be_named_like_a_keyword(
+    schema: Any, name: str, target: SchemaTarget
+) -> None:
+    plain = check_schema(with_property(schema), target=target)
+    other = with_property(schema) | {"properties": {name: schema}, "required": [name]}
+    named = check_schema(other, target=target)
+    assert named.outcome == plain.outcome
+    if named.outcome != "refused":
+        assert named.schema["properties"][name] == plain.schema["properties"]["x"]
+        assert named.schema.get("additionalProperties") == plain.schema.get("additionalProperties")

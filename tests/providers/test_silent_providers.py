@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.testing.clocks import run_seeded
@@ -55,11 +55,11 @@ class SlowTransport:
 
 
 def read_all(pieces: Sequence[tuple[float, bytes]], *, busy_seconds: float) -> ErrorCode | None:
-    """Read a reply with a patience of ten seconds, and do something else after each piece."""
+    """Read a reply with a time limit of ten seconds, and do something else after each piece."""
     client = WireModelClient(
         provider="p",
         protocol=PROTOCOL,
-        endpoint=Endpoint(base_url="http://127.0.0.1"),
+        endpoint=ProviderEndpoint(base_url="http://127.0.0.1"),
         tokens=None,
         transport=SlowTransport(SlowReply(pieces)),
     )

@@ -12,7 +12,7 @@ from holdfast.blocks.tool_registry.signature import Signature
 from holdfast.blocks.tool_registry.tool import AnyTool, Tool
 from holdfast.ports.model_client import ModelClient
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendor_clients import VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.json_types import JsonObject
@@ -40,7 +40,7 @@ def clients_for(api: str, url: str) -> list[ModelClient]:
     tokens, transport = StaticTokenSource("x"), AiohttpTransport()
     if api == "ollama-chat":
         vendor = msgspec.structs.replace(VENDORS["compatible"], name="ollama", dialect="ollama")
-        return [make_client(vendor, Access(tokens=tokens, transport=transport, base_url=url))]
+        return [make_client(vendor, VendorAccess(tokens=tokens, transport=transport, base_url=url))]
     return []
 
 

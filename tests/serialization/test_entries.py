@@ -24,8 +24,8 @@ from holdfast.vocabulary.entries import (
     SessionChanged,
     UnknownEntry,
 )
-from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.ids import EntryId, PartId
+from holdfast.vocabulary.events import Event, SubagentEvent, TextDelta
+from holdfast.vocabulary.ids import CallId, EntryId, PartId, SessionId
 from tests.case_names import stable_name
 from tests.strategies_values import ENTRIES, JSON, JSON_OBJECT, TEXT
 
@@ -208,6 +208,22 @@ def test_an_event_is_an_entry_as_it_is_stored_or_a_delta_without_a_place() -> No
         "offset": 4,
         "text": "hi",
     }
+
+
+def test_the_event_inside_a_sub_agents_event_is_written_like_any_other() -> None:
+    later = decode_entry(b'{"kind":"later.kind","id":"evt_1","time":1,"seq":2,"more":[1]}')
+    ended = QueryEnded(
+        id=EntryId("evt_1"), time=1, seq=9, stop_reason="complete", native_session_id="n1"
+    )
+    for event in (later, ended, TextDelta(part_id=PartId("prt_1"), offset=0, text="hi")):
+        outer: Event = event
+        for _ in range(2):
+            outer = SubagentEvent(
+                call_id=CallId("c"), agent="a", session_id=SessionId("s"), event=outer
+            )
+        told = json.loads(encode_event(outer))
+        assert told["event"]["event"] == json.loads(encode_event(event))
+        assert [told["kind"], told["event"]["kind"]] == ["subagent.event"] * 2
 
 
 def test_the_bytes_of_an_entry_are_pinned() -> None:

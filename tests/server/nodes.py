@@ -14,7 +14,7 @@ from tests.cli.commands import Place
 from tests.server.serving import Sent, read_events
 
 MODEL = "anthropic/claude-sonnet-5"
-_PATIENCE = aiohttp.ClientTimeout(total=60)
+_TIME_LIMIT = aiohttp.ClientTimeout(total=60)
 
 
 class Node:
@@ -31,7 +31,7 @@ class Node:
         """Call a route; returns the status and the body, from JSON where it is."""
         sent = self._headers | {name.replace("_", "-"): text for name, text in headers.items()}
         async with (
-            aiohttp.ClientSession(headers=sent, timeout=_PATIENCE) as client,
+            aiohttp.ClientSession(headers=sent, timeout=_TIME_LIMIT) as client,
             client.request(method, f"{self.url}{path}", json=body) as answer,
         ):
             content = await answer.read()
@@ -48,7 +48,7 @@ class Node:
         """Follow the events of a session."""
         headers = self._headers | ({"last-event-id": str(after)} if after else {})
         async with (
-            aiohttp.ClientSession(headers=headers, timeout=_PATIENCE) as client,
+            aiohttp.ClientSession(headers=headers, timeout=_TIME_LIMIT) as client,
             client.get(f"{self.url}{path}/events") as answer,
         ):
             assert answer.status == 200, await answer.text()

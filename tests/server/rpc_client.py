@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks
 from tests.cli.commands import Place
 from tests.server.serving import Served
 

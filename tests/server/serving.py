@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from holdfast import Agent
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.server import Access, HoldfastApp, create_app
 from holdfast.server.serving import HttpServer, listen, url_of
 

@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 
 from holdfast.server import Access, ApiKey, ServerSettings, create_app, new_token
-from holdfast.server.access import digest_of
 from holdfast.server.app import OPERATIONS
-from holdfast.testing import says
+from holdfast.testing import FakeClock, says
+from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, websocket
 from tests.server.serving import TOKEN, Served, serving
@@ -41,12 +41,12 @@ CONNECTIONS: list[tuple[dict[str, str], int]] = [
 def _access() -> tuple[Access, dict[str, str]]:
     made = {name: new_token() for name in ("EXPIRED", "UNSERVED", "OTHER", "READER")}
     keys = [
-        ApiKey(digest=digest_of(made["EXPIRED"]), owner="local", expires=1_000),
-        ApiKey(digest=digest_of(made["UNSERVED"]), owner="ben"),
-        ApiKey(digest=digest_of(made["OTHER"]), owner="ana"),
-        ApiKey(digest=digest_of(made["READER"]), owner="local", scopes=("read",)),
+        ApiKey(digest=token_digest(made["EXPIRED"]), owner="local", expires=1_000),
+        ApiKey(digest=token_digest(made["UNSERVED"]), owner="ben"),
+        ApiKey(digest=token_digest(made["OTHER"]), owner="ana"),
+        ApiKey(digest=token_digest(made["READER"]), owner="local", scopes=("read",)),
     ]
-    access = Access(TOKEN, keys=keys, now_ms=lambda: 2_000)
+    access = Access(TOKEN, keys=keys, clock=FakeClock(start_ms=2_000))
     cookie = access.log_in(TOKEN)
     assert cookie is not None
     return access, made | {"COOKIE": cookie}

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ConfigError, ErrorCode
+from holdfast import Agent, ConfigError, ErrorCode, tool
 from holdfast.server import Access, ApiKey, ServerSettings, create_app, new_token
-from holdfast.server.access import digest_of
 from holdfast.server.app import OPERATIONS
 from holdfast.server.endpoint import Endpoint
 from holdfast.server.limits import RateLimit
 from holdfast.server.operations import Operation
 from holdfast.server.problems import ProblemError
 from holdfast.server.rpc_routes import RpcEndpoint
-from holdfast.testing import Gate, says
+from holdfast.testing import FakeClock, Gate, calls, says
 from holdfast.vocabulary.ids import new_session_id
+from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 
@@ -196,12 +196,58 @@ def _keys() -> tuple[Access, dict[str, str]]:
     """Return the access of four owners' keys, and the keys by what they are."""
     made = {name: new_token() for name in ("other", "reader", "expired", "unserved")}
     keys = [
-        ApiKey(digest=digest_of(made["other"]), owner="ana"),
-        ApiKey(digest=digest_of(made["reader"]), owner="local", scopes=("read",)),
-        ApiKey(digest=digest_of(made["expired"]), owner="local", expires=1_000),
-        ApiKey(digest=digest_of(made["unserved"]), owner="ben"),
+        ApiKey(digest=token_digest(made["other"]), owner="ana"),
+        ApiKey(digest=token_digest(made["reader"]), owner="local", scopes=("read",)),
+        ApiKey(digest=token_digest(made["expired"]), owner="local", expires=1_000),
+        ApiKey(digest=token_digest(made["unserved"]), owner="ben"),
     ]
-    return Access(TOKEN, keys=keys, now_ms=lambda: 2_000), made
+    return Access(TOKEN, keys=keys, clock=FakeClock(start_ms=2_000)), made
+
+
+OWN_TOKEN: list[dict[str, Any]] = [
+    {"token": TOKEN},
+    {"access": Access(TOKEN)},
+    {"access": Access(TOKEN, keys=[ApiKey(digest=token_digest("key"), owner="ben")])},
+]
+
+
+@pytest.mark.parametrize("given", OWN_TOKEN, ids=["token", "access", "keys"])
+async def test_the_token_of_a_server_is_of_the_owner_of_its_agent(given: dict[str, Any]) -> None:
+    @tool(approval="ask")
+    def nap() -> str:
+        """Sleep."""
+        return "rested"
+
+    script = [calls(("nap", {})), says("done")]
+    agent, _ = make_agent(script, tools=[nap], owner="ana")
+    async with serving(agent, **given) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}"
+        wait = {"prefer": "wait=30"}
+        await served.call("POST", f"{path}/messages", {"content": "go"}, headers=wait)
+        _, pending = await served.call("GET", f"{path}/approvals")
+        where = f"{path}/approvals/{pending['data'][0]['id']}"
+        assert (await served.call("POST", where, {"decision": "allow_once"}))[0] == 202
+        _, told = await served.call("GET", "/api/v1/info")
+        _, described = await served.call("GET", path)
+        settled = [each for each in await served.log(path.rpartition("/")[2]) if "by" in each.data]
+    assert (told["owner"], described["owner"]) == ("ana", "ana")
+    assert [each.data["by"] for each in settled] == ["ana"]
+    assert served.app.hub.owner("ana").agent is agent
+
+
+async def test_an_owner_that_is_said_stays_and_the_clock_is_the_agents() -> None:
+    clock = FakeClock()
+    agent, _ = make_agent([], owner="ana", clock=clock)
+    said, left_open = Access(TOKEN, owner="root"), Access(TOKEN)
+    for access in (said, left_open):
+        create_app(agent, access=access)
+    create_app(make_agent([], owner="ben")[0], access=left_open)
+    assert (said.owner, left_open.owner, Access(TOKEN).owner) == ("root", "ana", "local")
+    cookie = left_open.log_in(TOKEN)
+    clock.advance(12 * 3600)
+    assert left_open.principal_of_cookie(cookie) is None
+    async with agent:
+        pass
 
 
 async def test_every_route_is_declared_and_only_the_public_ones_lack_a_scope() -> None:
@@ -422,8 +468,8 @@ async def test_bodies_are_bounded_json(content_type: str, body: bytes, expected:
 
 @pytest.mark.slow
 async def test_requests_failures_and_streams_are_limited() -> None:
-    now = [0.0]
-    rate = RateLimit(2, now=lambda: now[0])
+    clock = FakeClock()
+    rate = RateLimit(2, clock=clock)
     for _ in range(4):
         rate.take("ana")
     rate.take("ben")
@@ -431,7 +477,7 @@ async def test_requests_failures_and_streams_are_limited() -> None:
         rate.take("ana")
     assert caught.value.body.status == 429
     assert caught.value.body.retry_after == 0.5
-    now[0] = 0.5
+    clock.advance(0.5)
     rate.take("ana")
     agent, _ = make_agent([])
     settings = ServerSettings(streams_per_owner=1, failures_per_second=1)
@@ -452,7 +498,7 @@ async def test_requests_failures_and_streams_are_limited() -> None:
 
 async def test_an_owner_with_many_sessions_leaves_places_for_the_others() -> None:
     gate, key = Gate(), new_token()
-    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    access = Access(TOKEN, keys=[ApiKey(digest=token_digest(key), owner="ana")])
     own, _ = make_agent([[gate, *says("first")], says("second")])
     other, _ = make_agent([says("hers")], owner="ana")
     settings = ServerSettings(sessions=2, sessions_per_owner=1)
@@ -483,7 +529,7 @@ async def test_an_owner_whose_agent_cannot_be_made_does_not_harm_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     key = new_token()
-    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    access = Access(TOKEN, keys=[ApiKey(digest=token_digest(key), owner="ana")])
     agent, _ = make_agent([says("hi")])
 
     def agents(owner: str) -> Agent:
@@ -523,7 +569,7 @@ def test_a_server_without_a_token_or_with_a_short_one_is_refused() -> None:
 
 
 def test_access_keeps_digests_only() -> None:
-    access = Access(TOKEN, keys=[ApiKey(digest=digest_of("key"), owner="ana")])
+    access = Access(TOKEN, keys=[ApiKey(digest=token_digest("key"), owner="ana")])
     cookie = access.log_in(TOKEN)
     kept = repr(vars(access))
     assert cookie

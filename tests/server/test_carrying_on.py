@@ -11,7 +11,6 @@ import pytest
 from holdfast import Agent, Event
 from holdfast.ports.session_store import Store
 from holdfast.server import Access, ApiKey, ServerSettings, create_app
-from holdfast.server.access import digest_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
 from holdfast.vocabulary.commands import SendPrompt, new_command_id
@@ -26,6 +25,7 @@ from holdfast.vocabulary.ids import (
 )
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, read_events, serving
 
@@ -145,7 +145,7 @@ async def test_a_server_carries_on_what_its_predecessor_left() -> None:
 async def test_the_queries_of_owners_of_keys_are_carried_on_too() -> None:
     own, left = Left(), Left(says("on"), owner="ana")
     cut = await left.session(QueryStarted)
-    key = ApiKey(digest=digest_of(TOKEN + "ana"), owner="ana")
+    key = ApiKey(digest=token_digest(TOKEN + "ana"), owner="ana")
     access = Access(TOKEN, keys=[key])
     async with left.agent, serving(own.agent, access=access, agents=lambda _: left.agent) as served:
         headers = {"authorization": f"Bearer {TOKEN}ana"}
@@ -252,7 +252,7 @@ async def test_a_client_can_open_a_session_without_carrying_it_on() -> None:
     async with serving(left.agent, settings=SOON) as served:
         path = f"/api/v1/sessions/{cut}"
         await served.call("POST", f"{path}/resume", {"carry_on": False})
-        held = served.app.hub.resuming._cut_off
+        held = served.app.hub.cut_off._cut_off
         assert held() == []
         assert (await served.call("POST", f"{path}/cancel", {}))[0] == 202
         await _ended(served, cut)

@@ -250,6 +250,31 @@ async def _check_lagged(served: Served, path: str, events: list[Sent], log: list
     assert stored == log
 
 
+async def test_a_client_of_all_sessions_that_does_not_read_is_told_so() -> None:
+    script, said = _flood(3000)
+    agent, _ = make_agent([script])
+    async with serving(agent, settings=WIDE, sock=_narrow()) as served:
+        client = await Connection.to(served, receives=100 * _KIB)
+        client.send("GET", "/api/v1/events")
+        while not any(served.app.hub._overviews.values()):
+            await served.call("GET", "/healthz")
+        session_id = await served.new_session()
+        stream = client.events()
+        assert (await anext(stream)).kind == "session.created"
+        client.pause()
+        path = f"/api/v1/sessions/{session_id}/messages"
+        _, ended = await served.call("POST", path, {"content": "go"}, headers={"prefer": "wait=60"})
+        assert ended["text"] == said
+        client.resume()
+        *events, lagged = [event async for event in stream]
+        client.reset()
+        assert (lagged.kind, lagged.data, lagged.seq) == ("observer.lagged", {}, None)
+        told = [event.data["event"] for event in events]
+        seqs = [event["seq"] for event in told if "seq" in event]
+        assert seqs == list(range(seqs[0], seqs[-1] + 1)), "nothing is left out before"
+        assert "query.ended" not in {event.kind for event in events}
+
+
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
 async def test_the_connection_of_a_client_that_never_reads_is_ended() -> None:
     script, said = _flood(2000)

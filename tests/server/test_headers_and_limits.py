@@ -19,7 +19,7 @@ from holdfast.server.operations import Operation
 from holdfast.server.problems import TITLES, ProblemError, problem_of
 from holdfast.server.responses import problem_response
 from holdfast.server.serving import ServerState, announced
-from holdfast.testing import calls, says
+from holdfast.testing import FakeClock, calls, says
 from holdfast.testing.scripted_provider import Gate
 from holdfast.vocabulary.ids import new_session_id
 from holdfast.vocabulary.parts import MediaPart, TextPart
@@ -343,11 +343,11 @@ async def test_a_message_whose_stream_is_refused_is_not_taken_in() -> None:
 
 
 def test_what_is_kept_of_callers_and_browsers_is_bounded() -> None:
-    now = [0.0]
-    rate = RateLimit(1, now=lambda: now[0])
+    clock = FakeClock()
+    rate = RateLimit(1, clock=clock)
     for number in range(20_000):
         rate.take(f"caller-{number}")
-    access = Access(TOKEN, now_ms=lambda: int(now[0] * 1000))
+    access = Access(TOKEN, clock=clock)
     cookies = [access.log_in(TOKEN) for _ in range(1_100)]
     assert all(access.principal_of_cookie(each) for each in cookies[-1000:])
     assert not any(access.principal_of_cookie(each) for each in cookies[:100])
@@ -355,11 +355,11 @@ def test_what_is_kept_of_callers_and_browsers_is_bounded() -> None:
 
 
 def test_a_cookie_ends_after_twelve_hours() -> None:
-    now = [0]
-    access = Access(TOKEN, now_ms=lambda: now[0])
+    clock = FakeClock()
+    access = Access(TOKEN, clock=clock)
     cookie = access.log_in(TOKEN)
-    for hours, is_valid in ((0, True), (11.99, True), (12, False), (100, False)):
-        now[0] = int(hours * 3_600_000)
+    for hours, is_valid in ((0, True), (11.99, True), (0.01, False), (88, False)):
+        clock.advance(hours * 3600)
         assert (access.principal_of_cookie(cookie) is not None) == is_valid, hours
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.server import Access, ApiKey, ServerSettings, new_token
 from holdfast.server import serving as serving_module
-from holdfast.server.access import digest_of
 from holdfast.server.connections import HEAD_BYTES, HttpConnection, stalled_in
 from holdfast.testing import Gate, says
+from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import websocket
 from tests.server.serving import TOKEN, Served, serving
@@ -123,7 +123,7 @@ async def test_several_credentials_are_none() -> None:
 
 async def test_an_owner_imports_one_file_at_a_time_and_others_do_not_wait() -> None:
     key = new_token()
-    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    access = Access(TOKEN, keys=[ApiKey(digest=token_digest(key), owner="ana")])
     agent, _ = make_agent([])
     other, _ = make_agent([], owner="ana")
     file = b'[{"role": "user", "content": "hello"}]'

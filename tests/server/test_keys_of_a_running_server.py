@@ -7,8 +7,10 @@ import aiohttp
 import pytest
 
 from holdfast.server import Access, ApiKey
-from holdfast.server.access import COOKIE, digest_of
+from holdfast.server.access import COOKIE
 from holdfast.server.key_file import KeyFile, add_key, remove_key
+from holdfast.testing import FakeClock
+from holdfast.vocabulary.secrets import token_digest
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent
@@ -16,7 +18,7 @@ from tests.server.processes import ServeProcess, running
 from tests.server.serving import TOKEN, Served, serving
 
 KEY = "key-of-ana-0123456789"
-DIGEST = digest_of(KEY)
+DIGEST = token_digest(KEY)
 HERS = {"authorization": f"Bearer {KEY}"}
 NOTES_ITS_START = """#!/bin/sh
 printf '%s\\n' "$0" "$@" > "$0.started"
@@ -29,7 +31,7 @@ async def _status(served: Served, headers: dict[str, str]) -> int:
 
 
 def test_keys_that_are_made_at_once_are_all_there(tmp_path: Path) -> None:
-    made = [ApiKey(digest=digest_of(f"key {number}"), owner="ana") for number in range(40)]
+    made = [ApiKey(digest=token_digest(f"key {number}"), owner="ana") for number in range(40)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda key: add_key(tmp_path, key), made))
         assert set(KeyFile(tmp_path).keys()) == {key.digest for key in made}
@@ -65,9 +67,9 @@ async def test_keys_are_read_again_when_their_file_changes(tmp_path: Path) -> No
 async def test_a_stream_ends_when_its_credential_does(
     how: str, stream: str, tmp_path: Path
 ) -> None:
-    now = 1_000
+    clock = FakeClock(start_ms=1_000)
     add_key(tmp_path, ApiKey(digest=DIGEST, owner="local", expires=2_000))
-    access = Access(TOKEN, keys=KeyFile(tmp_path).keys, now_ms=lambda: now)
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys, clock=clock)
     agent, _ = make_agent([])
     async with serving(agent, access=access) as served, aiohttp.ClientSession() as browser:
         session_id = await served.new_session()
@@ -79,7 +81,7 @@ async def test_a_stream_ends_when_its_credential_does(
             if how == "removed":
                 remove_key(tmp_path, DIGEST[:12])
             elif how == "expired":
-                now = 3_000
+                clock.advance(2)
             else:
                 access.log_out(cookie)
             path = f"/api/v1/sessions/{session_id}"

@@ -164,7 +164,7 @@ async def test_what_the_log_and_the_session_both_have_is_delivered_once() -> Non
             await feed.begin()
             for _ in range(5):  # the log is read, and not taken
                 await served.call("GET", "/healthz")
-            async with sessions.door(session_id) as door:  # the session has all of it, too
+            async with sessions.handle(session_id) as door:  # the session has all of it, too
                 await door.send("second")
                 seen: list[int] = []
                 ended = 0

@@ -74,7 +74,7 @@ async def test_a_subscription_that_is_not_read_is_closed_with_a_cursor_to_go_on_
         await reader.ask("session/events", session_id=session_id)
         await reader.until(lambda told: told.get("params", {}).get("kind") == "log.synced")
         reader.is_reading.clear()
-        async with reader.hub.owner("local").door(session_id) as held:
+        async with reader.hub.owner("local").handle(session_id) as held:
             assert isinstance(held, AgentSession)
             await held.chat("two")
             await held.chat("three")
@@ -92,6 +92,29 @@ async def test_a_subscription_that_is_not_read_is_closed_with_a_cursor_to_go_on_
         rest = [told["params"]["seq"] for told in reader.got if told.get("method") == "event"]
         head = (await agent.sessions.get(session_id)).head
         assert [*seen, *filter(None, rest)] == list(range(1, head + 1))
+        assert reader.hub.streams.open == 0
+        await reader.close()
+    assert tasks_left() == []
+
+
+async def test_a_subscription_to_all_sessions_that_is_not_read_is_told_that_it_lagged() -> None:
+    agent, _ = make_agent([])
+    async with agent:
+        reader = SlowReader(agent)
+        await reader.ask("events/all")
+        await reader.until(lambda told: "result" in told)
+        reader.is_reading.clear()
+        made: list[str] = []
+        for _ in range(600):
+            async with await agent.sessions.create() as session:
+                made.append(str(session.session_id))
+        reader.is_reading.set()
+        closed = await reader.until(lambda told: told.get("method") == "events/closed")
+        assert closed["params"]["reason"] == "lagged"
+        events = [told["params"] for told in reader.got if told.get("method") == "event"]
+        assert (events[-1]["kind"], events[-1]["event"]) == ("observer.lagged", {})
+        created = [each["event"]["session_id"] for each in events[:-1]]
+        assert created == made[: len(created)], "there is no gap before it is told"
         assert reader.hub.streams.open == 0
         await reader.close()
     assert tasks_left() == []

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.server import Access, ApiKey
-from holdfast.server.access import digest_of
+from holdfast.vocabulary.secrets import token_digest
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent
@@ -129,7 +129,7 @@ async def test_a_failure_that_was_not_foreseen_is_logged_without_secrets_and_ans
         raise RuntimeError(f"the request with {key} and {TOKEN} failed")
 
     agent, _ = make_agent([])
-    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="local")])
+    access = Access(TOKEN, keys=[ApiKey(digest=token_digest(key), owner="local")])
     async with serving(agent, access=access) as served:
         served.app.inner.add_route("/fails", fail)
         hers = {"authorization": f"Bearer {key}"}

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from holdfast.server import ServerSettings
+from holdfast.server.command import serve
+from holdfast.vocabulary.option_declarations import declared_fields
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.processes import running
@@ -22,7 +26,7 @@ def test_the_guide_with_curl_runs_as_it_stands(tmp_path: Path) -> None:
     found = re.search(r"<!-- walk-through -->\n```sh\n(.*?)```", page, re.DOTALL)
     assert found is not None
     with scripted_server(Turn("Paris."), Turn(["Ro", "me."])) as server:
-        place = Place(tmp_path, server)
+        place = Place(tmp_path, server, is_new=True)
         with running(place):
             done = place.shell("set -euo pipefail\n" + found[1])
         told = done.stdout.decode()
@@ -129,7 +133,8 @@ def test_a_state_folder_that_cannot_be_used_is_named(
     assert done.code == 2
     assert "CONFIG_INVALID" in done.err
     assert f"{path}" in done.err
-    assert sorted(tmp_path.rglob("server*")) == before
+    left = [found for found in tmp_path.rglob("server*") if found.suffix != ".lock"]
+    assert sorted(left) == before
 
 
 @pytest.mark.slow
@@ -151,3 +156,36 @@ def test_other_commands_open_no_socket(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_the_flags_of_settings_say_check_and_default_to_what_is_declared() -> None:
+    declared = declared_fields(ServerSettings)
+    assert all(item.option.sentence for item in declared.values())
+    flags = {each.name: each for each in serve.params if each.name in declared}
+    assert set(flags) == {
+        *("behind_tls", "hosts", "origins", "sessions", "streams_per_owner"),
+        *("requests_per_second", "resume"),
+    }
+    for name, flag in flags.items():
+        assert isinstance(flag, click.Option)
+        said, default = declared[name].option, declared[name].default
+        if name == "sessions":  # the configuration may say it
+            assert (flag.help or "").startswith(declared[name].brief().option.sentence)
+            assert flag.show_default == f"as configured, else {default}"
+            default = None
+        else:
+            assert (flag.help or "").startswith(said.sentence)
+        assert flag.default == (() if flag.multiple else default)
+        if isinstance(flag.type, click.IntRange | click.FloatRange):
+            low = said.least if said.above is None else said.above
+            assert (flag.type.min, flag.type.max) == (low, said.most)
+            assert flag.type.min_open == (said.above is not None)
+
+
+@pytest.mark.parametrize("flag", [["--max-requests", "0"], ["--max-streams", "0"]])
+def test_a_limit_that_could_not_be_kept_is_refused_before_the_server_listens(
+    flag: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = call(Place(tmp_path), monkeypatch, "serve", "--port", "0", *flag)
+    assert (done.code, done.out) == (2, "")
+    assert flag[0] in done.err

@@ -12,11 +12,11 @@ import pytest
 from holdfast import Agent, ErrorCode, StoreError
 from holdfast.administration.sharing import new_share_token
 from holdfast.server import Access, ApiKey, HoldfastApp, ServerSettings, create_app, new_token
-from holdfast.server.access import digest_of
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_session_id
+from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, serving
 from tests.server.test_access_to_the_server import ask
@@ -222,7 +222,7 @@ async def test_links_of_every_owner_are_answered_and_none_of_an_owner_without_an
     own, _ = make_agent([says("mine")], store=store)
     ana, _ = make_agent([says("hers")], store=store, owner="ana")
     ben, _ = make_agent([says("his")], store=store, owner="ben")
-    keys = [ApiKey(digest=digest_of(new_token()), owner=each) for each in ("ana", "ben")]
+    keys = [ApiKey(digest=token_digest(new_token()), owner=each) for each in ("ana", "ben")]
     app = create_app(own, access=Access(TOKEN, keys=keys), agents={"ana": ana}.get)
     async with own, ana, ben:
         links = [

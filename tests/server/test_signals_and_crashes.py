@@ -34,7 +34,7 @@ def _end_of(log: list[dict[str, Any]]) -> dict[str, Any]:
 def test_sigterm_ends_streams_at_once_and_lets_the_query_end_by_itself(tmp_path: Path) -> None:
     hold = threading.Event()
     with scripted_server(Turn(["Hel", "lo."], hold=hold)) as model:
-        place = Place(tmp_path, model, variables=_HOURS)
+        place = Place(tmp_path, model, variables=_HOURS, is_new=True)
         with started(place) as server:
             session_id = _ask(server)
             model.arrived.acquire()

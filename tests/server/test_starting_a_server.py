@@ -2,15 +2,18 @@
 
 import runpy
 import sys
+import threading
 from pathlib import Path
 
 import click
 import pytest
 
+from holdfast import Agent
 from holdfast.server.command import keys, rpc, serve
 from tests.cli.commands import Place, call
-from tests.cli.scripted_server import scripted_server
+from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.processes import running, sent_in, started
+from tests.server.rpc_client import CallError, pipes
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -63,11 +66,78 @@ def test_the_limits_of_a_server_are_options(tmp_path: Path) -> None:
             assert (status, b"TOO_MANY_STREAMS" in problem) == (429, True)
 
 
+def _configured(place: Place, text: str) -> Place:
+    """Write the user's configuration file of a place."""
+    folder = Path(place.environment["HOME"]) / ".config" / "holdfast"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variable", "flags", "is_full"),
+    [(None, (), True), ("1", (), True), ("9", (), False), ("1", ("--max-sessions", "9"), False)],
+)
+def test_the_file_the_environment_and_then_a_flag_say_how_many_sessions_a_server_keeps_open(
+    variable: str | None, flags: tuple[str, ...], is_full: bool, tmp_path: Path
+) -> None:
+    hold = threading.Event()
+    variables = {} if variable is None else {"HOLDFAST_MAX_SESSIONS": variable}
+    with scripted_server(Turn(["a", "b"], hold=hold), Turn("c")) as model:
+        place = Place(tmp_path, model, variables=variables)
+        _configured(place, "[runtime]\nmax_concurrent_sessions = 1\n")
+        with started(place, *flags) as server:
+            first, second = (server.json("POST", "/api/v1/sessions", {})["id"] for _ in range(2))
+            server.json("POST", f"/api/v1/sessions/{first}/messages", {"content": "go"})
+            model.arrived.acquire()
+            status, told = server.call(
+                "POST", f"/api/v1/sessions/{second}/messages", {"content": "go"}, prefer="wait=30"
+            )
+            hold.set()
+    assert (status == 503, b"POOL_FULL" in told) == (is_full, is_full), told
+
+
+@pytest.mark.slow
+async def test_the_environment_says_how_many_sessions_json_rpc_keeps_open(tmp_path: Path) -> None:
+    hold = threading.Event()
+    with scripted_server(Turn(["a", "b"], hold=hold), Turn("c")) as model:
+        place = Place(tmp_path, model, variables={"HOLDFAST_MAX_SESSIONS": "1"})
+        async with pipes(place, "--model", "anthropic/claude-sonnet-5") as (client, _):
+            first, second = [(await client.call("session/create"))["id"] for _ in range(2)]
+            await client.call("message/send", session_id=first, content="go")
+            with pytest.raises(CallError) as caught:
+                await client.call("message/send", session_id=second, content="go")
+            hold.set()
+    assert caught.value.data["code"] == "POOL_FULL"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["file", "environment"])
+async def test_a_session_is_closed_when_it_was_idle_for_as_long_as_was_configured(
+    by: str, tmp_path: Path
+) -> None:
+    # By default a server would hold the session for five minutes, longer than a test may take.
+    store = f"sqlite:{tmp_path / 'chat.db'}"
+    with scripted_server(Turn("Paris.")) as model:
+        told = {"HOLDFAST_SESSION_TIMEOUT": "0"} if by == "environment" else {}
+        place = Place(tmp_path, model, variables=told)
+        _configured(place, "[runtime]\nsession_timeout = 0\n" if by == "file" else "")
+        with started(place, "--store", store) as server:
+            session_id = server.json("POST", "/api/v1/sessions", {})["id"]
+            path = f"/api/v1/sessions/{session_id}/messages"
+            server.json("POST", path, {"content": "go"}, prefer="wait=30")
+            project = server.json("GET", f"/api/v1/sessions/{session_id}")["project"]
+            agent = Agent("scripted/m", store=store, project=project, environment={})
+            async with agent, agent.session(session_id, must_exist=True, busy="wait") as session:
+                assert session.messages[-1].text == "Paris."
+
+
 @pytest.mark.slow
 def test_without_a_key_and_a_local_model_the_start_says_that_queries_will_fail(
     tmp_path: Path,
 ) -> None:
-    done = Place(tmp_path).run("rpc", stdin=b"")
+    done = Place(tmp_path, is_new=True).run("rpc", stdin=b"")
     assert done.returncode == 0
     assert done.stdout == b""
     assert b"queries will fail" in done.stderr

@@ -1,9 +1,11 @@
 """The database stops and comes back: the server says so, and streams and queries survive."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -15,15 +17,27 @@ from tests.scripted_agents import MODEL
 from tests.server.serving import Sent, Served, serving
 from tests.stores.postgresql.server import PostgresServer
 
-SETTINGS = ServerSettings(
-    store_seconds=0.2, resume_seconds=0.1, ping_seconds=0.1, requests_per_second=1e6
-)
+SETTINGS = ServerSettings(resume_seconds=0.1, ping_seconds=0.1, requests_per_second=1e6)
 DATABASE = "holdfast.stores.postgresql.database"
 
 
 def _agent(store: PostgresStore, *steps: object) -> Agent:
     provider = ScriptedProvider(steps)  # type: ignore[arg-type]
     return Agent(MODEL, providers=[provider], environment={}, store=store, project="p")
+
+
+@contextlib.asynccontextmanager
+async def _store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, owner="local", lease_seconds=3)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _expire(url: str, node: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE holdfast.node SET until = '-infinity' WHERE id = %s", (node,))
 
 
 async def _until(served: Served, status: int) -> None:
@@ -35,9 +49,13 @@ async def test_a_server_refuses_requests_while_its_database_is_down_and_recovers
     postgres: PostgresServer, database: str
 ) -> None:
     gate = Gate()
-    store = PostgresStore(postgres.url(database), owner="local", lease_seconds=5)
-    agent = _agent(store, [*says("Hel", "lo")[:3], gate, *says("Hel", "lo")[3:]], says("again"))
-    async with serving(agent, settings=SETTINGS) as served:
+    script = [*says("Hel", "lo")[:3], gate, *says("Hel", "lo")[3:]], says("again")
+    # Its queries wait for the database longer than its requests do.
+    settings = replace(SETTINGS, store_seconds=2.0)
+    async with (
+        _store(postgres.url(database)) as store,
+        serving(_agent(store, *script), settings=settings) as served,
+    ):
         path = f"/api/v1/sessions/{await served.new_session()}"
         idle = f"/api/v1/sessions/{await served.new_session()}"
         link = (await served.call("POST", f"{path}/shares", {}))[1]["path"]
@@ -69,7 +87,6 @@ async def test_a_server_refuses_requests_while_its_database_is_down_and_recovers
             await served.call("POST", f"{idle}/messages", {"content": "go"})
             seqs = [event.seq async for event in _to_end(log) if event.seq is not None]
             assert seqs == list(range(1, len(seqs) + 1))
-    await store.close()
 
 
 async def _to_end(events: AsyncIterator[Sent]) -> AsyncIterator[Sent]:
@@ -85,9 +102,10 @@ async def test_a_query_that_the_outage_cut_off_is_carried_on_afterwards(
 ) -> None:
     monkeypatch.setattr(f"{DATABASE}.TOTAL_WAIT_SECONDS", 0.1)
     gate = Gate()
-    store = PostgresStore(postgres.url(database), owner="local", lease_seconds=5)
-    agent = _agent(store, [gate, *says("lost")], says("whole"))
-    async with serving(agent, settings=SETTINGS) as served:
+    async with (
+        _store(postgres.url(database)) as store,
+        serving(_agent(store, [gate, *says("lost")], says("whole")), settings=SETTINGS) as served,
+    ):
         session_id = await served.new_session()
         path = f"/api/v1/sessions/{session_id}"
         async with served.events(f"{path}/events") as events:
@@ -104,23 +122,20 @@ async def test_a_query_that_the_outage_cut_off_is_carried_on_afterwards(
                 await asyncio.to_thread(postgres.start)
             seqs = [event.seq async for event in _to_end(events) if event.seq is not None]
             assert seqs == list(range(1, len(seqs) + 1))
-    await store.close()
 
 
 async def test_a_server_whose_session_was_taken_over_follows_it_in_the_log(
     postgres: PostgresServer, database: str
 ) -> None:
     gate = Gate()
-    stores = [
-        PostgresStore(postgres.url(database), owner="local", lease_seconds=0.6) for _ in range(2)
-    ]
-    late, other = (
-        _agent(stores[0], [gate, *says("never")]),
-        _agent(stores[1], says("whole"), says("more")),
-    )
+    url = postgres.url(database)
     async with (
-        serving(late, settings=replace(SETTINGS, resume=False)) as first,
-        serving(other, settings=SETTINGS) as second,
+        _store(url) as late,
+        _store(url) as other,
+        serving(
+            _agent(late, [gate, *says("never")]), settings=replace(SETTINGS, resume=False)
+        ) as first,
+        serving(_agent(other, says("whole"), says("more")), settings=SETTINGS) as second,
     ):
         session_id = await first.new_session()
         path = f"/api/v1/sessions/{session_id}"
@@ -128,14 +143,10 @@ async def test_a_server_whose_session_was_taken_over_follows_it_in_the_log(
             await first.call("POST", f"{path}/messages", {"content": "go", "id": "m1"})
             await gate.reached.wait()
             # The first server does not renew its leases any more, as one that was stopped.
-            stores[0].leases._renewals.stop()
+            late.leases._renewals.stop()
             while second.app.hub.open_here("local", session_id) is None:
-                await asyncio.to_thread(
-                    postgres.execute,
-                    "UPDATE holdfast.node SET until = '-infinity'",
-                    database=database,
-                )
-            stores[0].leases._renewals.start()
+                await asyncio.to_thread(_expire, url, late.leases._node)
+            late.leases._renewals.start()
             seqs = [event.seq async for event in _to_end(events) if event.seq is not None]
             assert seqs == list(range(1, len(seqs) + 1))
         # What it had of the session is gone: requests go through the other server.
@@ -143,5 +154,3 @@ async def test_a_server_whose_session_was_taken_over_follows_it_in_the_log(
         assert status == 202
         async with second.events(f"{path}/events?after={seqs[-1]}") as events:
             assert [event async for event in _to_end(events)]
-    for store in stores:
-        await store.close()

@@ -107,7 +107,7 @@ class Killing:
 async def test_clients_of_a_killed_server_get_the_rest_from_the_other(
     postgres: PostgresServer, database: str, tmp_path: Path, provider: ScriptedServer
 ) -> None:
-    place = Place(tmp_path, provider)
+    place = Place(tmp_path, provider, is_new=True)
     async with nodes(place, _store(postgres, database)) as servers:
         killing = Killing(place, provider, servers)
         await killing.start()

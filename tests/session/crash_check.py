@@ -43,7 +43,7 @@ _ROUNDS = 12
 """More than any state of the script needs to come to its end."""
 _BRANCHES = 2
 """How many answers with calls are gone on from, beside the end."""
-_PATIENCE_SECONDS = 600.0
+_TIME_LIMIT_SECONDS = 600.0
 """Only what hangs takes longer: a disk that others use may take seconds for a single sync."""
 
 
@@ -237,7 +237,7 @@ class Aftermath:
     async def check(self) -> None:
         """Fail unless every promise was kept, and is kept by whoever goes on."""
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TIME_LIMIT_SECONDS):
                 await self._check()
         except TimeoutError:
             raise PromiseBrokenError("sessions go on: nothing happened") from None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -315,6 +316,7 @@ def _play(kind: str, folder: Path, act: Act) -> None:
 
 def _serve(kind: str) -> None:
     """Have acts played by processes that are this one's children, so that they start at once."""
+    import_module("holdfast.assembly.composition")  # what each of them would import by itself
     for line in sys.stdin:
         number, name, folder = line.rstrip("\n").split(maxsplit=2)
         act = next(act for act in ACTS if act == name)

@@ -1,8 +1,7 @@
-"""Plays a parent with two sub-agents in processes that die at an append; started by tests.
+"""Plays a parent with two sub-agents in a process that dies at an append; started by tests.
 
-Reads lines `point kind approver folder` and forks a process for each: it is killed before the
-append of that number (`b7`), after it (`a7`), or never (`-`). Answers with its exit code and how
-many appends it made.
+Its arguments are `point kind approver folder`: it is killed before the append of that number
+(`b7`), after it (`a7`), or never (`-`), and prints how many appends it made.
 """
 
 import asyncio
@@ -134,21 +133,6 @@ async def play(point: str, kind: str, approver: str, folder: Path) -> int:
     return log.appends
 
 
-def _serve() -> None:
-    for line in sys.stdin:
-        point, kind, approver, place = line.split()
-        reading, writing = os.pipe()
-        if (pid := os.fork()) == 0:
-            appends = asyncio.run(play(point, kind, approver, Path(place)))
-            os.write(writing, str(appends).encode())
-            os._exit(0)
-        os.close(writing)
-        _, status = os.waitpid(pid, 0)
-        made = os.read(reading, 20).decode() or "0"
-        os.close(reading)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)} {made}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    _serve()
+    _point, _kind, _approver, _place = sys.argv[1:]
+    sys.stdout.write(str(asyncio.run(play(_point, _kind, _approver, Path(_place)))))

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeVar
 
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Lease
 from holdfast.stores.memory import MemoryLeases, MemoryLog, MemoryStore
 from holdfast.vocabulary.commands import CommandId

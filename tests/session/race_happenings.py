@@ -60,8 +60,8 @@ async def _prompt(world: World) -> None:
     text = world.new_prompt("local")
     delivery = world.chance.choice(("queue", "steer", "interrupt", "reject"))
     asking = asyncio.ensure_future(world.session.chat(text, delivery=delivery))  # type: ignore[arg-type]
-    patience = world.chance.choice((0, 0.2, 2, 30))
-    await asyncio.wait({asking}, timeout=patience)
+    seconds = world.chance.choice((0, 0.2, 2, 30))
+    await asyncio.wait({asking}, timeout=seconds)
     asking.cancel()
     await asyncio.wait({asking})
     if not asking.cancelled() and asking.exception() is None:

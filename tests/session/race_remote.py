@@ -45,9 +45,9 @@ async def _waited_for(
     world: World, call: Callable[[], Awaitable[object]], *codes: ErrorCode
 ) -> bool:
     """Wait for a call, or give it up after a while; whether it returned."""
-    patience = 0.3 if world.by_chance(0.2) else None
+    seconds = 0.3 if world.by_chance(0.2) else None
     calling = asyncio.ensure_future(call())
-    await asyncio.wait({calling}, timeout=patience)
+    await asyncio.wait({calling}, timeout=seconds)
     calling.cancel()
     await asyncio.wait({calling})
     if calling.cancelled():

@@ -31,7 +31,7 @@ _HOOK_SECONDS = 1.0
 """Virtual seconds after which a hook has failed."""
 _THOUGHTS = (0, 0, 0.01, 0.3, 0.3, 3.0)
 """Virtual seconds that hooks take; the last is more than they have."""
-_PATIENCE = 5.0
+_TIME_LIMIT = 5.0
 """Virtual seconds after which an approver gives up that leaves the answer to others."""
 
 
@@ -202,7 +202,7 @@ class World:
         if self.is_over:
             return Approve()
         if self.by_chance(0.4):
-            await self.wait(_PATIENCE)
+            await self.wait(_TIME_LIMIT)
         else:
             await self.wait(self.chance.uniform(0, 1.5))
         if self.by_chance(0.5):

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast import Agent, AgentSession
+from holdfast import AbortController, Agent, AgentSession
 from holdfast.agent.remote import AgentRemote
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
+from holdfast.testing.scripted_provider import Gate, Step
 from holdfast.vocabulary.commands import CommandEnded
 from holdfast.vocabulary.entries import Rewound, SessionChanged
 from holdfast.vocabulary.errors import ErrorCode
@@ -109,13 +109,13 @@ async def check_while_a_query_runs(open_store: OpenStore) -> None:
         for asked in (remote.rewind(to=target), remote.undo_rewind(), remote.compact()):
             assert (await failure_of(asked)).code is ErrorCode.BUSY
         await remote.configure(temperature=0.25)
-        assert session.settings.temperature == 0.25
         async with await remote.fork(after=target, name="branch") as branch:
             assert [item.text for item in branch.messages] == ["a", "one"]
         taken = await failure_of(remote.fork(name="branch"))
         assert taken.code is ErrorCode.CONFLICT
         work.release.set()
         assert (await running).text == "done"
+        assert session.settings.temperature == 0.25
         live = await live_of(session)
         log = await live.store.log.read(live.session_id)
         assert not any(isinstance(entry, Rewound) for entry in log)
@@ -138,6 +138,24 @@ async def check_compaction(open_store: OpenStore) -> None:
         sent = live.fold.sent_view()
         assert any(isinstance(part, CompactionPart) for item in sent for part in item.parts)
         await check_ends(session, refused=0)
+
+
+async def check_an_aborted_compaction(open_store: OpenStore) -> None:
+    """A signal of the caller stops the holder's compaction, and the conversation is as it was."""
+    gate, stop = Gate(), AbortController()
+    async with held(open_store, [says("one"), [gate], says("two")]) as (session, remote):
+        await session.chat(f"a {LONG}")
+        asking = asyncio.ensure_future(failure_of(remote.compact(signal=stop.signal)))
+        await gate.reached.wait()
+        stop.abort("not now")
+        stopped = await asking
+        assert (stopped.code, stopped.message) == (ErrorCode.ABORTED, "aborted: not now")
+        assert stop.signal.listener_count == 0
+        await session.wait_idle()
+        assert len(session.messages) == 2
+        again = await failure_of(remote.compact(signal=stop.signal))
+        assert again.code is ErrorCode.ABORTED
+        await check_ends(session, refused=1)
 
 
 async def check_without_a_holder(open_store: OpenStore) -> None:
@@ -190,6 +208,7 @@ SCENARIOS = (
     check_refusals,
     check_while_a_query_runs,
     check_compaction,
+    check_an_aborted_compaction,
     check_without_a_holder,
     check_a_holder_that_is_gone,
 )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from holdfast import Agent, AgentSession
 from holdfast.agent.query_stream import QueryStream
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.entries import ApprovalRequested, Entry
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, TextDelta

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import Agent, AgentSession, tool
 from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.session_state import decode_state
+from holdfast.serialization.session_state import check_state
 from holdfast.session.log_reading import fold_log
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, calls, says
@@ -103,7 +103,7 @@ class Walk:
         """Go on in a session that is restored from an export."""
         del number
         state = await self.session.export()
-        assert decode_state(msgspec.json.encode(state)) == state
+        assert check_state(msgspec.json.decode(msgspec.json.encode(state))) == state
         restored = self._agent.session(restore=state)
         await restored.open()
         assert restored.messages == self.session.messages

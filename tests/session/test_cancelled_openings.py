@@ -330,5 +330,6 @@ def test_an_interrupt_from_the_keyboard_leaves_a_session_that_can_be_opened(
                 session.__enter__()
             countdown[0] = 0
             session.close()
-            with agent.session(f"s{number // 6}"):
-                pass
+            assert session.closed
+            with agent.session(f"s{number // 6}") as again:
+                assert (again.closed, again.snapshot().head) == (False, 1), number

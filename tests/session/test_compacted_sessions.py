@@ -21,6 +21,7 @@ from holdfast.vocabulary.parts import CompactionPart
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
+from tests.folded_sessions import state_of
 
 WINDOW = 8_000
 MODEL = "scripted/one"
@@ -168,11 +169,11 @@ async def test_a_reopened_session_is_what_it_was(kind: str, tmp_path: Path) -> N
         after = session._opened().fold
         assert after.compacted.is_partial
         assert counting.log.entries_read < before.head // 2
-        for name in ("head", "settings", "title", "usage", "cost", "last_finish", "configured"):
-            assert getattr(after, name) == getattr(before, name), name
+        assert after.head == before.head
+        assert state_of(after) == state_of(before)
         assert after.sent_view() == before.sent_view()
-        assert after.standing.grants == before.standing.grants != []
-        assert after.notes.noted == before.notes.noted != ()
+        assert after.standing.grants != []
+        assert after.notes.noted != ()
         provider.add(calls(("look", {})), says("looked again"))
         assert (await session.chat("look again")).text == "looked again", "it is still approved"
         assert len(await session.expand()) == 20

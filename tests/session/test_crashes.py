@@ -1,6 +1,5 @@
 """A process that dies at any write or sync of a query: what is left, and how it goes on."""
 
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import count
@@ -21,13 +20,14 @@ from holdfast.testing.store_conformance.crash_sweep import (
     sweep_crashes,
 )
 from holdfast.vocabulary.entries import Entry, ToolEnded, ToolStarted
-from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.history_grammar import violations
+from tests.samples import sampled
 from tests.scripted_agents import live_of
 from tests.session.crash_worker import NAME
 from tests.session.ends_of_queries import queries_without_end
 from tests.session.three_turns import FINAL, LINES, ThreeTurns, durable_agent
+from tests.stores.workers import command_without_other_writes
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,13 +35,11 @@ pytestmark = [
 ]
 
 _KINDS = ("jsonl", "sqlite")
-_SAMPLE = 12
 
 
 def _worker(kind: str) -> Callable[[Path], Sequence[str]]:
-    source = ["env", "-C", str(ROOT), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"]
-    script = [sys.executable, "-m", "tests.session.crash_worker", kind]
-    return lambda place: [*source, *script, str(place)]
+    command = command_without_other_writes("tests.session.crash_worker")
+    return lambda place: [*command, kind, str(place)]
 
 
 def _effects(place: Path) -> Counter[str]:
@@ -120,17 +118,18 @@ def _summary(kind: str, killed: int, points: int, fates: Counter[str]) -> str:
 
 
 @pytest.mark.timeout(180)
+@sampled(4, 12)
 @pytest.mark.parametrize("kind", _KINDS)
 async def test_kill_nine_at_some_points_of_a_query_loses_and_repeats_nothing(
-    kind: str, tmp_path: Path, report: Report
+    kind: str, sample: int, tmp_path: Path, report: Report
 ) -> None:
     fates: Counter[str] = Counter()
     points = await find_crash_points(_worker(kind), tmp_path / "counted")
     require_same(_effects(tmp_path / "counted" / "place"), Counter(LINES), "effects of a whole run")
     swept = await sweep_crashes(
-        _worker(kind), _checker(kind, fates), folder=tmp_path, points=spread(points, _SAMPLE)
+        _worker(kind), _checker(kind, fates), folder=tmp_path, points=spread(points, sample)
     )
-    assert swept.killed > _SAMPLE // 2
+    assert swept.killed > sample // 2
     report(_summary(kind, swept.killed, len(points), fates))
 
 

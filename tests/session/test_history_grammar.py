@@ -19,6 +19,7 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from tests.history_grammar import violations
+from tests.samples import sampled
 from tests.session import race_scenario
 from tests.session.scripted_query import rich_agent, rich_provider
 
@@ -128,10 +129,13 @@ async def test_every_prefix_of_a_rich_query_can_be_sent(report: Callable[[str], 
     report(f"prefixes: {_check_every_prefix(log)} of a rich query can be sent")
 
 
-def test_every_prefix_of_disturbed_sessions_can_be_sent(report: Callable[[str], None]) -> None:
+@sampled(75, 300)
+def test_every_prefix_of_disturbed_sessions_can_be_sent(
+    sample: int, report: Callable[[str], None]
+) -> None:
     checked = 0
-    for seed in range(300):
+    for seed in range(sample):
         log = run_seeded(lambda seed=seed: race_scenario.play_log(seed), seed)  # type: ignore[misc]
         checked += _check_every_prefix(log)
-    report(f"prefixes: {checked} of 300 disturbed sessions can be sent")
-    assert checked > 3_000
+    report(f"prefixes: {checked} of {sample} disturbed sessions can be sent")
+    assert checked > 10 * sample

@@ -1,9 +1,7 @@
 """A process that dies right after it acknowledged a prompt or an answer: both are in the log."""
 
 import asyncio
-import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,10 @@ from holdfast.testing import says
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.entries import ApprovalSettled
 from tests.architecture.source_tree import ROOT
+from tests.forked_processes import ForkedProcess
 from tests.scripted_agents import live_of
 from tests.session.answer_worker import NAME, MortalStore, make_agent
+from tests.stores.workers import worker_environment
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,12 +25,9 @@ pytestmark = [
 
 async def _kill_in(scenario: str, kind: str, folder: Path) -> None:
     """Let a process come to the end of a scenario."""
-    process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "tests.session.answer_worker", kind, str(folder), scenario],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: TID251
-    )
-    assert await process.wait() == -signal.SIGKILL
+    command = ("tests.session.answer_worker", kind, str(folder), scenario)
+    process = ForkedProcess(*command, cwd=ROOT, env=worker_environment())
+    assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
 
 
 async def _deny(_request: ApprovalRequest) -> Decision:

@@ -1,12 +1,9 @@
 """A process that dies anywhere while sub-agents work: the next one finds and carries on each."""
 
 import asyncio
-import os
 import signal
-import sys
+import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,22 +20,20 @@ from holdfast.vocabulary.entries import (
 )
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
+from tests.forked_processes import ForkedProcess
+from tests.samples import sampled
 from tests.session.family_worker import EFFECTS, FINAL, LINES, NAME, bring_to_end, family
 from tests.stores.store_factories import DURABLE, open_store
+from tests.stores.workers import worker_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-_SAMPLE = 8
 
 
 class Mortuary:
     """Kills families on a store of one kind, and checks what each leaves."""
 
-    def __init__(
-        self, kind: str, approver: str, folder: Path, server: asyncio.subprocess.Process
-    ) -> None:
+    def __init__(self, kind: str, approver: str, folder: Path) -> None:
         self._kind, self._approver, self._folder = kind, approver, folder
-        self._server = server
         self.killed = 0
 
     async def points(self) -> list[str]:
@@ -62,12 +57,13 @@ class Mortuary:
             raise PromiseBrokenError(f"after a crash at {point}: {error}") from error
 
     async def _play(self, point: str, place: Path) -> tuple[int, int]:
-        server = self._server
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(f"{point} {self._kind} {self._approver} {place}\n".encode())
-        code, appends = map(int, (await server.stdout.readline()).split())
-        return code, appends
+        """Return how a family ended, and how many appends it made if it was not killed."""
+        command = ("tests.session.family_worker", point, self._kind, self._approver, str(place))
+        with ForkedProcess(
+            *command, cwd=ROOT, env=worker_environment(), stdout=subprocess.PIPE
+        ) as process:
+            made, _ = await asyncio.to_thread(process.communicate)
+        return process.returncode, int(made or b"0")
 
     async def _check(self, place: Path) -> None:
         store = open_store(self._kind, place)
@@ -130,50 +126,31 @@ def _effects(place: Path) -> Counter[str]:
     return Counter(file.read_text().split() if file.exists() else ())
 
 
-@asynccontextmanager
-async def _killing(kind: str, approver: str, folder: Path) -> AsyncIterator[Mortuary]:
-    server = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "tests.session.family_worker"],
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        env={  # it finds the source as the tests do
-            **os.environ,  # noqa: TID251 - handed on as it is
-            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-    )
-    try:
-        yield Mortuary(kind, approver, folder, server)
-    finally:
-        assert server.stdin is not None
-        server.stdin.close()
-        await server.wait()
-
-
+@sampled(4, 12)
 @pytest.mark.parametrize("approver", ["yes", "no"])
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_kill_nine_while_sub_agents_work_repeats_nothing(
-    kind: str, approver: str, tmp_path: Path, report: Report
+    kind: str, approver: str, sample: int, tmp_path: Path, report: Report
 ) -> None:
-    async with _killing(kind, approver, tmp_path) as mortuary:
-        points = await mortuary.points()
-        for point in points[3 :: len(points) // _SAMPLE]:
-            await mortuary.kill_at(point)
-    assert mortuary.killed >= _SAMPLE - 1
+    mortuary = Mortuary(kind, approver, tmp_path)
+    points = await mortuary.points()
+    for point in points[3 :: len(points) // sample]:
+        await mortuary.kill_at(point)
+    assert mortuary.killed >= sample - 1
     report(f"{kind}: a parent with two sub-agents killed at {mortuary.killed} points: all went on")
 
 
+@sampled(4, 12)
 @pytest.mark.parametrize("approver", ["yes", "no"])
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_after_kill_nine_a_new_prompt_ends_what_sub_agents_left(
-    kind: str, approver: str, tmp_path: Path
+    kind: str, approver: str, sample: int, tmp_path: Path
 ) -> None:
-    async with _killing(kind, approver, tmp_path) as mortuary:
-        points = await mortuary.points()
-        for point in points[5 :: len(points) // _SAMPLE]:
-            await mortuary.kill_at(point, is_resumed=False)
-    assert mortuary.killed >= _SAMPLE - 1
+    mortuary = Mortuary(kind, approver, tmp_path)
+    points = await mortuary.points()
+    for point in points[5 :: len(points) // sample]:
+        await mortuary.kill_at(point, is_resumed=False)
+    assert mortuary.killed >= sample - 1
 
 
 @pytest.mark.soak
@@ -182,9 +159,9 @@ async def test_after_kill_nine_a_new_prompt_ends_what_sub_agents_left(
 async def test_after_kill_nine_at_every_append_a_new_prompt_ends_what_sub_agents_left(
     approver: str, tmp_path: Path
 ) -> None:
-    async with _killing("jsonl", approver, tmp_path) as mortuary:
-        for point in await mortuary.points():
-            await mortuary.kill_at(point, is_resumed=False)
+    mortuary = Mortuary("jsonl", approver, tmp_path)
+    for point in await mortuary.points():
+        await mortuary.kill_at(point, is_resumed=False)
 
 
 @pytest.mark.soak
@@ -194,9 +171,9 @@ async def test_after_kill_nine_at_every_append_a_new_prompt_ends_what_sub_agents
 async def test_kill_nine_at_every_append_of_a_family_repeats_nothing(
     kind: str, approver: str, tmp_path: Path, report: Report
 ) -> None:
-    async with _killing(kind, approver, tmp_path) as mortuary:
-        points = await mortuary.points()
-        for point in points:
-            await mortuary.kill_at(point)
+    mortuary = Mortuary(kind, approver, tmp_path)
+    points = await mortuary.points()
+    for point in points:
+        await mortuary.kill_at(point)
     assert mortuary.killed > len(points) * 0.8
     report(f"{kind}: killed at {mortuary.killed} of {len(points)} points: 0 effects twice")

@@ -1,10 +1,8 @@
 """A process that dies anywhere while it answers, steers, goes back, forks or recovers."""
 
 import asyncio
-import os
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,17 +19,16 @@ from holdfast.testing.promises import (
 )
 from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.ids import new_session_id
-from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
+from tests.samples import sampled
 from tests.session.crash_check import Aftermath, Expectations, Tally, effects_in
 from tests.session.crash_script import ACTS, CUT_OFF, LEFT_RUNNING, WRITTEN, Act, Script
 from tests.session.kill_at_call import is_possible
 from tests.session.noting_session import Acknowledged, Deed, Notes
 from tests.stores.store_factories import DURABLE, open_store
+from tests.stores.workers import command_without_other_writes
 
 pytestmark = pytest.mark.slow
-
-_SAMPLE = 12
 
 needs_tracing = pytest.mark.skipif(not is_possible(), reason="processes cannot be traced here")
 
@@ -133,15 +130,9 @@ class CrashSweep:
 async def _sweeping(kind: str, folder: Path) -> AsyncIterator[CrashSweep]:
     """Play the script once, and be ready to kill its players."""
     server = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "tests.session.crash_script", kind],
+        *[*command_without_other_writes("tests.session.crash_script"), kind],
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        cwd=ROOT,
-        env={  # it finds the source as the tests do
-            **os.environ,  # noqa: TID251 - handed on as it is
-            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
     )
     try:
         sweep = CrashSweep(kind, folder, server)
@@ -156,14 +147,15 @@ async def _sweeping(kind: str, folder: Path) -> AsyncIterator[CrashSweep]:
 @needs_tracing
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@sampled(4, 24)
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_kill_nine_at_some_points_of_a_script_keeps_every_promise(
-    kind: str, tmp_path: Path, report: Report
+    kind: str, sample: int, tmp_path: Path, report: Report
 ) -> None:
     async with _sweeping(kind, tmp_path) as sweep:
-        step = len(sweep.points) // _SAMPLE
+        step = len(sweep.points) // sample
         await sweep.kill_at(sweep.points[step // 2 :: step], in_both_ways=False)
-    assert sweep.killed > _SAMPLE // 2
+    assert sweep.killed > sample // 2
     report(sweep.summary())
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast import ErrorCode, ProviderError, QueryEnded, RequestError, Settings
+from holdfast import AgentError, ErrorCode, ProviderError, QueryEnded, RequestError, Settings
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
@@ -23,7 +23,6 @@ from holdfast.vocabulary.entries import (
     PartStarted,
     QueryStarted,
     RetryScheduled,
-    TurnDiscarded,
     TurnEnded,
     TurnStarted,
 )
@@ -71,7 +70,7 @@ async def session_of(
         clock=clock,
         runtime=RuntimeSettings(),
     )
-    live = await open_session(resources, SessionRequest(settings=settings))
+    live = await open_session(resources, SessionRequest(owner="ana", settings=settings))
     try:
         yield live
     finally:
@@ -144,6 +143,8 @@ class Attempted:
     def __init__(self, *failures: Exception) -> None:
         self.clock = FakeClock()
         self.plans: list[tuple[str, str, int]] = []
+        self.noted: list[ErrorCode] = []
+        self.discarded: list[ErrorCode] = []
         self._failures = list(failures)
         self._client = ScriptedProvider()
         self._attempts = ProviderAttempts(route=self._route, clock=self.clock, random=self)
@@ -154,14 +155,21 @@ class Attempted:
     async def _route(self, model: str) -> tuple[ScriptedProvider, str]:
         return self._client, model.partition("/")[2]
 
-    async def _summarise(self, plan: ModelPlan) -> str:
+    async def attempt(self, plan: ModelPlan) -> str:
         self.plans.append((plan.model, plan.settings.model, plan.attempt))
         if self._failures:
             raise self._failures.pop(0)
         return f"a summary by {plan.model}"
 
+    def note_failure(self, failure: AgentError) -> bool:
+        self.noted.append(failure.code)
+        return False
+
+    async def discard(self, failure: AgentError) -> None:
+        self.discarded.append(failure.code)
+
     async def __call__(self, scope: QueryScope) -> str:
-        return await self._attempts.run(scope, self._summarise)
+        return await self._attempts.run(scope, self)
 
     async def run(self, settings: Settings) -> tuple[QueryHandle, list[Entry]]:
         async with session_of(self, clock=self.clock, settings=settings) as live:
@@ -188,7 +196,7 @@ async def test_work_that_is_no_turn_is_repeated_by_the_same_rules() -> None:
     assert work.plans == [("one", "scripted/one", attempt) for attempt in (1, 2, 3)]
     scheduled = [entry for entry in entries if isinstance(entry, RetryScheduled)]
     assert [entry.attempt for entry in scheduled] == [1, 2]
-    assert not any(isinstance(entry, TurnDiscarded) for entry in entries), "no turn was open"
+    assert work.noted == work.discarded == [ErrorCode.OVERLOADED, ErrorCode.NETWORK]
 
 
 async def test_work_that_is_no_turn_goes_on_to_the_next_model() -> None:
@@ -198,12 +206,15 @@ async def test_work_that_is_no_turn_goes_on_to_the_next_model() -> None:
     assert handle.result is not None
     assert handle.result.text == "a summary by two"
     assert work.plans == [("one", "scripted/one", 1), ("two", "scripted/two", 1)]
+    assert work.noted == work.discarded == [ErrorCode.AUTH]
 
 
 @pytest.mark.parametrize("failure", [REFUSED, RequestError(ErrorCode.ABORTED, "stop")])
 async def test_work_that_cannot_be_repeated_raises_what_it_failed_with(
-    failure: Exception,
+    failure: AgentError,
 ) -> None:
-    handle, entries = await Attempted(failure).run(Settings(model="scripted/one"))
+    work = Attempted(failure)
+    handle, entries = await work.run(Settings(model="scripted/one"))
     assert handle.error is failure
+    assert (work.noted, work.discarded) == ([failure.code], [])
     assert not any(isinstance(entry, RetryScheduled) for entry in entries)

@@ -1,13 +1,15 @@
 """A session that another process holds can be rewound, compacted, configured and forked."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast import AgentSession, Event, QueryEnded
+from holdfast.agent import verbs
 from holdfast.stores import stored_records
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import says
@@ -16,14 +18,16 @@ from holdfast.vocabulary.commands import (
     AbortQuery,
     Command,
     CommandEnded,
+    CommandId,
     CompactSession,
     ConfigureSession,
 )
 from holdfast.vocabulary.commands import new_command_id as new_id
 from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.ids import SessionId, query_id_for
 from tests.scripted_agents import failure_of, live_of
 from tests.session.remote_scenarios import (
+    LONG,
     NAME,
     SCENARIOS,
     OpenStore,
@@ -157,3 +161,41 @@ async def test_a_command_of_an_unknown_kind_stays_for_a_holder_that_knows_it(
         )
         assert list(await store.inbox.pending(session_id)) == [later]
     await store.close()
+
+
+async def test_what_no_process_holds_is_changed_by_the_one_order_that_was_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    def counted() -> Any:
+        made.append(new_id())
+        return made[-1]
+
+    async with new_agent(MemoryStore(), [says("one"), says("two"), says("a summary")]) as agent:
+        async with agent.session(NAME) as session:
+            await session.chat(LONG)
+            await session.chat(LONG)
+            first = session.messages[1].id
+        remote = await agent.remote(NAME)
+        monkeypatch.setattr(verbs, "new_command_id", counted)
+        await remote.rewind(to=first)
+        await remote.undo_rewind()
+        await remote.configure(temperature=0.5)
+        await remote.compact()
+        assert len(made) == 4
+        async with agent.session(NAME) as session:
+            ends = [event async for event in _past_of(session) if isinstance(event, QueryEnded)]
+            assert (ends[-1].query_id, session.settings.temperature) == (
+                query_id_for(CommandId(made[-1])),
+                0.5,
+            )
+
+
+async def _past_of(session: AgentSession) -> AsyncIterator[Event]:
+    """Return the entries that a session has now."""
+    head = session.snapshot().head
+    async for event in session.events():
+        yield event
+        if getattr(event, "seq", 0) >= head:
+            return

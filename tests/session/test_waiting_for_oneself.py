@@ -271,6 +271,11 @@ async def test_a_handler_may_wait_for_an_answer_however_far_it_is_behind(way: st
         await session.chat("go")
         while not answers:
             await others_run()
+        assert answers == ["answered"]
+        assert [message.text for message in session.messages][1::2] == [
+            "first" + 50 * "x",
+            50 * "y",
+        ]
 
 
 async def test_a_handler_may_close_its_session_through_another_task() -> None:
@@ -282,8 +287,9 @@ async def test_a_handler_may_close_its_session_through_another_task() -> None:
             closed.set()
 
         session.on(QueryEnded, close)
-        await session.chat("go")
+        assert (await session.chat("go")).text == "bye"
         await closed.wait()
+        assert session.closed
 
 
 def test_a_context_passes_into_the_background_loop() -> None:

@@ -3,8 +3,7 @@
 import asyncio
 import re
 import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,12 @@ from tests.scripted_agents import live_of
 from tests.session.crash_worker import PROMPTS
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
-from tests.stores.workers import WorkerProcess, worker
+from tests.stores.workers import (
+    NEW_INTERPRETER,
+    WorkerProcess,
+    command_without_other_writes,
+    worker,
+)
 
 NAME = "survivor"
 DURABLE = pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
@@ -41,8 +45,10 @@ def row(first_cell: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return note
 
 
-def _process(kind: str, folder: Path) -> AbstractAsyncContextManager[WorkerProcess]:
-    return worker(kind, folder, NAME, program="tests.session.session_worker")
+def _process(
+    kind: str, folder: Path, *, under: Sequence[str] = ()
+) -> AbstractAsyncContextManager[WorkerProcess]:
+    return worker(kind, folder, NAME, program="tests.session.session_worker", under=under)
 
 
 def _agent(kind: str, folder: Path) -> Agent:
@@ -76,7 +82,7 @@ async def test_a_session_that_is_opened_again_is_the_same(kind: str, tmp_path: P
 @row("the process ends or is killed between two queries")
 @DURABLE
 async def test_a_process_that_is_gone_leaves_its_session(kind: str, tmp_path: Path) -> None:
-    async with _process(kind, tmp_path) as process:
+    async with _process(kind, tmp_path, under=NEW_INTERPRETER) as process:
         await _begin(process, "hello")
         await process.until("result")
         process.signal(signal.SIGKILL)
@@ -203,12 +209,11 @@ async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) ->
 @pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
 async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    place = str(tmp_path / "place")
-    script = [sys.executable, "-m", "tests.session.crash_worker", kind, place, "chat"]
+    command = command_without_other_writes("tests.session.crash_worker")
     calls = "trace=write,pwrite64,fsync,fdatasync,writev"
     process = await asyncio.create_subprocess_exec(
         *["strace", "-f", "-y", "-qq", "-e", calls, "-o", str(trace), "--"],
-        *["env", "-C", str(ROOT), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1", *script],
+        *[*command, kind, str(tmp_path / "place"), "chat"],
     )
     assert await process.wait() == 0
     shown, unsynced = 0, set()

@@ -15,14 +15,14 @@ from holdfast.testing.store_conformance.samples import new_session, note
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from tests.stores.store_factories import open_store
 
-_PATIENCE_SECONDS = 20
+_TIME_LIMIT_SECONDS = 20
 
 
 def in_a_fork(work: Callable[[], Coroutine[None, None, None]]) -> int:
     """Fork, do something there in a new event loop, and return how that went: 0 is well."""
     child = os.fork()
     if child == 0:
-        signal.alarm(_PATIENCE_SECONDS)
+        signal.alarm(_TIME_LIMIT_SECONDS)
         try:
             asyncio.run(work())
         except BaseException as error:  # noqa: BLE001 - the outermost frame of this process

@@ -7,7 +7,7 @@ from holdfast.ports.session_store import Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.store_conformance.promises import OpenStore
+from holdfast.testing.store_conformance.samples import OpenStore
 
 
 def memory_factory(_: Path) -> OpenStore:

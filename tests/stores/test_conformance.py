@@ -6,9 +6,8 @@ import pytest
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing.store_conformance import CHECKS, run_store_conformance
-from holdfast.testing.store_conformance.promises import OpenStore
-from holdfast.testing.store_conformance.runner import Check
+from holdfast.testing.store_conformance import CHECKS, Check, run_store_conformance
+from holdfast.testing.store_conformance.samples import OpenStore
 from holdfast.vocabulary.entries import Entry
 from tests.stores.store_factories import STORE_FACTORIES, memory_factory
 

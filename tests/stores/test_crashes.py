@@ -1,6 +1,5 @@
 """A process that is killed at any write or sync loses nothing that it was told is durable."""
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -16,23 +15,21 @@ from holdfast.testing.store_conformance.crash_sweep import (
     spread,
     sweep_crashes,
 )
-from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
+from tests.samples import sampled
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
+from tests.stores.workers import command_without_other_writes
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not is_strace_here(), reason="strace is not installed"),
 ]
 
-SAMPLE = 5
-
 
 def worker_of(kind: str) -> Callable[[Path], Sequence[str]]:
     """Return the command line of a worker for a store."""
-    source = ["env", "-C", str(ROOT), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"]
-    script = [sys.executable, "-m", "tests.stores.crash_worker", kind]
-    return lambda place: [*source, *script, str(place)]
+    command = command_without_other_writes("tests.stores.crash_worker")
+    return lambda place: [*command, kind, str(place)]
 
 
 def checker_of(kind: str) -> Callable[[Path], Awaitable[None]]:
@@ -53,18 +50,19 @@ def checker_of(kind: str) -> Callable[[Path], Awaitable[None]]:
 
 
 @pytest.mark.timeout(120)
+@sampled(3, 12)
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_kill_nine_at_some_writes_and_syncs_loses_nothing(
-    kind: str, tmp_path: Path, report: Report
+    kind: str, sample: int, tmp_path: Path, report: Report
 ) -> None:
     points = await find_crash_points(worker_of(kind), tmp_path / "counted")
     swept = await sweep_crashes(
         worker_of(kind),
         checker_of(kind),
         folder=tmp_path,
-        points=spread(points, SAMPLE),
+        points=spread(points, sample),
     )
-    assert swept.killed > SAMPLE // 2
+    assert swept.killed > sample // 2
     report(f"{kind}: {swept.killed} of {len(points)} crash points, nothing lost")
 
 

@@ -13,7 +13,7 @@ from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.stored_records import LARGEST_ENTRY
-from holdfast.testing.promises import within_patience
+from holdfast.testing.promises import within_time_limit
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
@@ -73,7 +73,7 @@ async def fill(store: Store) -> Kept:
 
 async def _follow_once(store: Store, session_id: SessionId) -> list[Entry]:
     async with contextlib.aclosing(store.log.follow(session_id)) as pages:
-        return await within_patience(anext(pages), "what is there is followed")
+        return await within_time_limit(anext(pages), "what is there is followed")
 
 
 async def use_the_damaged(store: Store, kept: Kept) -> list[Entry]:
@@ -389,7 +389,7 @@ async def test_damage_longer_than_a_page_ends_neither_a_limited_read_nor_a_follo
     async with contextlib.aclosing(store.log.follow(lease.session_id)) as pages:
         while len(seen) < len(good):
             seen += [
-                entry.seq for entry in await within_patience(anext(pages), "what is after damage")
+                entry.seq for entry in await within_time_limit(anext(pages), "what is after damage")
             ]
     assert seen == good
     await store.close()

@@ -13,7 +13,7 @@ from holdfast import Agent
 from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.promises import within_patience
+from holdfast.testing.promises import within_time_limit
 from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.store_factories import DURABLE, open_store
@@ -148,7 +148,7 @@ async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_rep
         store = open_store(kind, tmp_path)
         again = await store.leases.acquire(lease.session_id, "next")
         await store.log.append(again, [note(2)])
-        page = await within_patience(following, "what is in the new file is followed")
+        page = await within_time_limit(following, "what is in the new file is followed")
         assert [entry.seq for entry in page] == [2]
     await store.close()
     await other.close()

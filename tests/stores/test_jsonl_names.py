@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,26 +13,11 @@ from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, n
 from holdfast.vocabulary.entries import ContextNoted
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import new_entry_id
+from tests.architecture.source_tree import ROOT
+from tests.forked_processes import ForkedProcess
+from tests.stores.workers import worker_environment
 
 OWNED = (OWNER, PROJECT)
-
-FIND = """
-import asyncio, json, sys
-from pathlib import Path
-from holdfast.stores.jsonl.store import JsonlStore
-
-opened = []
-sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-
-async def main():
-    store = JsonlStore(Path(sys.argv[1]))
-    record = await store.index.find(*sys.argv[3:], name=sys.argv[2])
-    read = sorted(Path(path).name for path in opened if "/sessions/" in path)
-    print(json.dumps([record and record.id, read]))
-    await store.close()
-
-asyncio.run(main())
-"""
 
 
 async def rename(store: JsonlStore, lease: Lease, name: str | None, *, seq: int) -> None:
@@ -47,8 +31,11 @@ async def found(store: JsonlStore, name: str) -> str | None:
 
 def found_elsewhere(folder: Path, name: str) -> tuple[str | None, list[str]]:
     """Look a name up in another process; return what it found and the logs that it opened."""
-    command = [sys.executable, "-c", FIND, str(folder), name, *OWNED]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = ("tests.stores.finding_process", str(folder), name, *OWNED)
+    with ForkedProcess(
+        *command, cwd=ROOT, env=worker_environment(), stdout=subprocess.PIPE
+    ) as process:
+        output, _ = process.communicate()
     session_id, read = json.loads(output)
     return session_id, read
 

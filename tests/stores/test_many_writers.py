@@ -1,7 +1,7 @@
 """Many writers on one store: no user gets an error of a lock, on any loop or thread."""
 
 import asyncio
-import sys
+import subprocess
 import threading
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
+from tests.forked_processes import ForkedProcess
 from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.workers import worker_environment
 
@@ -25,14 +26,12 @@ PROCESSES = 8
 
 async def hammered(kind: str, folder: Path, seconds: float) -> list[tuple[str, int, int]]:
     """Let several processes write at once; return each one's session, entries, longest wait."""
-    command = [sys.executable, "-m", "tests.stores.hammer", kind, str(folder), str(seconds)]
+    command = ("tests.stores.hammer", kind, str(folder), str(seconds))
     running = [
-        await asyncio.create_subprocess_exec(
-            *command, cwd=ROOT, env=worker_environment(), stdout=asyncio.subprocess.PIPE
-        )
+        ForkedProcess(*command, cwd=ROOT, env=worker_environment(), stdout=subprocess.PIPE)
         for _ in range(PROCESSES)
     ]
-    lines = [(await process.communicate())[0].decode().split() for process in running]
+    lines = [(await asyncio.to_thread(each.communicate))[0].decode().split() for each in running]
     assert all(line and line[0] != "failed" for line in lines), lines
     return [(line[0], int(line[1]), int(line[2])) for line in lines]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.promises import within_patience
+from holdfast.testing.promises import within_time_limit
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.architecture.source_tree import ROOT
 from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.worker_process import open_impatient
-from tests.stores.workers import worker
+from tests.stores.workers import NEW_INTERPRETER, worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", DURABLE)]
 
@@ -27,7 +27,8 @@ def session_id() -> SessionId:
 async def test_of_two_processes_on_one_session_one_writes_and_the_other_is_told_who(
     kind: str, tmp_path: Path, session_id: SessionId
 ) -> None:
-    async with worker(kind, tmp_path, session_id) as one, worker(kind, tmp_path, session_id) as two:
+    new = worker(kind, tmp_path, session_id, under=NEW_INTERPRETER)
+    async with new as one, worker(kind, tmp_path, session_id) as two:
         await one.must("acquire")
         await one.must("append", 1)
         refused = await two.ask("acquire")
@@ -75,7 +76,7 @@ async def test_a_paused_process_that_was_taken_over_is_fenced(
         paused.signal(signal.SIGSTOP)
         store = open_impatient(kind, tmp_path)
         # Alive it keeps its lease whatever the time; stopped it keeps it for a moment.
-        lease = await within_patience(
+        lease = await within_time_limit(
             store.leases.acquire(session_id, "heir", busy="wait"), "a takeover"
         )
         paused.signal(signal.SIGCONT)
@@ -114,11 +115,11 @@ async def test_entries_and_commands_of_another_process_are_seen_as_they_come(
         async with contextlib.aclosing(store.log.follow(session_id)) as pages:
             for seq in (1, 2, 3):
                 await other.must("append", seq)
-                page = await within_patience(anext(pages), "an entry of another process")
+                page = await within_time_limit(anext(pages), "an entry of another process")
                 seen += [entry.seq for entry in page]
         assert seen == [1, 2, 3]
         async with asyncio.TaskGroup() as group:
-            group.create_task(within_patience(store.inbox.wait(session_id), "a command"))
+            group.create_task(within_time_limit(store.inbox.wait(session_id), "a command"))
             await other.must("put", "c1")
     (command,) = await store.inbox.pending(session_id)
     assert command.id == "c1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.testing.promises import within_patience
+from holdfast.testing.promises import within_time_limit
 from holdfast.testing.store_conformance.samples import note, opening, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
@@ -40,7 +40,7 @@ async def test_a_holder_stopped_inside_an_append_is_taken_over_and_writes_nothin
     async with worker("jsonl", tmp_path, session_id) as holder:
         await _stop_inside_an_append(holder, place)
         store = open_impatient("jsonl", tmp_path)
-        lease = await within_patience(
+        lease = await within_time_limit(
             store.leases.acquire(session_id, "heir", busy="wait"), "a takeover"
         )
         head = len(await store.log.read(session_id))
@@ -89,11 +89,11 @@ async def test_a_holder_stopped_while_it_removes_its_empty_log_removes_no_other(
             taking = asyncio.ensure_future(store.leases.acquire(session_id, "heir", busy="wait"))
             if place == "looked":
                 # It had not yet said that it lets go, so it is taken over where it stands.
-                lease = await within_patience(taking, "a takeover")
+                lease = await within_time_limit(taking, "a takeover")
                 await store.log.append(lease, [opening(session_id)])
             holder.signal(signal.SIGCONT)
             await holder.reply()
-            lease = await within_patience(taking, "the lease of one that let go")
+            lease = await within_time_limit(taking, "the lease of one that let go")
             if place == "unlinking":
                 await store.log.append(lease, [opening(session_id)])
             assert await seqs_of(store, session_id) == [1]
@@ -115,7 +115,7 @@ async def test_a_process_stopped_while_it_opens_a_session_is_taken_over(
         holder.send("acquire")
         await holder.stopped()
         store = open_impatient("jsonl", tmp_path)
-        lease = await within_patience(
+        lease = await within_time_limit(
             store.leases.acquire(session_id, "heir", busy="wait"), "a takeover"
         )
         await store.log.append(lease, [note(2)])

@@ -14,14 +14,14 @@ from holdfast.stores import lease_rules
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.processes import ProcessIdentity, this_process
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.promises import within_patience
+from holdfast.testing.promises import within_time_limit
 from holdfast.testing.store_conformance.lease_checks import MOST_OVERTAKES, most_overtaken
 from holdfast.testing.store_conformance.samples import new_session
 from holdfast.vocabulary.entries import HookMessage
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
 from tests.stores.store_factories import DURABLE, open_store
-from tests.stores.workers import worker
+from tests.stores.workers import NEW_INTERPRETER, worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", DURABLE)]
 
@@ -74,9 +74,8 @@ async def test_processes_that_pass_a_session_around_get_it_in_order(
     lease = await new_session(store)
     names = ("a", "b", "c")
     async with contextlib.AsyncExitStack() as stack:
-        workers = [
-            await stack.enter_async_context(worker(kind, tmp_path, lease.session_id)) for _ in names
-        ]
+        started = (worker(kind, tmp_path, lease.session_id, under=NEW_INTERPRETER) for _ in names)
+        workers = [await stack.enter_async_context(each) for each in started]
         for name, each in zip(names, workers, strict=True):
             await each.must("head")
             each.send("take_turns", name, 8)
@@ -114,8 +113,8 @@ async def test_waiters_are_served_in_the_order_in_which_they_asked(
 
     async with asyncio.TaskGroup() as group:
         for number in range(6):
-            group.create_task(within_patience(wait(number), "a turn"))
-            await within_patience(joined.acquire(), "standing in line")
+            group.create_task(within_time_limit(wait(number), "a turn"))
+            await within_time_limit(joined.acquire(), "standing in line")
         await stores[0].leases.release(lease)
     assert served == list(range(6))
     for store in stores:
@@ -166,7 +165,7 @@ async def test_a_process_that_does_not_take_a_free_session_is_passed_over(
     await store.leases.release(lease)
     async with _process() as stuck:
         await store.leases.join(lease.session_id, _ticket(1, stuck))
-        gained = await within_patience(
+        gained = await within_time_limit(
             store.leases.acquire(lease.session_id, "next", busy="wait"), "a turn"
         )
         assert gained.epoch > lease.epoch

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from holdfast.auth.atomic_files import write_all
 from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl import log_file
 from holdfast.stores.jsonl.lock_file import LockFile
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.private_files import write_all
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, note, opening
 from holdfast.vocabulary.errors import AgentError
@@ -27,13 +27,15 @@ LEASE_SECONDS = 0.3
 
 
 def open_impatient(kind: str, folder: Path) -> Store:
-    """Open a store whose leases outlive a silent holder only for a moment."""
-    if kind == "jsonl":
-        return JsonlStore(folder / "sessions", lease_seconds=LEASE_SECONDS)
-    if kind == "patient jsonl":
-        return JsonlStore(folder / "sessions")
-    path = folder / "store" / "sessions.db"
-    return SqliteStore(path, lease_seconds=LEASE_SECONDS)
+    """Open a store whose leases outlive a silent holder only for a moment.
+
+    Those of a `patient jsonl` or `patient sqlite` store are not renewed while a test runs.
+    """
+    patience, _, name = kind.rpartition(" ")
+    seconds = 3600.0 if patience else LEASE_SECONDS
+    if name == "jsonl":
+        return JsonlStore(folder / "sessions", lease_seconds=seconds)
+    return SqliteStore(folder / "store" / "sessions.db", lease_seconds=seconds)
 
 
 class Session:

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 import holdfast.sync
 from holdfast import AgentError, ErrorCode, QueryEnded, TextDelta, tool
+from holdfast.agent.verbs import SessionVerbs
 from holdfast.sync.background_loop import background_loop
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
@@ -28,7 +29,10 @@ FUNCTIONS = [
 ]
 
 # What only one side has, and why.
-ONLY_ASYNC = {"QueryStream": {"aclose"}}  # called `close` where nothing is awaited
+ONLY_ASYNC = {
+    "AgentSession": {"attach"},  # a buffer belongs to one event loop
+    "QueryStream": {"aclose"},  # called `close` where nothing is awaited
+}
 ONLY_BLOCKING = {"QueryStream": {"close"}}
 
 
@@ -65,6 +69,21 @@ def test_both_sides_of_a_method_have_the_same_parameters(name: str) -> None:
         else:
             assert isinstance(one, property)
             assert isinstance(other, property)
+
+
+@pytest.mark.parametrize("face", [holdfast.AgentSession, holdfast.AgentRemote])
+def test_the_verbs_of_a_session_are_declared_once(face: type) -> None:
+    verbs = public_names(SessionVerbs)
+    assert verbs >= {"send", "steer", "approve", "deny", "configure"}
+    assert verbs >= {"rewind", "undo_rewind", "compact", "fork"}
+    assert [name for name in verbs if getattr(face, name) is not getattr(SessionVerbs, name)] == []
+
+
+@pytest.mark.parametrize("module", [holdfast, holdfast.sync])
+def test_a_session_and_a_remote_one_are_told_the_same_with_the_same_parameters(module: Any) -> None:
+    for name in (*public_names(SessionVerbs), "abort", "events", "snapshot"):
+        here, there = getattr(module.AgentSession, name), getattr(module.AgentRemote, name)
+        assert parameters_of(here) == parameters_of(there), name
 
 
 @pytest.mark.parametrize("name", CLASSES)

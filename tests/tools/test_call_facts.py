@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools import CodingToolkit
+from holdfast.vocabulary.json_types import JsonObject
+from tests.tools.toolbox import Toolbox
 
 
 @pytest.fixture
@@ -36,6 +38,34 @@ async def test_a_change_is_told_as_a_difference_and_not_made(
     assert wrong.difference is None
     assert (tmp_path / "src/a.py").read_text() == "one\n"
     assert not (tmp_path / "src/b.py").exists()
+
+
+_ENDS = ["\n", "\r\n", "\r"]
+
+
+@pytest.mark.parametrize("last", ["", *_ENDS])
+@pytest.mark.parametrize("first", _ENDS)
+async def test_the_difference_that_is_told_is_the_one_that_is_made(
+    tmp_path: Path, first: str, last: str
+) -> None:
+    kit = CodingToolkit(tmp_path)
+    tools, file = Toolbox(kit.tools), tmp_path / "a"
+    before = f"one{first}two{last}"
+    calls: list[tuple[str, JsonObject]] = [
+        *(("write", {"content": f"one{end}two{end}"}) for end in _ENDS),
+        *(("edit", {"edits": [{"old": "two", "new": f"2{end}3"}]}) for end in _ENDS),
+        *(("edit", {"edits": [{"old": f"one{end}two", "new": "12"}]}) for end in _ENDS),
+    ]
+    for name, arguments in calls:
+        file.write_bytes(before.encode())
+        await tools.call("read", path="a")
+        difference = (await kit.facts(name, {"path": "a", **arguments})).difference
+        told = await tools.call(name, path="a", **arguments)
+        if told.startswith("failed"):
+            assert difference is None
+        else:
+            assert (difference or "a was like this already") == told
+            assert bool(difference) == (file.read_bytes() != before.encode())
 
 
 async def test_a_command_is_told_with_its_words_folder_and_sandbox(kit: CodingToolkit) -> None:

@@ -23,7 +23,7 @@ from holdfast.tools.contained_paths import (
 from holdfast.tools.file_contents import SeenFiles
 from holdfast.tools.files import FileTools
 from holdfast.tools.finding import FindingTools
-from holdfast.tools.output import MemoryBlobs, Outputs
+from holdfast.tools.output import Outputs, RecentBlobs
 from tests.fixtures_report import Report
 from tests.tools.toolbox import Toolbox, names_beneath
 
@@ -105,7 +105,7 @@ class House:
 
 def tools_of(root: Path, opener: Opener) -> list[AnyTool]:
     place = Root(root, protected=(".git",), opener=opener)
-    outputs = Outputs(MemoryBlobs())
+    outputs = Outputs(RecentBlobs())
     return [*FileTools(place, outputs, SeenFiles()).tools(), *FindingTools(place, outputs).tools()]
 
 

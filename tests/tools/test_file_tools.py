@@ -65,6 +65,17 @@ async def test_a_huge_file_is_read_in_pages_and_not_edited(tools: Toolbox, tmp_p
     assert "larger than 10 MiB" in refused
 
 
+async def all_pages(tools: Toolbox, name: str) -> str:
+    """Read a kept result page by page, each from where the page before says."""
+    pages, offset = [], 0
+    while True:
+        page, _, note = (await tools.call("read_output", name=name, offset=offset)).rpartition("\n")
+        pages.append(page)
+        if note.startswith("[the end"):
+            return "".join(pages)
+        offset = int(note.partition("offset=")[2].partition(" ")[0])
+
+
 async def test_a_long_result_is_cut_and_the_rest_can_be_paged(
     tools: Toolbox, tmp_path: Path
 ) -> None:
@@ -73,14 +84,29 @@ async def test_a_long_result_is_cut_and_the_rest_can_be_paged(
     shown = await tools.call("read", path="a.txt")
     assert len(shown) < 31_000
     name = shown.partition('read_output(name="')[2].partition('"')[0]
-    whole, offset = "", 0
-    while "[the end" not in whole:
-        page = await tools.call("read_output", name=name, offset=offset)
-        whole += page.rpartition("\n[")[0] if "follow" in page else page
-        offset += 20_000
-    assert [line.partition("\t")[2] for line in whole.splitlines()[:-1]] == text.splitlines()
+    whole = await all_pages(tools, name)
+    assert [line.partition("\t")[2] for line in whole.splitlines()] == text.splitlines()
     other = Toolbox(coding_tools(tmp_path), session="ses_2")
     assert "failed" in await other.call("read_output", name=name)
+
+
+@pytest.mark.parametrize("character", ["é", "€", "𝄞"])
+@pytest.mark.parametrize("shift", range(4))
+async def test_no_page_ends_inside_a_character(
+    tools: Toolbox, tmp_path: Path, character: str, shift: int
+) -> None:
+    text = "x" * shift + "\n".join([character * 1_000] * 40)
+    (tmp_path / "a.txt").write_text(text)
+    shown = await tools.call("read", path="a.txt")
+    name = shown.partition('read_output(name="')[2].partition('"')[0]
+    whole = await all_pages(tools, name)
+    assert "\n".join(line.partition("\t")[2] for line in whole.split("\n")[:40]) == text
+    # An offset inside a character begins with all of it.
+    at = len(whole[:500].encode())
+    for offset in range(at, at + len(character.encode())):
+        page = await tools.call("read_output", name=name, offset=offset)
+        assert page.startswith(character * 2)
+        assert "\ufffd" not in page
 
 
 async def test_write_makes_folders_and_tells_what_changed(tools: Toolbox, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from holdfast.blocks.permission_rules.wildcards import matches_file, matches_pat
 from holdfast.tools import coding_tools
 from holdfast.tools.contained_paths import Root
 from holdfast.tools.finding import FindingTools
-from holdfast.tools.output import MemoryBlobs, Outputs
+from holdfast.tools.output import Outputs, RecentBlobs
 from tests.tools.toolbox import Toolbox
 
 
@@ -69,7 +69,7 @@ async def test_a_pattern_that_is_none_is_explained(tools: Toolbox) -> None:
 @pytest.mark.slow
 async def test_a_pattern_that_never_ends_is_ended(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 64 + "b\n")
-    finding = FindingTools(Root(tmp_path), Outputs(MemoryBlobs()), seconds=0.5)
+    finding = FindingTools(Root(tmp_path), Outputs(RecentBlobs()), seconds=0.5)
     told = await Toolbox(finding.tools()).call("grep", pattern="(a+)+$")
     assert "took longer than 0.5 s" in told
 

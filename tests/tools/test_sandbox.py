@@ -34,10 +34,18 @@ PROBES = {
 
 @pytest.fixture
 def place() -> Path:
-    """A folder that the sandbox does not replace by one of its own, as it does with /tmp."""
+    """A folder of this clone, where a sandbox covers it by its own only if the clone is in /tmp."""
     folder = ROOT / ".cache"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def uncovered(place: Path) -> Path:
+    """A folder that the sandbox does not replace by one of its own, as it does with /tmp."""
+    if place.is_relative_to("/tmp"):
+        pytest.skip("this clone is in /tmp, which the sandbox covers")
+    return place
 
 
 @pytest.fixture
@@ -74,11 +82,13 @@ async def test_without_a_sandbox_the_same_probes_get_out(place: Path, tmp_path: 
     assert not check.report.is_available
 
 
-async def test_only_the_root_and_a_temporary_folder_are_written(root: Path, place: Path) -> None:
+async def test_only_the_root_and_a_temporary_folder_are_written(
+    root: Path, uncovered: Path
+) -> None:
     tools = tools_in(root)
     told = await tools.call(
         "shell",
-        command=f"touch here /tmp/there /var/tmp/too; touch {place}/out /usr/out ~/out /out; "
+        command=f"touch here /tmp/there /var/tmp/too; touch {uncovered}/out /usr/out ~/out /out; "
         "mkdir /dev/out; ln -s /etc/passwd link; echo x > link; cat /tmp/there && echo kept",
     )
     assert told.count("Read-only file system") == 6
@@ -86,7 +96,7 @@ async def test_only_the_root_and_a_temporary_folder_are_written(root: Path, plac
     assert {"here", "link"} == names_beneath(root)
     assert await tools.call("shell", command="ls /tmp") == "there\ntoo\n[exit status 0]"
     assert not Path("/tmp/there").exists()
-    assert not (place / "out").exists()
+    assert not (uncovered / "out").exists()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -107,8 +117,8 @@ async def test_secrets_of_the_home_folder_are_not_seen(
     assert "SECRET" not in told
 
 
-async def test_toolchains_in_the_home_folder_are_seen(root: Path, place: Path) -> None:
-    home = Path(tempfile.mkdtemp(dir=place))
+async def test_toolchains_in_the_home_folder_are_seen(root: Path, uncovered: Path) -> None:
+    home = Path(tempfile.mkdtemp(dir=uncovered))
     for name in (".cargo/bin/tool", "notes.txt", ".local/share/uv/x", ".local/share/keyrings/k"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(name)
@@ -119,6 +129,24 @@ async def test_toolchains_in_the_home_folder_are_seen(root: Path, place: Path) -
     finally:
         shutil.rmtree(home)
     assert told == "./.cargo/bin/tool\n./.local/share/uv/x\n./notes.txt\n[exit status 0]"
+
+
+async def test_what_may_be_read_in_a_temporary_folder_is_seen_and_not_changed(
+    root: Path, tmp_path: Path
+) -> None:
+    for name in ("shown/notes.txt", "shown/secret/key", "other/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    shown = tmp_path / "shown"
+    sandbox = Sandbox(readable=(str(shown),), hidden=(str(shown / "secret"),))
+    told = await tools_in(root, sandbox).call(
+        "shell",
+        command=f"cd {tmp_path}; cat */*.txt; ls shown/secret; touch shown/new; chmod 600 shown",
+    )
+    assert told.startswith("shown/notes.txt\n")
+    assert "key" not in told
+    assert told.count("Read-only file system") == 2
+    assert sorted(path.name for path in shown.iterdir()) == ["notes.txt", "secret"]
 
 
 CREATED = [

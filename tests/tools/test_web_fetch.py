@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -229,6 +230,50 @@ def test_a_page_is_read_as_a_person_reads_it() -> None:
     <svg><text>hidden</text></svg>z"""
     shown = text_of_page(page)
     assert shown == "- one\n- two\n\na & b\nc x (https://x.example/) y\nz"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p>seen</p>",
+        "<img src='x.png'>seen",
+        "<main><h1>seen</h1></main>",
+        "<a href='/b'>seen</a>",
+        "<script>no()</script>seen",
+        "<svg><title>no</title></svg><p>seen</p>",
+        "seen",
+    ],
+)
+@pytest.mark.parametrize(
+    "head", ["", "<title>no</title>", "<meta charset=utf-8>\n<style>no{}</style>\n"]
+)
+def test_tags_that_html_lets_authors_leave_out_change_no_text(head: str, body: str) -> None:
+    tags = ["<html>", "<head>", "</head>", "<body>", "</body>", "</html>"]
+    whole = text_of_page("<html><head>" + head + "</head><body>" + body + "</body></html>")
+    assert "seen" in whole
+    assert "no" not in whole
+    for kept in itertools.product([True, False], repeat=len(tags)):
+        opened, begun, ended, shown, *closed = (
+            tag if is_kept else "" for tag, is_kept in zip(tags, kept, strict=True)
+        )
+        page = f"<!doctype html>{opened}{begun}{head}{ended}{shown}{body}{''.join(closed)}"
+        assert text_of_page(page) == whole, page
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<head><noscript><link href=x><body>seen", "seen"),
+        ("<svg><path d=x><p>seen", "seen"),
+        ("<svg><foreignObject><p>no</p></foreignObject></svg>seen", "seen"),
+        ("<svg><desc><b>no</b></desc></svg>seen", "seen"),
+        ("<svg><svg></svg>no</svg>seen", "seen"),
+        ("<template><body><ul><li><a href='/b'>no</a></ul></template>seen", "seen"),
+        ("<head><noscript><img src=x></noscript><title>no</title></head>seen", "seen"),
+    ],
+)
+def test_what_is_not_shown_ends_where_a_browser_ends_it(page: str, text: str) -> None:
+    assert text_of_page(page) == text
 
 
 async def test_fetches_at_the_same_time_do_not_meet(web: Web) -> None:

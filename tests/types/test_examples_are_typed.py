@@ -8,7 +8,7 @@ import pytest
 
 from tests.types.checkers import CHECKERS, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sweep
 
 
 def _examples() -> dict[str, str]:

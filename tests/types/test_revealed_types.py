@@ -6,7 +6,7 @@ import pytest
 
 from tests.types.checkers import CHECKERS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sweep
 
 _PREAMBLE = '''
 from dataclasses import dataclass

@@ -7,6 +7,7 @@ from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
 from holdfast.vocabulary.budgets import Watchdogs
 from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.settings import (
+    PoolSettings,
     RuntimeSettings,
 )
 
@@ -20,12 +21,17 @@ def test_the_defaults_of_a_runtime() -> None:
         "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
         "hook_seconds": 60.0,
-        "max_concurrent_sessions": 10,
-        "session_timeout": 1800.0,
         "sub_agent_depth": 3,
         "parallel_sub_agents": 8,
         "cross_session_context": True,
         "auto_compaction": True,
+    }
+
+
+def test_the_defaults_of_a_pool() -> None:
+    assert msgspec.structs.asdict(PoolSettings()) == {
+        "max_concurrent_sessions": 10,
+        "session_timeout": 1800.0,
     }
 
 

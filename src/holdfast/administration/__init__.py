@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from holdfast.administration.pool import PoolLimits
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.assembly.agent_inputs import SystemClock as SystemClock
 from holdfast.assembly.configuration import Configuration, find_project
+from holdfast.ports.clock import Clock as Clock
+from holdfast.ports.owned_tasks import OwnedTasks as OwnedTasks
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.local_models import LocalModel, OnPull
@@ -32,7 +35,7 @@ async def pull_model(
 
     Raises:
         ConfigError: CONFIG_MISSING when they cannot be reached, with what to do.
-        StoreError: CORRUPT when they are not what they should be, FULL when there is no room.
+        StoreError: CORRUPT when they are not what they should be, FULL when there is no space.
 
     """
     return await late.pull_model(name, folder=folder or model_folder(), progress=progress)
@@ -47,6 +50,11 @@ async def remove_local_model(name: str, *, folder: Path | None = None) -> int:
     """Remove the weights of a local model; returns how many bytes that frees."""
     where = folder or model_folder()
     return await asyncio.to_thread(late.remove_local_model, name, folder=where)
+
+
+def key_advice() -> str:
+    """Say which variables give an agent a model of a provider, for messages: "set ..."."""
+    return late.key_advice()
 
 
 async def prepare_postgresql(url: str, *, grant_to: Sequence[str] = ()) -> None:
@@ -73,13 +81,26 @@ def open_postgresql(
     return late.PostgresStore(url, owner=owner, lease_seconds=lease_seconds)
 
 
-def pool_limits(*, per_owner: int | None = None) -> PoolLimits:
-    """Return the limits of a pool that the user's configuration says."""
-    runtime = Configuration({}, ConfigurationSources()).resolved.runtime
+def pool_limits(*, per_owner: int | None = None, otherwise: PoolLimits | None = None) -> PoolLimits:
+    """Return the limits of a pool that the user's configuration says.
+
+    These are HOLDFAST_MAX_SESSIONS and HOLDFAST_SESSION_TIMEOUT, or `max_concurrent_sessions` and
+    `session_timeout` of `[runtime]` in the file. What neither says is as in `otherwise`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the variable, or the file, line and field.
+
+    """
+    resolved = Configuration({}, ConfigurationSources()).resolved
+    pool, usual = resolved.pool, otherwise or PoolLimits()
+    has_sessions, has_seconds = (
+        resolved.origin_of(name) != "default"
+        for name in ("max_concurrent_sessions", "session_timeout")
+    )
     return PoolLimits(
-        sessions=runtime.max_concurrent_sessions,
-        idle_seconds=runtime.session_timeout,
-        per_owner=per_owner,
+        sessions=pool.max_concurrent_sessions if has_sessions else usual.sessions,
+        idle_seconds=pool.session_timeout if has_seconds else usual.idle_seconds,
+        per_owner=usual.per_owner if per_owner is None else per_owner,
     )
 
 

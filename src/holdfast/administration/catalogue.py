@@ -6,7 +6,7 @@ session's log, so that every process sees it.
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import msgspec
 
@@ -20,7 +20,7 @@ from holdfast.administration.descriptions import (
     SessionSummary,
     describe,
 )
-from holdfast.administration.finding import SessionFinder, refuse_unknown
+from holdfast.administration.finding import SessionFinder
 from holdfast.administration.history import usage_of
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
@@ -28,17 +28,13 @@ from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
 from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.given_options import check_given
 from holdfast.vocabulary.ids import SessionId, new_id
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import takes
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
-
-_PAGE = 50
-_ELSEWHERE = 3
-"""How many other projects an error names."""
-
-ValueT = TypeVar("ValueT")
 
 
 class Catalogue(SessionFinder):
@@ -50,6 +46,7 @@ class Catalogue(SessionFinder):
 
     # Changing.
 
+    @takes(SessionChanges)
     async def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionDescription:
         """Change name, title, tags, metadata or system prompt of a session.
 
@@ -58,10 +55,11 @@ class Catalogue(SessionFinder):
         Raises:
             SessionError: NOT_FOUND.
             StoreError: CONFLICT when the name is taken.
-            ConfigError: CONFIG_INVALID naming a field that there is none of.
+            ConfigError: CONFIG_INVALID naming the field that there is none of, or whose value is
+                wrong.
 
         """
-        refuse_unknown(changes, SessionChanges, of="sessions.update()")
+        check_given(changes, SessionChanges, function="sessions.update()")
         record = await self.record(reference)
         if (name := changes.get("name")) not in {None, record.name}:
             bearer = await self._composition.store.index.find(
@@ -127,10 +125,11 @@ class Catalogue(SessionFinder):
         if live is not None:
             await live.close(force=True)
             await self._composition.forget(live)
-        for child in await self._browse(SessionFilter(spawned_by=record.id)):
-            await self.delete(child.id)
+        # Before anything is deleted: a session that another process holds keeps its sub-agents'.
         lease = await self._acquire(record.id)
         try:
+            for child in await self._browse(SessionFilter(spawned_by=record.id)):
+                await self.delete(child.id)
             if await self._has_forks(record.id):
                 await self._append(lease, {"deleted": self._composition.clock.time_ms()})
             else:
@@ -159,11 +158,13 @@ class Catalogue(SessionFinder):
             handler(SessionEvent(kind=kind, session_id=session_id))
 
     async def _has_forks(self, session_id: SessionId) -> bool:
+        # Also forks that were deleted, and whose logs are kept for forks of theirs.
         return bool(await self._browse(SessionFilter(parent=session_id, deleted=None)))
 
     async def _delete_log(self, record: SessionRecord) -> None:
         """Delete the log of a session, and the transcripts that native agents kept for it."""
         composition, store = self._composition, self._composition.store
+        # Read first: the entries name the transcripts.
         entries = await store.log.read(record.id) if record.native_session_id is not None else ()
         await store.log.delete(record.id)
         await composition.clients.delete_transcripts(record.owner, entries)
@@ -193,6 +194,7 @@ class Catalogue(SessionFinder):
         except SessionError as error:
             if error.code is not ErrorCode.BUSY:
                 raise
+            # Only the holder of a session can append to its log.
             command = ChangeSession(id=new_command_id(), changes=changes)
             await self._composition.store.inbox.put(session_id, command)
             return
@@ -209,6 +211,7 @@ class Catalogue(SessionFinder):
         found = await store.index.find(self._owner, None, session_id=lease.session_id)
         if found is None:
             raise await self._not_found(lease.session_id)
+        # Another session can have the name from now on.
         if "deleted" in changes:
             changes = {**changes, "name": None}
         stamp = Stamp(self._composition.clock)()
@@ -248,9 +251,9 @@ class NotedSessions(Catalogue):
         )
 
     async def forget_note(self, note: ProjectNote) -> None:
-        """Take a note back, wherever its text was noted: new sessions do not hear of it any more.
+        """Take a note back, wherever its text was noted: new sessions do not get it any more.
 
-        Sessions that have heard of it keep it.
+        Sessions that have it keep it.
         """
         store, text = self._composition.store, note.text.strip()
         for each in await project_notes(

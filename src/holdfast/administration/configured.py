@@ -1,4 +1,4 @@
-"""What the user configured, value by value, with where each comes from."""
+"""What the user configured: the store, and every value with where it comes from."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -35,7 +35,7 @@ def describe_configuration(
     configuration = Configuration({}, sources or ConfigurationSources())
     resolved = configuration.resolved
     values: dict[str, object] = {}
-    for part in (configuration.settings, resolved.agent, resolved.runtime):
+    for part in (configuration.settings, resolved.agent, resolved.runtime, resolved.pool):
         for name, value in msgspec.to_builtins(
             {field: getattr(part, field) for field in part.__struct_fields__}
         ).items():
@@ -46,7 +46,7 @@ def describe_configuration(
     )
 
 
-def command_line_store(sources: ConfigurationSources | None = None) -> str:
+def configured_store(sources: ConfigurationSources | None = None) -> str:
     """Return the store that the user configured, or else a SQLite file in the user's data folder.
 
     The data folder is made if it is missing.

@@ -1,19 +1,27 @@
-"""Credentials: which providers have one and where it is; log in, store a key, log out."""
+"""Credentials: which providers have one and where it is; log in, store a key, log out.
+
+Surfaces that keep keys of their own write them like these: `locked`, `replace_file`, `write_all`.
+"""
 
 import asyncio
 import sys
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources, SystemClock
 from holdfast.assembly.configuration import Configuration, provider_variables
+from holdfast.auth.atomic_files import locked, replace_file, write_all
 from holdfast.auth.credential_storage import Place, StoredCredential
-from holdfast.auth.oauth import InvalidAuthorisationCodeError, TokenExchangeFailedError
+from holdfast.auth.oauth import (
+    InvalidAuthorisationCodeError,
+    LoginDialogue,
+    TokenExchangeFailedError,
+)
 from holdfast.config.schema import KeyReference
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.option_declarations import meant_name
 from holdfast.vocabulary.secrets import Secret
 
 __all__ = [
@@ -24,12 +32,15 @@ __all__ = [
     "TokenExchangeFailedError",
     "find_credentials",
     "has_browser",
+    "locked",
     "log_in",
     "log_out",
     "login_method",
     "login_providers",
+    "replace_file",
     "store_key",
     "stored_credentials",
+    "write_all",
 ]
 
 LoginMethod: TypeAlias = Literal["key", "oauth"]
@@ -45,21 +56,6 @@ class CredentialDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     """Where it is, for people: `variable OPENAI_API_KEY`, `login (keyring)`."""
     problem: str | None = None
     """Why it cannot be used, and what to do."""
-
-
-class LoginDialogue(Protocol):
-    """What a program does for the person who logs in."""
-
-    def show(self, url: str) -> bool:
-        """Show the URL of the login page; returns whether a browser was opened with it.
-
-        Called in a thread of its own: it may return only when the browser is closed.
-        """
-        ...
-
-    def paste(self) -> str:
-        """Ask for the URL that the browser ended at, or for the code."""
-        ...
 
 
 def find_credentials(
@@ -109,7 +105,7 @@ def login_method(provider: str, sources: ConfigurationSources | None = None) -> 
     configuration = Configuration({}, sources or ConfigurationSources())
     known = {*provider_variables(), *configuration.file.providers}
     if provider not in known:
-        told = unknown_name(provider, known).removeprefix("unknown")
+        told = meant_name(provider, known)
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"there is no provider {provider!r}{told}; for a server of your own, write "
@@ -133,6 +129,7 @@ def store_key(
         StoreError: UNAVAILABLE when it cannot be written.
 
     """
+    # Only for its check that there is such a provider.
     login_method(provider, sources)
     text = (key.reveal() if isinstance(key, Secret) else key).strip()
     if not _SHORTEST_KEY <= len(text) <= _LONGEST_KEY or not _is_printable(text):

@@ -2,23 +2,28 @@
 
 import datetime
 import re
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-from holdfast.ports.session_store import SearchHit, SessionPhase, SessionRecord
+from holdfast.ports.session_store import SearchHit, SessionRecord
+from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import MessageId, PartId, QueryId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.option_declarations import Option
 from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.results import SessionPhase
 from holdfast.vocabulary.usage import Usage, add_costs
 
 _DEFAULT_TITLE = re.compile(
     r"(?:New|Child) session - \d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", re.ASCII
 )
 
+LONGEST_SHARE_DAYS = 365
 SessionEventKind: TypeAlias = Literal["created", "updated", "deleted", "switched"]
 
 
@@ -175,45 +180,115 @@ class SessionEvent(_Value, frozen=True, kw_only=True):
     session_id: SessionId
 
 
+def _change_option(sentence: str) -> Option:
+    """Declare a field of a session that can be changed."""
+    return Option(sentence, shown="<unchanged>")
+
+
 class SessionChanges(TypedDict, total=False):
     """What can be changed of a session; None clears a field."""
 
-    name: str | None
-    title: str | None
-    tags: tuple[str, ...] | list[str]
-    metadata: JsonObject
-    """Fields to set; one with the value None is removed."""
-    status: str | None
-    error_message: str | None
-    workflow_id: str | None
-    system_prompt: str | None
-    native_session_id: str | None
-    """Stored as it is given: an agent goes on with it only where the log says that it knows it."""
+    name: Annotated[str | None, _change_option("The name, unique within the owner and project.")]
+    title: Annotated[
+        str | None, _change_option("The title; None: one made from the time of creation.")
+    ]
+    tags: Annotated[Sequence[str], _change_option("All tags; they replace the previous ones.")]
+    metadata: Annotated[
+        JsonObject | None,
+        _change_option("Metadata fields to set; a field with the value None is removed."),
+    ]
+    status: Annotated[
+        str | None, _change_option("The metadata field `status`, shown instead of the phase.")
+    ]
+    error_message: Annotated[
+        str | None,
+        _change_option(
+            "The metadata field `error_message`, shown instead of the error of the last query."
+        ),
+    ]
+    workflow_id: Annotated[str | None, _change_option("The metadata field `workflow_id`.")]
+    system_prompt: Annotated[str | None, _change_option("The system prompt.")]
+    native_session_id: Annotated[
+        str | None,
+        _change_option(
+            "The id of the session that a native agent keeps. It is stored as it is given: an "
+            "agent goes on with it only where the log says that it knows it."
+        ),
+    ]
 
 
 class ListOptions(TypedDict, total=False):
-    """Which sessions to list."""
+    """Which sessions to list; None is any."""
 
-    tag: str
-    parent: str
-    spawned_by: str
-    """The session whose sub-agents' sessions are listed, and no others."""
-    children: bool
-    """Whether the sessions of sub-agents are listed with the others; False by default."""
-    archived: bool | None
-    """False by default; None lists archived sessions with the others."""
-    updated_after: int
-    updated_before: int
-    phase: SessionPhase
-    """What the log says of the last query, such as `waiting` for an approval."""
-    everywhere: bool
-    """Whether the owner's sessions of all projects are listed."""
-    project: str
-    """Another project than the agent's."""
-    limit: int
-    """50 by default."""
-    after: str
-    """The id of the last session of the page before."""
+    tag: Annotated[str | None, Option("Only sessions with this tag.", default=None)]
+    parent: Annotated[str | None, Option("Only forks of the session with this id.", default=None)]
+    spawned_by: Annotated[
+        str | None,
+        Option("Only sessions of sub-agents of the session with this id.", default=None),
+    ]
+    children: Annotated[
+        bool, Option("Whether sessions of sub-agents are listed with the others.", default=False)
+    ]
+    archived: Annotated[
+        bool | None,
+        Option("Whether archived sessions are listed, or the others; None: both.", default=False),
+    ]
+    updated_after: Annotated[
+        int | None,
+        Option("Only sessions updated after this time, in milliseconds since 1970.", default=None),
+    ]
+    updated_before: Annotated[
+        int | None,
+        Option("Only sessions updated before this time, in milliseconds since 1970.", default=None),
+    ]
+    phase: Annotated[
+        SessionPhase | None,
+        Option(
+            "Only sessions in this phase: what the log says of the last query, such as `waiting` "
+            "for an approval.",
+            default=None,
+        ),
+    ]
+    everywhere: Annotated[
+        bool, Option("Whether the owner's sessions of all projects are listed.", default=False)
+    ]
+    project: Annotated[str, Option("The project whose sessions are listed.", shown="<the agent's>")]
+    limit: Annotated[
+        int | None, Option("Sessions on one page; None: all of them.", default=50, least=0)
+    ]
+    after: Annotated[
+        str | None, Option("The id of the last session of the previous page.", default=None)
+    ]
+
+
+class ShareOptions(TypedDict, total=False):
+    """What a link to a session may be told."""
+
+    days: Annotated[
+        float,
+        Option("How many days the link is valid.", default=7, above=0, most=LONGEST_SHARE_DAYS),
+    ]
+    redact: Annotated[
+        bool,
+        Option("Whether secrets, paths, media and notes to the model are masked.", default=True),
+    ]
+    live: Annotated[
+        bool,
+        Option(
+            "Whether it shows the session as it is, and not as it was when it was shared.",
+            default=False,
+        ),
+    ]
+
+
+class ExportOptions(TypedDict, total=False):
+    """What an export may be told."""
+
+    to: Annotated[
+        str,
+        Option(f"The format: {', '.join((ARCHIVE, *FORMATS))}.", default=ARCHIVE),
+    ]
+    redact: Annotated[bool, Option("Whether secrets, paths and media are masked.", default=False)]
 
 
 def describe(record: SessionRecord) -> SessionDescription:

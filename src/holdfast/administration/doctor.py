@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.administration import check_sandbox, list_local_models
-from holdfast.administration.configured import command_line_store
+from holdfast.administration.configured import configured_store
 from holdfast.administration.credentials import find_credentials
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
@@ -96,7 +96,7 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
     findings += [
         _configuration(configuration),
         *_keys(configuration, sources),
-        await _store(sources),
+        await _store(sources, owner=configuration.resolved.agent.owner),
         await _local_model(),
         await _sandbox(configuration.folders.cache),
         _git(),
@@ -140,7 +140,7 @@ def _keys(configuration: Configuration, sources: ConfigurationSources) -> list[F
             subject="keys",
             verdict="note",
             found="none found",
-            remedy="holdfast login PROVIDER, or set a variable such as ANTHROPIC_API_KEY",
+            remedy=f"holdfast login PROVIDER, or {late.key_advice()}",
         )
     ]
 
@@ -158,13 +158,13 @@ def _found_keys(sources: ConfigurationSources) -> list[Finding]:
     return findings
 
 
-async def _store(sources: ConfigurationSources) -> Finding:
+async def _store(sources: ConfigurationSources, *, owner: str) -> Finding:
     location = "the store"
     try:
-        location = command_line_store(sources)
-        store = make_store(location, owner="local")
+        location = configured_store(sources)
+        store = make_store(location, owner=owner)
         try:
-            await store.index.browse("local", None, limit=1)
+            await store.index.browse(owner, None, limit=1)
         finally:
             await store.close()
     except AgentError as error:

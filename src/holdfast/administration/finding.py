@@ -21,15 +21,15 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.session.log_reading import fold_log, inherited_entries
 from holdfast.vocabulary.entries import Entry, SessionChanged
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.given_options import check_options
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.option_declarations import takes
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
 
-_PAGE = 50
 _ELSEWHERE = 3
 """How many other projects an error names."""
 
@@ -48,18 +48,20 @@ class SessionFinder:
         self._owner = owner
         self._project = project
 
+    @takes(ListOptions)
     async def list(self, **options: Unpack[ListOptions]) -> tuple[SessionDescription, ...]:
         """List sessions, the last updated first, a page at a time.
 
         Raises:
-            ConfigError: CONFIG_INVALID naming an option that there is none of.
+            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
+                wrong.
 
         """
-        refuse_unknown(options, ListOptions, of="sessions.list()")
-        chosen: dict[str, Any] = {"archived": False, **options}
-        everywhere, limit = chosen.pop("everywhere", False), chosen.pop("limit", _PAGE)
-        after, project = chosen.pop("after", None), chosen.pop("project", self._project)
-        if not chosen.pop("children", False) and "spawned_by" not in chosen:
+        told = check_options(options, ListOptions, function="sessions.list()")
+        chosen: dict[str, Any] = {**told}
+        everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
+        after, project = chosen.pop("after"), chosen.pop("project", self._project)
+        if not chosen.pop("children") and chosen["spawned_by"] is None:
             chosen["spawned"] = False
         records = await self._composition.store.index.browse(
             self._owner,
@@ -150,6 +152,7 @@ class SessionFinder:
         end = len(found) if before is None else _place_of(found, before)
         page = found[start:end]
         if limit is not None:
+            # Not `page[-limit:]`, which is the whole page with a limit of 0.
             page = page[:limit] if before is None else page[max(0, len(page) - limit) :]
         return tuple(page)
 
@@ -226,14 +229,3 @@ def _place_of(messages: Sequence[MessageDescription], message_id: str) -> int:
         if each.message.id == message_id:
             return place
     raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}")
-
-
-def refuse_unknown(given: object, kind: type, *, of: str) -> None:
-    """Refuse a name that a TypedDict does not have."""
-    known = kind.__annotations__
-    for name in given if isinstance(given, dict) else ():
-        if name not in known:
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID,
-                f"{of}: the option {name!r} is {unknown_name(name, known)}",
-            )

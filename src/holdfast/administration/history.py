@@ -139,6 +139,7 @@ class _Facts:
                 self._times[message_id] = entry.time
                 self.costs[message_id] = add_costs(self.costs.get(message_id, Decimal(0)), cost)
             case ToolEnded():
+                # The id that a conversation gives the message of an answer's results.
                 self._times[MessageId(f"{self._open}_results")] = entry.time
             case QueryEnded(error=ErrorReport() as error, query_id=str() as query_id):
                 self.errors[query_id] = error

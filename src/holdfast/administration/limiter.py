@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.errors import ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.given_options import checked_fields
+from holdfast.vocabulary.option_declarations import Option
 
 WhenFull: TypeAlias = Literal["suspend", "dropping", "sliding"]
-"""What happens when as many wait as may: a new caller waits outside (`suspend`), is refused
-(`dropping`), or takes the place of the one that has waited longest (`sliding`)."""
 
 LimiterEvent: TypeAlias = Literal["started", "queued", "refused", "expired", "ended"]
 
@@ -30,23 +30,31 @@ class LimiterStats(msgspec.Struct, frozen=True, kw_only=True):
 class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many queries run and wait."""
 
-    concurrency: int = 4
-    pending: int = 64
-    when_full: WhenFull = "suspend"
-    pending_seconds: float = 30.0
-    """How long a caller waits for its turn before it gets TIMEOUT."""
-    events: int = 256
-    """How many of the last events are kept."""
+    concurrency: Annotated[int, Option("Queries that run at the same time.", least=1)] = 4
+    pending: Annotated[int, Option("Callers that wait for their turn.", least=0)] = 64
+    when_full: Annotated[
+        WhenFull,
+        Option(
+            "What happens to a new caller when as many wait: it waits outside (`suspend`), is "
+            "refused (`dropping`), or takes the place of the one that has waited longest "
+            "(`sliding`)."
+        ),
+    ] = "suspend"
+    pending_seconds: Annotated[
+        float,
+        Option("Seconds that a caller waits for its turn before it gets TIMEOUT.", least=0),
+    ] = 30.0
+    events: Annotated[int, Option("How many of the last events are kept.", least=0)] = 256
 
 
 class QueryLimiter:
     """Lets a number of callers run at once, and the others wait in order.
 
-    Owns the order of those who wait. Belongs to one event loop.
+    Owns the order of the callers that wait. Belongs to one event loop.
     """
 
     def __init__(self, limits: QueryLimits | None = None) -> None:
-        self._limits = limits or QueryLimits()
+        self._limits = checked_fields(limits or QueryLimits())
         self._running = 0
         self._line: deque[asyncio.Future[None]] = deque()
         self._outside: deque[asyncio.Future[None]] = deque()
@@ -89,11 +97,15 @@ class QueryLimiter:
 
     async def _wait(self) -> None:
         """Wait until the turn was handed over; raises POOL_FULL as `when_full` says."""
+        # Looked at again after each wait: another caller may have come first.
         while len(self._line) >= self._limits.pending:
             if self._limits.when_full == "suspend":
                 await self._wait_in(self._outside)
             elif self._limits.when_full == "sliding" and self._line:
-                self._line.popleft().set_exception(self._refusal())
+                oldest = self._line.popleft()
+                # A caller that was cancelled stays in the line until it runs, and counts no more.
+                if not oldest.done():
+                    oldest.set_exception(self._refusal())
             else:
                 raise self._refusal()
         self._note("queued")
@@ -120,11 +132,12 @@ class QueryLimiter:
             self._admit()
 
     def _end_turn(self) -> None:
-        """Hand the turn to the one who has waited longest, or leave it free."""
+        """Hand the turn to the caller that has waited longest, or leave it free."""
         self._running -= 1
         while self._line:
             turn = self._line.popleft()
             if not turn.done():
+                # Handed over without being free in between, so that no newcomer can overtake.
                 self._running += 1
                 turn.set_result(None)
                 break

@@ -47,11 +47,6 @@ async def check_session(composition: "Composition", record: SessionRecord) -> Se
     return SessionHealth(session_id=record.id, entries=len(entries), damage=damage, error=error)
 
 
-async def rebuild_index(composition: "Composition") -> int:
-    """Derive the index from the logs again."""
-    return await composition.store.index.rebuild()
-
-
 async def old_sessions(
     composition: "Composition", *, owner: str, project: str | None, days: float
 ) -> tuple[SessionRecord, ...]:

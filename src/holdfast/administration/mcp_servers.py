@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.assembly.configuration import Configuration, Places
-from holdfast.assembly.mcp_servers import make_server
+from holdfast.assembly.configuration import Configuration, ConfigurationFolders
+from holdfast.assembly.mcp_tool_sources import make_server
 from holdfast.config.file import user_config_path
-from holdfast.config.mcp_servers import add_server, remove_server
+from holdfast.config.mcp_server_edits import add_server, remove_server
 from holdfast.config.schema import McpServerEntry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
@@ -62,7 +62,8 @@ def add_mcp_server(
         StoreError: UNAVAILABLE when the file cannot be written.
 
     """
-    return add_server(_path(sources), name, table)
+    path, headers = _file(sources)
+    return add_server(path, name, table, key_headers=headers)
 
 
 def remove_mcp_server(name: str, sources: ConfigurationSources = _HERE) -> None:
@@ -74,11 +75,13 @@ def remove_mcp_server(name: str, sources: ConfigurationSources = _HERE) -> None:
         StoreError: UNAVAILABLE when the file cannot be written.
 
     """
-    remove_server(_path(sources), name)
+    path, headers = _file(sources)
+    remove_server(path, name, key_headers=headers)
 
 
-def _path(sources: ConfigurationSources) -> Path:
-    places = Places(sources)
+def _file(sources: ConfigurationSources) -> tuple[Path, frozenset[str]]:
+    """Return where the user's file is, and the headers in which providers get their keys."""
+    places = ConfigurationFolders(sources)
     path, _ = user_config_path(
         places.environment,
         cwd=places.cwd,
@@ -87,4 +90,4 @@ def _path(sources: ConfigurationSources) -> Path:
         config_dir=sources.config_dir,
         config_path=sources.config_path,
     )
-    return path
+    return path, places.environment.key_headers

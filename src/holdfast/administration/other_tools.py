@@ -3,6 +3,7 @@
 Only the usual folders of the programs are looked at, and nothing in them is changed.
 """
 
+import errno
 import io
 import os
 import stat
@@ -15,15 +16,14 @@ import msgspec
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.assembly.configuration import Places
+from holdfast.assembly.configuration import ConfigurationFolders
 from holdfast.serialization.exchange.forms import (
     milliseconds_of,
     number_in,
     object_in,
-    objects_in,
     text_in,
 )
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, objects_in
 
 Tool: TypeAlias = Literal["claude", "codex", "opencode", "pi"]
 TOOLS: tuple[Tool, ...] = ("claude", "codex", "opencode", "pi")
@@ -85,8 +85,9 @@ def find_other_sessions(
         StoreError: UNAVAILABLE when the program's database cannot be read.
 
     """
-    places = Places(sources or ConfigurationSources())
+    places = ConfigurationFolders(sources or ConfigurationSources())
     wanted = None if folder is None else os.path.realpath(folder)
+    # A generator: no more files are read than are wanted.
     found = (
         each
         for each in _FINDERS[tool](places)
@@ -95,7 +96,7 @@ def find_other_sessions(
     return tuple(islice(found, limit))
 
 
-def _claude(places: Places) -> Iterator[FoundSession]:
+def _claude(places: ConfigurationFolders) -> Iterator[FoundSession]:
     root = Path(places.environment.get("CLAUDE_CONFIG_DIR") or places.home / ".claude")
     for path, updated in _newest(root / "projects", "*/*.jsonl"):
         if path.name.startswith("agent-"):  # what a sub-agent did
@@ -113,7 +114,7 @@ def _claude(places: Places) -> Iterator[FoundSession]:
         yield from head.found("claude", path, updated)
 
 
-def _codex(places: Places) -> Iterator[FoundSession]:
+def _codex(places: ConfigurationFolders) -> Iterator[FoundSession]:
     root = Path(places.environment.get("CODEX_HOME") or places.home / ".codex")
     for path, updated in _newest(root / "sessions", "**/rollout-*.jsonl"):
         head = _Head("")
@@ -128,7 +129,7 @@ def _codex(places: Places) -> Iterator[FoundSession]:
         yield from head.found("codex", path, updated)
 
 
-def _pi(places: Places) -> Iterator[FoundSession]:
+def _pi(places: ConfigurationFolders) -> Iterator[FoundSession]:
     given = places.environment.get("PI_CODING_AGENT_DIR")
     root = Path(given) if given else places.home / ".pi" / "agent"
     for path, updated in _newest(root / "sessions", "**/*.jsonl"):
@@ -147,7 +148,7 @@ def _pi(places: Places) -> Iterator[FoundSession]:
         yield from head.found("pi", path, updated)
 
 
-def _opencode(places: Places) -> Iterator[FoundSession]:
+def _opencode(places: ConfigurationFolders) -> Iterator[FoundSession]:
     """Find what is in the database, and what older versions kept in files."""
     data = places.environment.get("XDG_DATA_HOME")
     root = (Path(data) if data else places.home / ".local" / "share") / "opencode"
@@ -163,7 +164,7 @@ def _opencode(places: Places) -> Iterator[FoundSession]:
     return iter(sorted((each for each in found if each.id), key=lambda each: -each.updated))
 
 
-_FINDERS: dict[Tool, Callable[[Places], Iterator[FoundSession]]] = {
+_FINDERS: dict[Tool, Callable[[ConfigurationFolders], Iterator[FoundSession]]] = {
     "claude": _claude,
     "codex": _codex,
     "opencode": _opencode,
@@ -263,7 +264,9 @@ def _of_opencode(info: JsonObject, path: Path) -> FoundSession:
 
 def _stored_document(storage: Path, session_id: str) -> bytes:
     """Put the files of one session together, as `opencode export` does."""
-    (info,) = [_record(path) for path in storage.glob(f"session/*/{_plain(session_id)}.json")][:1]
+    info = next(map(_record, storage.glob(f"session/*/{_plain(session_id)}.json")), None)
+    if info is None:
+        raise FileNotFoundError(errno.ENOENT, "the session is no longer there", str(storage))
     messages = [
         {
             "info": _record(path),

@@ -10,17 +10,21 @@ import contextlib
 import re
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import Annotated, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, Retrying, SessionStatus
+from holdfast.vocabulary.given_options import checked_fields
+from holdfast.vocabulary.ids import DEFAULT_OWNER
+from holdfast.vocabulary.option_declarations import Option, declared_fields
 from holdfast.vocabulary.secrets import without_secrets
+from holdfast.vocabulary.settings import PoolSettings
 
 _logger = scrubbed_logger(__name__)
 
@@ -29,8 +33,10 @@ CloseReason: TypeAlias = Literal["manual", "idle", "evicted", "failed", "shutdow
 over."""
 
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_LONGEST_PAUSE_SECONDS = 1.0
+_SHORTEST_PAUSE_SECONDS = 1.0
 _STOP_SECONDS = 15.0
+_DEFAULTS = PoolSettings()
+_SETTINGS = declared_fields(PoolSettings)
 
 
 class PooledSession(Protocol):
@@ -54,11 +60,15 @@ Key: TypeAlias = tuple[str, str]
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many sessions a pool keeps open, and for how long."""
 
-    sessions: int = 10
-    per_owner: int | None = None
-    """How many of them one owner may have; None for all."""
-    idle_seconds: float = 1800.0
-    """How long a session without callers and without a query stays open."""
+    sessions: Annotated[int, _SETTINGS["max_concurrent_sessions"].brief().option] = (
+        _DEFAULTS.max_concurrent_sessions
+    )
+    per_owner: Annotated[
+        int | None, Option("How many of them one owner may have; None: all.", least=1)
+    ] = None
+    idle_seconds: Annotated[float, _SETTINGS["session_timeout"].brief().option] = (
+        _DEFAULTS.session_timeout
+    )
 
 
 class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +82,7 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
     """By reason."""
 
 
-class _Place(Generic[SessionT]):
+class _PooledSession(Generic[SessionT]):
     """One session of a pool: being opened, or open; and how many callers have it."""
 
     def __init__(self, opening: "asyncio.Task[SessionT]", now: float) -> None:
@@ -114,10 +124,10 @@ class SessionPool(Generic[SessionT]):
         on_closed: Callable[[str, str, CloseReason], None] | None = None,
     ) -> None:
         self._open_session = open_session
-        self._limits = limits
+        self._limits = checked_fields(limits)
         self._clock = clock or SystemClock()
         self._on_closed = on_closed
-        self._places: OrderedDict[Key, _Place[SessionT]] = OrderedDict()
+        self._places: OrderedDict[Key, _PooledSession[SessionT]] = OrderedDict()
         """The least recently used first."""
         self._tasks = OwnedTasks()
         self._sweeping: asyncio.Task[None] | None = None
@@ -143,7 +153,9 @@ class SessionPool(Generic[SessionT]):
         )
 
     @contextlib.asynccontextmanager
-    async def use(self, reference: str, *, owner: str = "local") -> AsyncGenerator[SessionT, None]:
+    async def use(
+        self, reference: str, *, owner: str = DEFAULT_OWNER
+    ) -> AsyncGenerator[SessionT, None]:
         """Have a session open while the block runs; it stays open afterwards.
 
         Raises:
@@ -158,6 +170,7 @@ class SessionPool(Generic[SessionT]):
                 "underscores, the first of them a letter or digit",
             )
         place = await self._place((owner, reference))
+        # No wait since the place was found: without callers it could be evicted.
         place.callers += 1
         try:
             yield await self._session_of((owner, reference), place)
@@ -172,8 +185,8 @@ class SessionPool(Generic[SessionT]):
             if self._places.get((owner, reference)) is place:
                 self._places.move_to_end((owner, reference))
 
-    async def discard(self, reference: str, *, owner: str = "local") -> bool:
-        """Close a session now, whoever has it; returns whether it was open."""
+    async def discard(self, reference: str, *, owner: str = DEFAULT_OWNER) -> bool:
+        """Close a session now, also while callers use it; returns whether it was open."""
         place = self._places.get((owner, reference))
         if place is None:
             return False
@@ -190,26 +203,29 @@ class SessionPool(Generic[SessionT]):
         await asyncio.gather(*(self._shut_down(key, place) for key, place in places))
         await self._tasks.cancel(within=_STOP_SECONDS)
 
-    async def _shut_down(self, key: Key, place: _Place[SessionT]) -> None:
+    async def _shut_down(self, key: Key, place: _PooledSession[SessionT]) -> None:
         await asyncio.wait({place.opening})
         await self._close_place(key, place, "shutdown")
 
-    async def _place(self, key: Key) -> _Place[SessionT]:
-        """Return the place of a session, after making room for a new one."""
+    async def _place(self, key: Key) -> _PooledSession[SessionT]:
+        """Return the place of a session, after making space for a new one."""
+        # Closing takes time: meanwhile another caller may have opened this session, or taken the
+        # free place. So everything is looked at again.
         while True:
             if self._is_closed:
                 raise SessionError(ErrorCode.CLOSED, "the pool is closed")
             if (place := self._places.get(key)) is not None:
                 return place
-            if not await self._make_room(key[0]):
+            if not await self._make_space(key[0]):
                 break
+        # No wait since the last look: the place that was free is still free.
         opening = self._tasks.start(self._open(key), name="holdfast-pool-open")
-        place = self._places[key] = _Place(opening, self._clock.now())
+        place = self._places[key] = _PooledSession(opening, self._clock.now())
         if self._sweeping is None:
             self._sweeping = self._tasks.start(self._sweep(), name="holdfast-pool-sweep")
         return place
 
-    async def _make_room(self, owner: str) -> bool:
+    async def _make_space(self, owner: str) -> bool:
         """Close an idle session if one must go; returns whether one did.
 
         Raises:
@@ -241,7 +257,7 @@ class SessionPool(Generic[SessionT]):
         self._opened += 1
         return session
 
-    async def _session_of(self, key: Key, place: _Place[SessionT]) -> SessionT:
+    async def _session_of(self, key: Key, place: _PooledSession[SessionT]) -> SessionT:
         # Several callers wait for one opening; one that is cancelled leaves it to the others.
         await asyncio.wait({place.opening})
         if place.session is None and self._places.get(key) is place:
@@ -252,10 +268,13 @@ class SessionPool(Generic[SessionT]):
             )
         return place.opening.result()
 
-    async def _close_place(self, key: Key, place: _Place[SessionT], reason: CloseReason) -> None:
+    async def _close_place(
+        self, key: Key, place: _PooledSession[SessionT], reason: CloseReason
+    ) -> None:
         if self._places.get(key) is not place:
             return
         del self._places[key]
+        # Out of the pool before the wait, so that no caller gets a session that is being closed.
         if (session := place.session) is None:
             return
         try:
@@ -268,10 +287,11 @@ class SessionPool(Generic[SessionT]):
 
     async def _sweep(self) -> None:
         """Close what has been idle for too long, every half of that time."""
-        pause = max(_LONGEST_PAUSE_SECONDS, self._limits.idle_seconds / 2)
+        pause = max(_SHORTEST_PAUSE_SECONDS, self._limits.idle_seconds / 2)
         while True:
             await self._clock.sleep(pause)
             now = self._clock.now()
+            # A copy, because closing waits and other callers change the pool meanwhile.
             for key, place in list(self._places.items()):
                 if place.is_idle and now - place.last_used >= self._limits.idle_seconds:
                     await self._close_place(key, place, "idle")

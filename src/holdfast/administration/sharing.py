@@ -16,31 +16,36 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.administration.catalogue import NotedSessions
+from holdfast.administration.descriptions import ShareOptions
 from holdfast.administration.transfer import conversation_of
 from holdfast.ports.session_store import SessionRecord
 from holdfast.serialization.exchange.formats import format_named
 from holdfast.serialization.exchange.forms import with_content
 from holdfast.serialization.exchange.redaction import Redactor, redacted
 from holdfast.serialization.exchange.values import SessionExport, TimedMessage
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.given_options import check_options
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.parts import MediaPart, Part, ProviderPart, ReminderPart, ToolResultPart
+from holdfast.vocabulary.secrets import token_digest
 from holdfast.vocabulary.shares import ShareId, StoredShare, new_share_id, sharing, unsharing
 
 MOST_SHARES = 100
 """How many links to one session can be valid at a time."""
-LONGEST_DAYS = 365
 _DAY_MS = 24 * 3600 * 1000
 _SECRET_BYTES = 16
 _ID_BYTES = 16
+# 33 bytes (id, hint and secret) are 44 characters of base64, without padding.
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{44}", re.ASCII)
 _NO_DIGEST = "0" * 64
 _HOLDER_SECONDS = 10.0
@@ -98,9 +103,8 @@ class SharedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class SharedSessions(NotedSessions):
     """Links to the sessions of an owner, beside what can be done with the sessions themselves."""
 
-    async def share(
-        self, reference: str, *, days: float = 7, redact: bool = True, live: bool = False
-    ) -> Share:
+    @takes(ShareOptions)
+    async def share(self, reference: str, **options: Unpack[ShareOptions]) -> Share:
         """Make a link under which others may read a session; the result has its token, once.
 
         The link shows the session as it is now, or (with `live`) as it is when it is read. It is
@@ -108,26 +112,26 @@ class SharedSessions(NotedSessions):
         the session.
 
         Raises:
-            ConfigError: CONFIG_INVALID when `days` is not more than 0 and at most 365.
+            ConfigError: CONFIG_INVALID naming an option whose value is wrong.
             SessionError: NOT_FOUND; BUSY when the process that holds the session does not answer,
                 or the session has 100 valid links.
 
         """
-        lifetime = lifetime_ms(days)
+        told = check_options(options, ShareOptions, function="sessions.share()")
         record = await self.record(reference)
         now = self._composition.clock.time_ms()
         valid = valid_shares(record, now=now)
         if len(valid) >= MOST_SHARES:
-            told = f"the session has {MOST_SHARES} links; revoke one before you make another"
-            raise SessionError(ErrorCode.BUSY, told)
+            full = f"the session has {MOST_SHARES} links; revoke one before you make another"
+            raise SessionError(ErrorCode.BUSY, full)
         token = new_share_token(record.id, record.owner)
         stored = StoredShare(
             id=new_share_id(),
-            digest=digest_of(token),
+            digest=token_digest(token),
             created=now,
-            expires=now + lifetime,
-            through=None if live else record.head,
-            redact=redact,
+            expires=now + math.ceil(told["days"] * _DAY_MS),
+            through=None if told["live"] else record.head,
+            redact=told["redact"],
         )
         expired = [each for each in record.shares if each not in valid]
         changes = sharing(stored, expired=expired)
@@ -201,6 +205,7 @@ class SharedSessions(NotedSessions):
         log = self._composition.store.log.follow(record.id, after=record.head)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HOLDER_SECONDS), contextlib.aclosing(log) as pages:
+                # The index changes with the append, so it is looked at again with every page.
                 while await self._has_share(record.id, share_id) != is_there:
                     await anext(pages, None)
                 return
@@ -215,19 +220,6 @@ def new_share_token(session_id: SessionId, owner: str) -> str:
     """Return the token of a new link."""
     raw = UUID(session_id).bytes + bytes([owner_hint(owner)]) + os.urandom(_SECRET_BYTES)
     return base64.urlsafe_b64encode(raw).decode()
-
-
-def lifetime_ms(days: object) -> int:
-    """Return how long a link is valid.
-
-    Raises:
-        ConfigError: CONFIG_INVALID; every link expires.
-
-    """
-    if isinstance(days, int | float) and 0 < days <= LONGEST_DAYS:
-        return math.ceil(days * _DAY_MS)
-    told = f"days is more than 0 and at most {LONGEST_DAYS}, not {days!r}"
-    raise ConfigError(ErrorCode.CONFIG_INVALID, f"sessions.share(): {told}")
 
 
 def session_of(token: str) -> SessionId | None:
@@ -254,11 +246,6 @@ def owners_of(token: str, owners: Sequence[str]) -> list[str]:
     return [owner for owner in owners if owner_hint(owner) == hint]
 
 
-def digest_of(token: str) -> str:
-    """Return what is stored of a token."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def valid_shares(record: SessionRecord, *, now: int) -> tuple[StoredShare, ...]:
     """Return the links to a session that have not expired."""
     return tuple(each for each in record.shares if each.expires > now)
@@ -266,7 +253,7 @@ def valid_shares(record: SessionRecord, *, now: int) -> tuple[StoredShare, ...]:
 
 def find_share(shares: Sequence[StoredShare], token: str) -> StoredShare | None:
     """Find the share of a token. Each digest is compared in constant time; none takes as long."""
-    digest, found = digest_of(token), None
+    digest, found = token_digest(token), None
     for each in shares:
         if hmac.compare_digest(each.digest.encode(), digest.encode()):
             found = each

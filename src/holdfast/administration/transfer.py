@@ -47,6 +47,7 @@ from holdfast.serialization.exchange.values import (
 from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id
+from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.parts import MediaPart, Part, ToolResultPart
 from holdfast.vocabulary.settings import Settings
@@ -124,6 +125,11 @@ async def conversation_of(
         usage=fold.usage,
         cost=fold.cost,
         contents=await _contents(composition, record.id, described) if has_media else {},
+        protocols=composition.configuration.protocols_of(
+            each.message.provider
+            for each in described
+            if isinstance(each.message, AssistantMessage)
+        ),
     )
 
 
@@ -245,6 +251,7 @@ async def _blobs_in(
     composition: "Composition", session_id: SessionId, entries: Sequence[Entry]
 ) -> list[bytes]:
     bodies = [encode_entry(entry) for entry in entries]
+    # The search for the word spares most entries the decoding.
     named = [msgspec.json.decode(body) for body in bodies if b'"blob"' in body]
     names = [name for body in named for name in _blob_names(body)]
     contents = []
@@ -273,6 +280,7 @@ async def _contents(
 ) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for name in {part.blob for part in _media(described) if part.blob}:
+        # What a fork inherits is kept with the session that it was forked from.
         for log, _ in await _lineage(composition, session_id):
             try:
                 contents[name] = await composition.store.blobs.get(log, name)
@@ -307,6 +315,7 @@ async def _import_archive(
     while (item := await asyncio.to_thread(next, items, None)) is not None:
         match item:
             case LogBegun(session_id=session_id):
+                # Parents come first in an archive, so the parent of a fork is stored before it.
                 await store_log()
                 log, blobs, entries = session_id, [], []
             case Blob(content=content):

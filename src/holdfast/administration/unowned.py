@@ -7,13 +7,19 @@ off in sessions that this process holds, and several sources as one.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.ports.clock import Clock
-from holdfast.ports.session_store import SessionFilter, SessionRecord, UnownedQueries, UnownedQuery
+from holdfast.ports.session_store import (
+    SessionFilter,
+    SessionRecord,
+    SharedQueries,
+    UnownedQueries,
+    UnownedQuery,
+)
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId
@@ -29,50 +35,12 @@ _MOST_SESSIONS = 200
 
 def unowned_queries(store: "Store", *, owner: str, project: str, clock: Clock) -> UnownedQueries:
     """Return what a worker carries on of a store: its own list, or what earlier processes left."""
-    shared = getattr(store, "unowned", None)
+    shared: SharedQueries | None = getattr(store, "unowned", None)
     if shared is not None:
-        return ProjectQueries(cast("QueriesOfProjects", shared), project)
+        # An agent opens the sessions of its own project only. What it claimed of another would
+        # count as an attempt there.
+        return shared.of_project(project)
     return LeftQueries(store, owner=owner, project=project, clock=clock)
-
-
-class QueriesOfProjects(Protocol):
-    """What a store has that many machines share: `UnownedQueries`, also of one project alone."""
-
-    async def claim(
-        self,
-        *,
-        limit: int,
-        most_attempts: int,
-        first_pause: float,
-        longest_pause: float,
-        project: str | None = None,
-    ) -> Sequence[UnownedQuery]:
-        """Take some of them, and count the attempt."""
-        ...
-
-
-class ProjectQueries:
-    """The queries of one project in a store that many machines share.
-
-    An agent opens the sessions of its own project only. What it claimed of another would count as
-    an attempt there.
-    """
-
-    def __init__(self, queries: QueriesOfProjects, project: str) -> None:
-        self._queries = queries
-        self._project = project
-
-    async def claim(
-        self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
-    ) -> Sequence[UnownedQuery]:
-        """Take some of them, and count the attempt."""
-        return await self._queries.claim(
-            limit=limit,
-            most_attempts=most_attempts,
-            first_pause=first_pause,
-            longest_pause=longest_pause,
-            project=self._project,
-        )
 
 
 class LeftQueries:

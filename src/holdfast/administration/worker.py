@@ -9,18 +9,20 @@ async with agent, worker:
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Annotated, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
 from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import UnownedQueries, UnownedQuery
 from holdfast.session.session_descriptions import Unfinished
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.events import Busy, Retrying, SessionStatus
+from holdfast.vocabulary.given_options import checked_fields
+from holdfast.vocabulary.option_declarations import Option
 
 _logger = scrubbed_logger(__name__)
 
@@ -66,15 +68,29 @@ class WorkedSession(Protocol):
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a worker looks, and how hard it tries."""
 
-    pause_seconds: float = 5.0
-    """Between two looks."""
-    at_once: int = 4
-    """The most sessions that it carries on at the same time."""
-    most_attempts: int = 5
-    """How often a session is tried before it is left to people; a query that ends resets it."""
-    first_pause_seconds: float = 1.0
-    """Between the first attempt at a session and the second; it doubles with every attempt."""
-    longest_pause_seconds: float = 300.0
+    pause_seconds: Annotated[float, Option("Seconds between two looks.", above=0)] = 5.0
+    at_once: Annotated[
+        int, Option("The most sessions that it carries on at the same time.", least=1)
+    ] = 4
+    most_attempts: Annotated[
+        int,
+        Option(
+            "How often a session is tried before it is left to people; a query that ends resets "
+            "it.",
+            least=1,
+        ),
+    ] = 5
+    first_pause_seconds: Annotated[
+        float,
+        Option(
+            "Seconds between the first attempt at a session and the second; they double with every "
+            "attempt.",
+            least=0,
+        ),
+    ] = 1.0
+    longest_pause_seconds: Annotated[
+        float, Option("Seconds that no pause between two attempts exceeds.", least=0)
+    ] = 300.0
 
 
 class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +123,7 @@ class SessionWorker:
     ) -> None:
         self._store = store
         self._open_session = open_session
-        self._settings = settings or WorkerSettings()
+        self._settings = checked_fields(settings or WorkerSettings())
         self._clock = clock or SystemClock()
         self._tasks = OwnedTasks()
         self._running: set[asyncio.Task[None]] = set()
@@ -179,6 +195,7 @@ class SessionWorker:
                 while can_go_on(session.unfinished):
                     await _resume(session)
                     await session.wait_idle()
+                # A query that others began in the session counts as nothing to go on with.
                 await session.wait_idle()
             self._resumed += 1
         except AgentError as error:
@@ -189,7 +206,7 @@ class SessionWorker:
                 _logger.warning("session %s could not be carried on: %s", query.session_id, error)
 
 
-class SharedSession(Protocol):
+class SessionInUse(Protocol):
     """What a worker needs of a session that others use, too. `AgentSession` is one."""
 
     @property
@@ -207,7 +224,7 @@ class SharedSession(Protocol):
         ...
 
 
-SharedT = TypeVar("SharedT", bound=SharedSession)
+SharedT = TypeVar("SharedT", bound=SessionInUse)
 
 
 class SharedWork(Generic[SharedT]):
@@ -230,6 +247,7 @@ class SharedWork(Generic[SharedT]):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        # Not the exception: that a query failed is no reason for the pool to close the session.
         await self._used.__aexit__(None, None, None)
 
     @property

@@ -5,20 +5,19 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec.structs import replace
 
+from holdfast import agent as agent_names
 from holdfast import assembly
-from holdfast.agent.agent_options import AgentOptions
+from holdfast.agent.agent_options import AgentOptions, SubAgentOptions
 from holdfast.agent.option_checks import (
     arguments_of,
-    check_names,
-    check_options,
     check_reference,
     check_text,
+    checked_options,
     hide_key,
     inputs_of,
     named_settings,
-    options_of,
+    refuse_unknown,
     sources_of,
-    takes,
 )
 from holdfast.agent.query_options import (
     CreateSessionOptions,
@@ -35,16 +34,17 @@ from holdfast.agent.session import AgentSession
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolRegistry
-from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import query_stopped
+from holdfast.ports.clock import Clock
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.errors import AgentError, shortened
-from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.option_declarations import options_of, takes
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
-from holdfast.vocabulary.tools import ApprovalMode, ToolSpec
+from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -67,6 +67,11 @@ class AgentFacts:
     def owner(self) -> str:
         """Whose sessions it has."""
         return self._new_session.owner
+
+    @property
+    def clock(self) -> Clock:
+        """The time that it goes by."""
+        return self._composition.clock
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -94,6 +99,7 @@ class Agent(AgentFacts):
     """
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+        # Before anything can fail: a traceback may show what its frames hold.
         hide_key(options)
         if model:
             options["model"] = model
@@ -104,8 +110,7 @@ class Agent(AgentFacts):
     def sessions(self) -> "AgentSessions":
         """The sessions of the store: to list, search, change, export, import and delete them."""
         if self._sessions is None:
-            sessions = late_module("holdfast.agent.sessions")
-            self._sessions = sessions.AgentSessions(self._composition, self._new_session)
+            self._sessions = agent_names.AgentSessions(self._composition, self._new_session)
         return self._sessions
 
     async def __aenter__(self) -> Self:
@@ -124,7 +129,7 @@ class Agent(AgentFacts):
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        check_names(options, QueryOptions, door="agent.run()")
+        refuse_unknown(options, QueryOptions, function="agent.run()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
@@ -132,7 +137,7 @@ class Agent(AgentFacts):
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        check_names(options, QueryOptions, door="agent.stream()")
+        refuse_unknown(options, QueryOptions, function="agent.stream()")
         request = replace(self._new_session, is_for_one_query=True)
         session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
@@ -165,33 +170,27 @@ class Agent(AgentFacts):
             raise shortened(error) from error.__cause__
         return AgentRemote(self._composition, replace(request, reference=found))
 
+    @takes(SubAgentOptions)
     def as_tool(
-        self,
-        *,
-        name: str,
-        description: str,
-        approval: ApprovalMode = "never",
-        timeout: float | None = None,
-        output_type: object = None,
+        self, *, name: str, description: str, **options: Unpack[SubAgentOptions]
     ) -> AnyTool:
         """Return a tool whose calls this agent answers, as the sub-agent of another agent.
 
         Each call is answered in a session of its own, in the store of the agent that has the tool.
         The model gives the tool a `prompt`, and gets the text of the answer, or JSON with an
-        `output_type`. `timeout` is in seconds; None or 0: any.
+        `output_type`. `name` and `description` are what the model sees of it.
 
         Raises:
-            ConfigError: CONFIG_INVALID when the name or the type of the answer cannot be used.
+            ConfigError: CONFIG_INVALID naming what cannot be used: the name, the type of the
+                answer, or an option.
 
         """
-        options = ToolOptions(
-            name=name, description=description, approval=approval, timeout=timeout
+        told: Any = checked_options(options, SubAgentOptions, function="agent.as_tool()")
+        output_type = told.pop("output_type")
+        tool_options: Any = {"name": name, "description": description, **told}
+        return agent_names.make_sub_agent(
+            self._composition, self._new_session, tool_options, output_type=output_type
         )
-        sub_agents = late_module("holdfast.agent.sub_agents")
-        made: AnyTool = sub_agents.make_sub_agent(
-            self._composition, self._new_session, options, output_type=output_type
-        )
-        return made
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""
@@ -228,10 +227,10 @@ def run_agent_stream(
 ) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
-    checked = check_options(query_options, QueryOptions, door="run_agent_stream()")
+    checked = checked_options(query_options, QueryOptions, function="run_agent_stream()")
     if checked["signal"] is not None and checked["signal"].aborted:
         # Nothing is built, and no configuration read, for a query that was stopped before it began.
-        check_names(agent_options, AgentOptions, door="run_agent_stream()")
+        refuse_unknown(agent_options, AgentOptions, function="run_agent_stream()")
         return QueryStream(_start_nothing, None, checked)
     hide_key(agent_options)
     composition, request = _prepare(agent_options)
@@ -250,6 +249,7 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
     try:
         return await AgentSession(composition, request, closes_agent=True).open()
     except BaseException:
+        # Nothing but the session that failed to open would have closed it.
         await composition.close()
         raise
 
@@ -262,7 +262,7 @@ async def _start_nothing() -> "QueryHandle":
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     """Check an agent's options; return its joined blocks, and how its new sessions start."""
     try:
-        return _joined(check_options(options, AgentOptions, door="Agent()"))
+        return _joined(checked_options(options, AgentOptions, function="Agent()"))
     except AgentError as error:
         raise shortened(error) from error.__cause__
 
@@ -270,6 +270,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
 def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     configuration = assembly.Configuration(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
+    # Only for its check.
     split_model(configuration.settings.model)
     request = SessionRequest(
         owner=resolved.agent.owner,
@@ -291,7 +292,7 @@ def _request_for(
 ) -> SessionRequest:
     """Return the request for a session by its name or id, checked."""
     check_reference(reference)
-    options = check_options(options, SessionOptions, door="agent.session()")
+    options = checked_options(options, SessionOptions, function="agent.session()")
     state, tools = options["restore"], options["tools"]
     named = named_settings(options, composition.configuration)
     return replace(

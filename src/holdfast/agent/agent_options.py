@@ -1,31 +1,32 @@
 """Options of agents, and those that sessions and queries share. Each is declared once.
 
-A declaration is a type and an `Option` with its sentence, default and check. What a file can set
-has these in `holdfast.vocabulary`, and only its type here. `query_options` has those of
-prompts, queries and openings; `option_checks` derives the rest.
+A declaration is a type and an `Option` with its sentence, default and check. What a file can set is
+declared as a field of a struct in `holdfast.vocabulary`, and named here with its type. What
+`make_blocks` takes, too, is declared in `assembly.agent_inputs`. `query_options` has those of
+prompts, queries and openings.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
-from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import (
+    ClockOption,
+    HooksOption,
     PathInput,
-    SystemClock,
+    RandomOption,
+    RuntimeOption,
     TokenFunction,
+    ToolsOption,
     TransportFactory,
     is_credential,
 )
-from holdfast.blocks.hook_dispatch.registration import Hooks
-from holdfast.blocks.tool_registry.registry import ToolInput
-from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, Unanswered
-from holdfast.vocabulary.agent_defaults import Permissions
+from holdfast.vocabulary.agent_defaults import AgentDefaults, FileLocations, Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.budgets import Budgets, Watchdogs
 from holdfast.vocabulary.compaction_settings import CompactionSettings
@@ -34,7 +35,7 @@ from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptio
 from holdfast.vocabulary.option_declarations import (
     Option,
     function_option,
-    is_list,
+    is_anything,
     list_option,
     path_option,
 )
@@ -48,69 +49,57 @@ from holdfast.vocabulary.settings import (
     OnLoop,
     PermissionMode,
     RetrySettings,
-    RuntimeSettings,
+    Settings,
     Thinking,
     Timeouts,
 )
+from holdfast.vocabulary.tools import ApprovalMode, ToolRules
 
-
-def _new_random() -> Random:
-    """Return what spreads retries; no secret depends on it."""
-    return late.Random()
+_SETTING = Option(of=Settings, fits=is_anything)
+"""Configuration checks settings: what is given here is only the strongest of several values."""
+_AGENT_DEFAULT = Option(of=AgentDefaults)
 
 
 def _is_store(value: object) -> bool:
     return isinstance(value, str) or hasattr(value, "leases")
 
 
-def is_anything(_value: object) -> bool:
-    """Leave the check to what takes the value."""
-    return True
-
-
 class SettingsOptions(TypedDict, total=False):
     """What outlives a query; also what `configure` takes."""
 
-    model: str
-    thinking: Thinking | None
-    system_prompt: str | Sequence[str] | None
-    max_tokens: int | None
-    temperature: float | None
-    stop: Sequence[str]
-    seed: int | None
-    betas: dict[str, bool]
-    cache_ttl: CacheTtl | None
-    cached_reminders: Sequence[str]
-    compaction: CompactionSettings
-    parallel_tools: bool
-    parallel_tool_calls: bool
-    allowed_tools: Sequence[str] | None
-    denied_tools: Sequence[str]
-    approval: ApprovalRule
-    loop_threshold: int | None
-    on_loop: OnLoop
-    permission_mode: PermissionMode
-    on_deny: OnDeny
-    limits: Limits
-    retry: RetrySettings
-    watchdogs: Watchdogs
-    fallbacks: Sequence[ModelStep | str]
-    timeouts: Timeouts
+    model: Annotated[str, _SETTING]
+    thinking: Annotated[Thinking | None, _SETTING]
+    system_prompt: Annotated[
+        str | Sequence[str] | None, Option(of=Settings, field="system_prompts", fits=is_anything)
+    ]
+    max_tokens: Annotated[int | None, _SETTING]
+    temperature: Annotated[float | None, _SETTING]
+    stop: Annotated[Sequence[str], _SETTING]
+    seed: Annotated[int | None, _SETTING]
+    betas: Annotated[dict[str, bool], _SETTING]
+    cache_ttl: Annotated[CacheTtl | None, _SETTING]
+    cached_reminders: Annotated[Sequence[str], _SETTING]
+    compaction: Annotated[CompactionSettings, _SETTING]
+    parallel_tools: Annotated[bool, _SETTING]
+    parallel_tool_calls: Annotated[bool, _SETTING]
+    allowed_tools: Annotated[Sequence[str] | None, _SETTING]
+    denied_tools: Annotated[Sequence[str], _SETTING]
+    approval: Annotated[ApprovalRule, _SETTING]
+    loop_threshold: Annotated[int | None, _SETTING]
+    on_loop: Annotated[OnLoop, _SETTING]
+    permission_mode: Annotated[PermissionMode, _SETTING]
+    on_deny: Annotated[OnDeny, _SETTING]
+    limits: Annotated[Limits, _SETTING]
+    retry: Annotated[RetrySettings, _SETTING]
+    watchdogs: Annotated[Watchdogs, _SETTING]
+    fallbacks: Annotated[Sequence[ModelStep | str], _SETTING]
+    timeouts: Annotated[Timeouts, _SETTING]
 
 
 class ScopedOptions(SettingsOptions, total=False):
     """What an agent, a session or a query may be told; what is told to the narrower one wins."""
 
-    tools: Annotated[
-        Iterable[ToolInput] | None,
-        Option(
-            "Functions that the model may call, what `@tool` made of them, and sources of tools; "
-            "given to a session or a query, instead of those of the agent.",
-            default=None,
-            fits=lambda value: value is None or is_list(value),
-            wanted="a list of tools",
-        ),
-    ]
+    tools: ToolsOption
     deps: Annotated[
         Any,
         Option(
@@ -126,17 +115,17 @@ class AgentOptions(ScopedOptions, total=False):
     """What an agent may be told."""
 
     workspace: Annotated[PathInput | None, path_option("A folder for the built-in tools.")]
-    permissions: Permissions
-    store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
-    owner: str
-    project: str | None
-    title_model: str | None
-    recall: bool
-    snapshots: bool
-    context_files: Sequence[str]
-    skill_folders: Sequence[str]
-    budgets: Budgets
-    mcp_servers: Sequence[str] | None
+    permissions: Annotated[Permissions, _AGENT_DEFAULT]
+    store: Annotated[str | Store, Option(of=AgentDefaults, fits=_is_store, wanted="a store")]
+    owner: Annotated[str, _AGENT_DEFAULT]
+    project: Annotated[str | None, _AGENT_DEFAULT]
+    title_model: Annotated[str | None, _AGENT_DEFAULT]
+    recall: Annotated[bool, _AGENT_DEFAULT]
+    snapshots: Annotated[bool, _AGENT_DEFAULT]
+    context_files: Annotated[Sequence[str], _AGENT_DEFAULT]
+    skill_folders: Annotated[Sequence[str], _AGENT_DEFAULT]
+    budgets: Annotated[Budgets, _AGENT_DEFAULT]
+    mcp_servers: Annotated[Sequence[str] | None, _AGENT_DEFAULT]
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(
@@ -144,7 +133,7 @@ class AgentOptions(ScopedOptions, total=False):
             wanted="a list of model clients, such as [MyClient()]",
         ),
     ]
-    claude_agent: ClaudeAgentSettings
+    claude_agent: Annotated[ClaudeAgentSettings, _AGENT_DEFAULT]
     claude_options: ClaudeOptions
     api_key: Annotated[
         str | Secret | TokenSource | TokenFunction | None,
@@ -183,14 +172,8 @@ class AgentOptions(ScopedOptions, total=False):
             wanted="a mapping",
         ),
     ]
-    config_dir: Annotated[
-        PathInput | None,
-        path_option("The folder of the configuration file, instead of the user's own."),
-    ]
-    config_path: Annotated[
-        PathInput | None,
-        path_option("The configuration file itself, which must exist."),
-    ]
+    config_dir: Annotated[PathInput | None, path_option(of=FileLocations)]
+    config_path: Annotated[PathInput | None, path_option(of=FileLocations)]
     cwd: Annotated[
         PathInput | None,
         path_option("The folder that relative paths are taken from; None is the working folder."),
@@ -206,17 +189,7 @@ class AgentOptions(ScopedOptions, total=False):
             default="stop",
         ),
     ]
-    hooks: Annotated[
-        Hooks | None,
-        Option(
-            "Functions that are called before and after queries, turns, tool calls and "
-            "compactions, that change requests, and that are told of sessions; a "
-            "`holdfast.hooks.Hooks`.",
-            default=None,
-            fits=lambda value: value is None or isinstance(value, Hooks),
-            wanted="a Hooks of holdfast.hooks",
-        ),
-    ]
+    hooks: HooksOption
     instrumentation: Annotated[
         Callable[[Instrumented], None] | None,
         function_option(
@@ -234,32 +207,24 @@ class AgentOptions(ScopedOptions, total=False):
             wanted="a Telemetry, such as OpenTelemetry()",
         ),
     ]
-    runtime: Annotated[
-        RuntimeSettings,
+    runtime: RuntimeOption
+    clock: ClockOption
+    random: RandomOption
+
+
+_RULE = Option(of=ToolRules)
+
+
+class SubAgentOptions(TypedDict, total=False):
+    """What `as_tool` may be told beside the name and the description of the tool."""
+
+    approval: Annotated[ApprovalMode, _RULE]
+    timeout: Annotated[float | None, _RULE]
+    output_type: Annotated[
+        object,
         Option(
-            "Buffers, checkpoints, how long closing waits; a "
-            "`holdfast.vocabulary.settings.RuntimeSettings` or a dictionary.",
-            default=RuntimeSettings(),
+            "The type of the answers, as for a query; the model that calls the tool gets JSON.",
+            default=None,
             fits=is_anything,
-        ),
-    ]
-    clock: Annotated[
-        Clock,
-        Option(
-            "The time, for tests.",
-            make=SystemClock,
-            shown="<the machine's clock>",
-            fits=lambda value: hasattr(value, "time_ms"),
-            wanted="a Clock",
-        ),
-    ]
-    random: Annotated[
-        Random,
-        Option(
-            "Random numbers, for tests.",
-            make=_new_random,
-            shown="<the machine's random numbers>",
-            fits=lambda value: hasattr(value, "random"),
-            wanted="a Random",
         ),
     ]

@@ -1,32 +1,39 @@
-"""Rewinding and editing a conversation, both by entries that are appended to its log.
+"""Rewinding, compacting and editing a conversation, all by entries that are appended to its log.
 
 Nothing is rewritten: the log keeps what was said, and a rewind behind an edit takes it back.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec.structs import replace
 
-from holdfast.vocabulary.commands import RewindSession, UndoRewind, new_command_id
+from holdfast.agent.query_options import QueryOptions
+from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.verbs import SessionT, SessionVerbs
+from holdfast.ports.runner import QueryInput
+from holdfast.session.session_descriptions import NamedSettings
+from holdfast.vocabulary.commands import CompactSession, RewindSession, UndoRewind
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart
 
 if TYPE_CHECKING:
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
+    from holdfast.session.query_handle import QueryHandle
 
 
-class HistoryEditing(ABC):
-    """What can be edited in the conversation of an open session, while no query runs in it.
+class HistoryEditing(SessionVerbs[SessionT]):
+    """What can be changed in the conversation of an open session, while no query runs in it.
 
-    Every method raises SessionError: BUSY while a query runs or a tool call waits for an approval,
-    and MESSAGE_NOT_FOUND when there is no such message. A tool call without a result gets one that
-    says so, and is never run.
+    Every method that edits raises SessionError: BUSY while a query runs or a tool call waits for an
+    approval, and MESSAGE_NOT_FOUND when there is no such message. A tool call without a result gets
+    one that says so, and is never run.
     """
 
     @abstractmethod
@@ -35,42 +42,42 @@ class HistoryEditing(ABC):
 
     @abstractmethod
     async def _branches(self) -> "Branches":
-        """Return what moves and edits the conversation."""
+        """Return what moves and edits the conversation, and reads what it was."""
 
-    async def rewind(
-        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
-    ) -> RewindReport:
-        """Make a message the last one of the conversation; nothing is lost by it.
+    @abstractmethod
+    async def _submit(
+        self, query: QueryInput, options: QueryOptions[Any], named: NamedSettings
+    ) -> "QueryHandle":
+        """Take in a query."""
 
-        Args:
-            to: The id of the message.
-            files: Whether the files of the workspace become what they were after that message. Only
-                files that this session changed since then are touched.
-            dry_run: Whether to say only which messages and files would change.
-            force: Whether files that others changed since then are overwritten, too.
+    async def _rewind(self, order: RewindSession | UndoRewind) -> RewindReport:
+        answered = (await self._live_session()).answered
+        if isinstance(order, UndoRewind):
+            return await answered.undo_rewind(order)
+        return await answered.rewind(order)
+
+    async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
+        live = await self._live_session()
+
+        async def start() -> "QueryHandle":
+            return await self._submit(live.answered.compaction(order), options, NamedSettings())
+
+        await QueryStream[Any](start, None, options).result()
+        done = live.fold.compacted.last
+        if done is None:
+            raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
+        return done
+
+    async def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
+        """Return the messages that a compaction left out, by the id of its event.
+
+        Without an id, those of the last compaction. Nothing is changed by it.
 
         Raises:
-            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
-            StoreError: CONFLICT when others changed files that would be overwritten; UNAVAILABLE
-                when the files of that time are not known. Nothing is changed then.
-            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
+            SessionError: NOT_FOUND when there is no such compaction, or it left nothing out.
 
         """
-        order = RewindSession(
-            id=new_command_id(), to=MessageId(to), files=files, dry_run=dry_run, force=force
-        )
-        return await (await self._live_session()).answered.rewind(order)
-
-    async def undo_rewind(self, *, force: bool = False) -> RewindReport:
-        """Take the last rewind back; files that it changed become again what they were before.
-
-        Raises:
-            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
-            StoreError: CONFLICT when such files were changed since, unless forced.
-
-        """
-        order = UndoRewind(id=new_command_id(), force=force)
-        return await (await self._live_session()).answered.undo_rewind(order)
+        return await (await self._branches()).expand(compaction_id)
 
     async def diff(self, turn: str | None = None) -> FileDiff:
         """Return what a turn changed in the workspace, what its commands changed included.

@@ -1,12 +1,12 @@
-"""Option checks: whether what a user handed in can be what was meant, before anything is built.
+"""Options of agents, sessions and queries as they were given, and what each of them is for.
 
-Everything here derives from the declarations of options: which names a door knows, which values
-fit, what holds without them, and which part of an agent each of them is for.
+What is derived here from the declarations: where an option belongs that was given elsewhere, what
+configuration decides about, and which part of an agent an option is for.
 """
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,19 +19,9 @@ from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.given_options import OptionsT, check_names, check_options
 from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
-from holdfast.vocabulary.option_declarations import (
-    Declared,
-    DoorT,
-    allowed_words,
-    bounds_fault,
-    declared_fields,
-    declared_keys,
-    help_of,
-    showing,
-    unknown_name,
-    word_fault,
-)
+from holdfast.vocabulary.option_declarations import declared_fields, options_of
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import Settings
 
@@ -39,12 +29,7 @@ if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
     from holdfast.config.resolution import Resolved
 
-OptionsT = TypeVar("OptionsT", bound=Mapping[str, Any])
-
-STORED_AS = {"system_prompt": "system_prompts"}
-"""Options whose setting has another name: it holds several texts."""
-
-_DOORS: dict[str, type] = {
+_FUNCTIONS: dict[str, type] = {
     "session.configure()": SettingsOptions,
     "Agent()": AgentOptions,
     "agent.session()": SessionOptions,
@@ -61,137 +46,46 @@ _POSITIONAL = {
     )
     for name in ("name", "session_id", "id")
 }
-"""What is not an option but an argument, by door and name."""
+"""What is not an option but an argument, by function and name."""
 
 
-@cache
-def options_of(kind: type) -> Mapping[str, Declared]:
-    """Return the options that a TypedDict declares, those of the settings with their facts.
-
-    Raises:
-        TypeError: when an option has no sentence, or neither a default nor a setting that has one.
-            This is a mistake in the declaration; it is found when the package is imported.
-
-    """
-    found = declared_keys(kind.__annotations__)
-    for name, declared in found.items():
-        if (setting := _SETTINGS.get(STORED_AS.get(name, name))) is not None:
-            own = declared.option
-            facts = msgspec.structs.replace(setting.option, fits=own.fits, wanted=own.wanted)
-            found[name] = msgspec.structs.replace(declared, option=facts, default=setting.default)
-        if not found[name].option.sentence or found[name].default is msgspec.UNSET:
-            raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
-    return found
-
-
-_SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
-
-
-def takes(kind: type) -> Callable[[DoorT], DoorT]:
-    """Show the options of a TypedDict in the signature and the help of what takes them."""
-    return showing(options_of(kind), _help_of(kind))
-
-
-@cache
-def _help_of(kind: type) -> str:
-    return help_of(options_of(kind))
-
-
-def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
-    """Return options with their defaults; refuse what is unknown and what cannot be meant.
-
-    What configuration decides (settings, store, owner, project, runtime) is not filled in here, and
-    of that settings and runtime are not checked, either: configuration does both.
+def checked_options(options: OptionsT, kind: type[OptionsT], *, function: str) -> OptionsT:
+    """Return options with their defaults, as `check_options`; an unknown one is told its place.
 
     Raises:
-        TypeError: when the door has no such option; says where it belongs, or what may be meant.
+        UnknownOptionError: when the function has no such option; says where it belongs or what may
+            be meant.
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    known = check_names(options, kind, door=door)
-    for name, value in options.items():
-        _check_value(known[name], value)
-    filled: Any = {**_defaults_of(kind), **options}
-    for name, make in _makers_of(kind).items():
-        if name not in options:
-            filled[name] = make()
-    checked: OptionsT = filled
-    return checked
+    return check_options(options, kind, function=function, elsewhere=partial(_place, function))
 
 
-@cache
-def _defaults_of(kind: type) -> Mapping[str, object]:
-    """Return the options that configuration does not decide, with their defaults."""
-    return {
-        name: declared.default
-        for name, declared in options_of(kind).items()
-        if not _is_configured(name)
-    }
-
-
-@cache
-def _makers_of(kind: type) -> Mapping[str, Callable[[], object]]:
-    """Return the options among these whose default is made anew for each call."""
-    made = {name: options_of(kind)[name].option.make for name in _defaults_of(kind)}
-    return {name: make for name, make in made.items() if make is not None}
-
-
-def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapping[str, Declared]:
-    """Refuse options that a door does not have; returns those that it has.
+def refuse_unknown(names: Iterable[str], kind: type, *, function: str) -> None:
+    """Refuse options that a function does not have.
 
     Raises:
-        TypeError: saying where each of them belongs, or what may be meant.
+        UnknownOptionError: saying where each of them belongs, or what may be meant.
 
     """
-    known = options_of(kind)
-    if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_POSITIONAL.get((door, name)) or _unknown(name, known) for name in unknown)
-        raise TypeError(f"{door}: {told}")
-    return known
+    check_names(names, kind, function=function, elsewhere=partial(_place, function))
 
 
-def _unknown(name: str, known: Mapping[str, Declared]) -> str:
-    """Say where a name belongs that a door does not know."""
+def _place(function: str, name: str) -> str | None:
+    """Say where an option belongs that a function does not have."""
+    if (told := _POSITIONAL.get((function, name))) is not None:
+        return told
     for option in options_of(AgentOptions).values():
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
             return f"{name} is a field of the option {option.name}"
-    doors = [door for door, kind in _DOORS.items() if name in options_of(kind)]
-    if not doors:
-        return f"{name} is {unknown_name(name, known)}"
-    *others, last = doors if len(doors) == 1 else doors[:-1]  # the last one takes almost all
+    functions = [function for function, kind in _FUNCTIONS.items() if name in options_of(kind)]
+    if not functions:
+        return None
+    *others, last = (
+        functions if len(functions) == 1 else functions[:-1]
+    )  # the last one takes almost all
     return f"{name} is an option of {', '.join(others)}{' and ' if others else ''}{last}"
-
-
-def _is_configured(name: str) -> bool:
-    """Whether configuration decides an option: what was given is only the strongest of several."""
-    return name == "runtime" or STORED_AS.get(name, name) in _CONFIGURED
-
-
-_OF_SESSIONS = frozenset(Settings.__struct_fields__)
-_CONFIGURED = _OF_SESSIONS.union(AgentDefaults.__struct_fields__)
-
-
-def _check_value(declared: Declared, value: object) -> None:
-    said = declared.option
-    if said.fits is not None:
-        if not said.fits(value):
-            raise _invalid(declared.name, f"must be {said.wanted}, not {type(value).__name__}")
-        return
-    if STORED_AS.get(declared.name, declared.name) in _OF_SESSIONS:
-        return
-    if (words := allowed_words(declared.kind)) and isinstance(value, str) and value not in words:
-        raise _invalid(declared.name, f"is not valid: {word_fault(value, words)}")
-    try:
-        msgspec.convert(msgspec.to_builtins(value), declared.kind)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise _invalid(declared.name, f"is not valid: {error}") from error
-    if (fault := bounds_fault(value, said)) is not None:
-        raise _invalid(declared.name, fault)
-
-
-def _invalid(name: str, why: str) -> ConfigError:
-    return ConfigError(ErrorCode.CONFIG_INVALID, f"option {name!r} {why}")
 
 
 # Which part of an agent an option is for.
@@ -228,15 +122,25 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
     """
     plain: JsonObject = {}
     for name, value in options.items():
-        setting = STORED_AS.get(name, name)
-        if setting not in _OF_SESSIONS:
+        if (setting := setting_names().get(name)) is None:
             continue
         try:
             plain[setting] = msgspec.to_builtins(_as_setting(name, value))
             msgspec.json.encode(plain[setting])
         except (TypeError, UnicodeEncodeError) as error:
-            raise _invalid(name, f"is not valid: {error}") from error
+            told = f"option {name!r} is not valid: {error}"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
     return plain
+
+
+@cache
+def setting_names() -> Mapping[str, str]:
+    """Return the fields of `Settings` by the names of their options."""
+    return {
+        name: declared.option.field
+        for name, declared in options_of(AgentOptions).items()
+        if declared.option.of is Settings
+    }
 
 
 def named_settings(options: SettingsOptions, configuration: "Configuration") -> NamedSettings:
@@ -251,7 +155,7 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
     given = {
         setting: value
         for name, value in options.items()
-        if (setting := STORED_AS.get(name, name)) in _OF_SESSIONS
+        if (setting := setting_names().get(name)) is not None
         and (value or setting != "model")  # without one, the model is found elsewhere
     }
     if not given:

@@ -190,6 +190,7 @@ def _inlined(described: JsonObject, components: JsonObject) -> JsonObject:
     reference = described.get("$ref", "")
     own = reference.removeprefix("#/$defs/")
     top = components.get(own, described)
+    # A type that refers to itself is needed in `$defs`, too.
     if own and reference not in msgspec.json.encode(components).decode():
         components = {key: value for key, value in components.items() if key != own}
     return {**top, "$defs": components} if components else top

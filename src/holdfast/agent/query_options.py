@@ -4,18 +4,24 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
 
-from holdfast.agent.agent_options import AgentOptions, ScopedOptions, is_anything
+from holdfast.agent.agent_options import AgentOptions, ScopedOptions
 from holdfast.assembly.agent_inputs import AttachmentInput
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.tools import OutputTransform
 from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.ids import CHOSEN_MESSAGE_ID
 from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.option_declarations import Option, function_option, list_option
+from holdfast.vocabulary.option_declarations import (
+    Option,
+    function_option,
+    is_anything,
+    list_option,
+)
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.results import OutputT
 from holdfast.vocabulary.settings import Delivery
 
-_MESSAGE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_MESSAGE_ID = re.compile(CHOSEN_MESSAGE_ID)
 
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
@@ -139,6 +145,31 @@ class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
 
 class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
     """What one query may be told; settings, tools and deps among it are of this query only."""
+
+
+class UndoOptions(TypedDict, total=False):
+    """What taking a rewind back may be told."""
+
+    force: Annotated[
+        bool,
+        Option("Whether files that others changed since then are overwritten, too.", default=False),
+    ]
+
+
+class RewindOptions(UndoOptions, total=False):
+    """What a rewind may be told."""
+
+    files: Annotated[
+        bool,
+        Option(
+            "Whether the files of the workspace become what they were after that message; only "
+            "those that this session changed since then are touched.",
+            default=False,
+        ),
+    ]
+    dry_run: Annotated[
+        bool, Option("Whether to say only which messages and files would change.", default=False)
+    ]
 
 
 class OpeningOptions(TypedDict, total=False):

@@ -22,6 +22,8 @@ from holdfast.vocabulary.results import AgentResult, OutputT
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
 
+__all__ = ["QueryStream", "Subscription"]
+
 
 class QueryStream(Generic[OutputT]):
     """The events of one query. Nothing is sent before the first use.
@@ -99,6 +101,7 @@ class QueryStream(Generic[OutputT]):
 
         """
         try:
+            # With another consumer only the end is waited for: that consumer takes the events.
             if not self._claimed:
                 self._claim()
                 await self._drain()
@@ -148,6 +151,7 @@ class QueryStream(Generic[OutputT]):
 
     async def _begin(self) -> "QueryHandle":
         """Start the query, unless it was started; a signal that is aborted prevents it."""
+        # `async with`, iteration and `result` may begin it at the same time.
         async with self._beginning:
             if self._handle is None:
                 self._handle = await self._begin_now()
@@ -165,33 +169,38 @@ class QueryStream(Generic[OutputT]):
             await self._clean_up()
             raise
         self._dropping = weakref.finalize(self, _drop, handle)
+        # At exit no event loop is left in which the query could be stopped.
         self._dropping.atexit = False
         self._forget = self._listen(handle.abort)
         return handle
 
     async def _start_unless_aborted(self) -> "QueryHandle":
         """Start the query; an abort ends the wait for a session, a lease or a file, too."""
-        loop, patience = asyncio.get_running_loop(), asyncio.timeout(None)
+        # A timeout without a time, which an abort makes expire. Unlike a cancelled task it cannot
+        # be taken for a cancellation by the caller.
+        loop, timer = asyncio.get_running_loop(), asyncio.timeout(None)
 
         def give_up(_reason: str | None) -> None:
-            loop.call_soon_threadsafe(_expire, patience)
+            # A signal may be aborted in any thread.
+            loop.call_soon_threadsafe(_expire, timer)
 
         try:
-            async with patience:
+            async with timer:
                 forget = self._listen(give_up)
                 try:
                     return await self._start()
                 finally:
                     forget()
         except TimeoutError:
-            if patience.expired():
+            # Any other TimeoutError comes from what was waited for, and is passed on.
+            if timer.expired():
                 self._refuse_if_aborted()
             raise
 
     def _refuse_if_aborted(self) -> None:
         for signal in self._signals:
             if signal.aborted:
-                self._refused = _aborted_before(signal)
+                self._refused = aborted_before(signal)
                 raise self._refused
 
     def _listen(self, stop: Callable[[str | None], None]) -> Callable[[], None]:
@@ -227,7 +236,7 @@ class QueryStream(Generic[OutputT]):
             await self.aclose()
 
     @asynccontextmanager
-    async def _consuming(self) -> AsyncGenerator[Subscription, None]:
+    async def _consuming(self) -> AsyncGenerator[Subscription[Event], None]:
         """Give out the events of the query; leave it, however that ends."""
         try:
             yield await self._events_to_consume()
@@ -237,14 +246,14 @@ class QueryStream(Generic[OutputT]):
         finally:
             await self.aclose()
 
-    async def _events_to_consume(self) -> Subscription:
+    async def _events_to_consume(self) -> Subscription[Event]:
         """Begin the query; one that was aborted before that has no events."""
         try:
             return (await self._begin()).stream
         except AgentError as error:
             if not self._tolerates(error):
                 raise
-            nothing = Subscription()
+            nothing: Subscription[Event] = Subscription()
             nothing.end()
             return nothing
 
@@ -290,12 +299,13 @@ def _telling(stop: Callable[[str | None], None], signal: AbortSignal) -> Callabl
     return lambda: stop(signal.reason)
 
 
-def _expire(patience: asyncio.Timeout) -> None:
+def _expire(timer: asyncio.Timeout) -> None:
     with suppress(RuntimeError):  # what it waited for has come meanwhile
-        patience.reschedule(0)
+        timer.reschedule(0)
 
 
-def _aborted_before(signal: AbortSignal) -> AgentError:
+def aborted_before(signal: AbortSignal) -> AgentError:
+    """Make the error of a query whose signal stopped it before it started."""
     reason = f": {signal.reason}" if signal.reason else ""
     error = RequestError(ErrorCode.ABORTED, f"aborted before it started{reason}")
     error.result = AgentResult(text="", stop_reason="aborted")

@@ -11,8 +11,9 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.retry_policy import FailureCount, GiveUp, decide_retry
-from holdfast.ports.abort import AbortSignal
+from holdfast.ports.abort import AbortSignal, until_aborted
 from holdfast.ports.clock import Clock, Random
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.settings import RetrySettings
 
@@ -20,7 +21,7 @@ ValueT = TypeVar("ValueT")
 
 
 class RetryNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """What `on_retry` is told before each wait."""
+    """What `on_retry` gets before each wait."""
 
     attempt: int
     """The number of the call that failed; 1 is the first."""
@@ -48,7 +49,7 @@ async def with_retry(
 
     What it raises is classified as errors of providers are: only codes that are retryable are
     repeated, and never a guess. A `retry_after` of the error decides the wait. `on_retry`, async or
-    not, is told of each wait before it begins. Without `retry` the defaults of `RetrySettings`
+    not, is called before each wait. Without `retry` the defaults of `RetrySettings`
     hold; presets are its attributes. `clock` and `random` are for tests.
 
     Raises:
@@ -87,23 +88,10 @@ async def _wait(clock: Clock, seconds: float, signal: AbortSignal | None) -> Non
     if signal is None:
         await clock.sleep(seconds)
         return
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop() -> None:
-        loop.call_soon_threadsafe(stopped.set)
-
-    forget = signal.add_listener(stop)
-    waits = {
-        asyncio.ensure_future(clock.sleep(seconds)),
-        asyncio.ensure_future(stopped.wait()),
-    }
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        forget()
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+    async with OwnedTasks() as tasks:
+        pause = tasks.start(clock.sleep(seconds), name="holdfast-retry-pause")
+        stopped = tasks.start(until_aborted(signal), name="holdfast-retry-stopped")
+        await asyncio.wait({pause, stopped}, return_when=asyncio.FIRST_COMPLETED)
     _refuse_if_aborted(signal)
 
 

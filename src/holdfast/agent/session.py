@@ -7,22 +7,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.agent_options import SettingsOptions
-from holdfast.agent.compacting import SessionCompaction
+from holdfast.agent import late
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
-    check_names,
-    check_options,
-    check_reference,
     check_subscription,
+    checked_options,
     named_settings,
-    settings_changes,
-    takes,
+    refuse_unknown,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
-from holdfast.agent.session_memory import SessionMemory
 from holdfast.agent.session_surroundings import SessionSurroundings
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
@@ -37,12 +32,12 @@ from holdfast.session.session_descriptions import (
     state_of,
     view_of,
 )
-from holdfast.vocabulary.commands import Command
+from holdfast.vocabulary.commands import Command, ConfigureSession
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
-from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
@@ -56,7 +51,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurroundings):
+class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSession"]):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -139,7 +134,7 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        check_names(options, QueryOptions, door="session.chat()")
+        refuse_unknown(options, QueryOptions, function="session.chat()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
@@ -147,7 +142,9 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
-        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.stream()")
+        told: QueryOptions[Any] = checked_options(
+            options, QueryOptions, function="session.stream()"
+        )
         query, named = make_query(prompt, told), self._named_by(told)
 
         async def start() -> "QueryHandle":
@@ -168,7 +165,9 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
             SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
-        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.resume()")
+        told: QueryOptions[Any] = checked_options(
+            options, QueryOptions, function="session.resume()"
+        )
         named = self._named_by(told)
 
         async def start() -> "QueryHandle":
@@ -205,7 +204,7 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
             SessionError: NOTHING_TO_SEND when nothing was said yet and there is no prompt.
 
         """
-        options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
+        options = checked_options(SendOptions(), SendOptions, function="session.count_tokens()")
         message = None if prompt is None else make_prompt(prompt, options, new_query_id())
         live = await self._live_session()
         return await self._composition.count_tokens(live.fold, live.registry, message)
@@ -234,31 +233,6 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
             self._live.abort(reason, query_id=query_id)
 
     # The session as a whole.
-
-    @takes(SettingsOptions)
-    async def configure(self, **options: Unpack[SettingsOptions]) -> None:
-        """Change settings, from the next turn on.
-
-        Raises:
-            ConfigError: CONFIG_INVALID naming the field.
-
-        """
-        options = check_options(options, SettingsOptions, door="session.configure()")
-        changes = self._composition.configuration.changed(settings_changes(options))
-        await (await self._live_session()).change({"settings": changes})
-
-    async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
-        """Go on from a message (itself included) in a new session, which the caller closes.
-
-        It is open, and in the store, when this returns.
-
-        Raises:
-            SessionError: MESSAGE_NOT_FOUND when there is no such message.
-            StoreError: CONFLICT when the name is taken.
-
-        """
-        fork = await (await self._branches()).fork(after)
-        return await open_fork(self._composition, self._request, fork, name=name)
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
@@ -303,8 +277,8 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
         """Close the session by force and delete it, as `agent.sessions.delete()` does."""
         session_id = (await self._live_session()).session_id
         await self.close(force=True)
-        sessions = late_module("holdfast.agent.sessions").AgentSessions
-        await sessions(self._composition, self._request).delete(session_id)
+        owner, project = self._request.owner, self._request.project
+        await late.Catalogue(self._composition, owner=owner, project=project).delete(session_id)
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.
@@ -319,6 +293,15 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
 
     async def _tell(self, command: Command) -> None:
         await (await self._live_session()).commands.carry_out(command)
+
+    async def _configure(self, order: ConfigureSession) -> None:
+        await (await self._live_session()).change({"settings": order.settings})
+
+    async def _fork_point(self, after: str | None) -> Fork:
+        return await (await self._branches()).fork(after)
+
+    async def _open_session(self, request: SessionRequest) -> "AgentSession":
+        return await AgentSession(self._composition, request).open()
 
     def _opened(self) -> "LiveSession":
         if self._live is None:
@@ -344,7 +327,7 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
         """Open the session for the first of its callers; the others wait for that.
 
         The opening is a task of the agent's. A caller that gives up, or a close, cancels it and
-        hears of it when nothing is held any more.
+        continues when nothing is held any more.
         """
         async with self._one_opens:
             if self._live is not None or self._closed:
@@ -353,6 +336,7 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
                 await _give_up(self._opening)  # its caller was cancelled again while it did that
             self._opening = opening = self._composition.begin_opening(self._request)
             try:
+                # `wait` does not pass a cancellation on: `_give_up` does, and waits for the end.
                 await asyncio.wait({opening})
             except asyncio.CancelledError:
                 await _give_up(opening)
@@ -362,25 +346,9 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
                     ErrorCode.CLOSED, "the session was closed while it was being opened"
                 )
             live = opening.result()
+            # A close that came meanwhile has closed it through the task.
             if not self._closed:
                 self._live = live
-
-
-async def open_fork(
-    composition: "Composition",
-    like: SessionRequest,
-    fork: Fork,
-    *,
-    name: str | None,
-    make: "Callable[[Composition, SessionRequest], AgentSession]" = AgentSession,
-) -> AgentSession:
-    """Open a new session that branches off another, for the same owner and project."""
-    check_reference(name)
-    composition.kept.add(fork.parent)
-    request = SessionRequest(
-        reference=name, owner=like.owner, project=like.project, fork=fork, bindings=like.bindings
-    )
-    return await make(composition, request).open()
 
 
 async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":

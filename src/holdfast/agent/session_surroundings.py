@@ -1,30 +1,50 @@
-"""SessionSurroundings: what a session has around its conversation: context files and its budget.
+"""SessionSurroundings: what a session has around its conversation.
 
-A module of its own because the face of a session is at the limit of its size.
+Notes for its project and what other sessions said; context files, skills, tools and the budget.
 """
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from holdfast.agent import late
+from holdfast.agent.option_checks import check_id
+from holdfast.agent.verbs import SessionT, SessionVerbs
 from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.context_files import ContextFile, Skill
+from holdfast.vocabulary.entries import ContextNoted
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
-    from holdfast.assembly.composition import Composition
+    from collections.abc import Callable
+
+    from holdfast.administration.descriptions import SessionDescription, SessionSummary
+    from holdfast.blocks.control_channel.subscription import Subscription
     from holdfast.session.live_session import LiveSession
+    from holdfast.vocabulary.events import Event
+
+IncludedAs: TypeAlias = Literal["summary", "full"]
+"""What of another session is told: its summary, or all of its conversation."""
 
 
-class SessionSurroundings:
-    """What an open session can say of the means it works with."""
+class SessionSurroundings(SessionVerbs[SessionT]):
+    """What an open session works with, shares with its project and takes from other sessions.
 
-    _composition: "Composition"
+    Does not own what is found of other sessions: their logs do.
+    """
+
     _live: "LiveSession | None"
 
+    @abstractmethod
     async def _live_session(self) -> "LiveSession":
-        raise NotImplementedError
+        """Return what stands behind the session; opens it."""
 
+    @abstractmethod
     def _opened(self) -> "LiveSession":
-        raise NotImplementedError
+        """Return what stands behind the session; CLOSED when it is not open."""
 
     @property
     def taken_over(self) -> bool:
@@ -58,6 +78,19 @@ class SessionSurroundings:
         allowed, denied = live.fold.settings.allowed_tools, live.fold.settings.denied_tools
         return tuple(live.registry.current().view(allowed, denied).wire_tools)
 
+    def attach(self, subscription: "Subscription[Event]") -> "Callable[[], None]":
+        """Publish every event from now on to a buffer, for a program with many observers.
+
+        The consumer of the `holdfast.building_blocks.Subscription` pulls the events, in batches as
+        they were published, on the event loop of the session. It ends when the session is closed.
+        Returns a function that ends this earlier.
+
+        Raises:
+            SessionError: CLOSED when the session is not open.
+
+        """
+        return self._opened().channel.attach(subscription)
+
     async def remaining_budget(self) -> Budgets:
         """Return the budgets of the agent less what was spent, for what this session starts.
 
@@ -65,3 +98,92 @@ class SessionSurroundings:
         """
         session_id = (await self._live_session()).session_id
         return await self._composition.budget.remaining(session_id)
+
+    async def note(self, text: str) -> None:
+        """Keep a note for every session of this project.
+
+        The model gets it with the next prompt of this session, and with the first one of each
+        session that is opened anew. `agent.sessions.notes()` lists notes, and `forget_note()` takes
+        one back.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when it is blank.
+
+        """
+        check_id(text, of="a note")
+        live = await self._live_session()
+        await _record(live, ContextNoted(**live.stamp(), text=text.strip()))
+
+    async def include(self, other: str, *, as_: IncludedAs = "summary") -> None:
+        """Tell this session's model of another session, with its next prompt.
+
+        The summary is the stored one (`agent.sessions.set_summary`), or else this session's model
+        is asked for one now. `full` is the whole conversation as text, without reasoning.
+
+        Raises:
+            SessionError: NOT_FOUND when there is no such session of this owner and project.
+            ConfigError: CONFIG_INVALID when there is nothing in it, or sessions are kept apart.
+            AgentError: when the model cannot be asked for a summary.
+
+        """
+        if as_ not in ("summary", "full"):
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"as_ must be 'summary' or 'full', not {as_!r}"
+            )
+        check_id(other, of="a session's name or id")
+        if not self._composition.configuration.resolved.runtime.cross_session_context:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, "the runtime setting cross_session_context is off"
+            )
+        live = await self._live_session()
+        found = await self._find(other)
+        told = await self._told_of(found.id, as_, live.fold.settings)
+        if not told.strip():
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"there is nothing in session {other!r} to include"
+            )
+        what = "A summary of" if as_ == "summary" else "The conversation of"
+        text = f"{what} an earlier session of this project, {found.title!r}:\n\n{told}"
+        noted = ContextNoted(**live.stamp(), text=writable(text), source=found.id, included=as_)
+        await _record(live, noted)
+
+    async def _find(self, other: str) -> "SessionDescription":
+        found = await self._finder.get(other)
+        if found.project != self._request.project:
+            raise SessionError(
+                ErrorCode.NOT_FOUND,
+                f"there is no session {other!r} in project {self._request.project!r}",
+            )
+        return found
+
+    async def _told_of(self, session_id: SessionId, as_: IncludedAs, settings: Settings) -> str:
+        summary = await self._finder.summary(session_id) if as_ == "summary" else None
+        if summary is not None:
+            return _summary_text(summary)
+        messages = (await self._finder.folded(session_id))[0].committed_messages()
+        transcript = late.transcript_of(messages)
+        if as_ == "full" or not transcript:
+            return transcript
+        resources = self._composition.session_resources()
+        return await late.ask_for_summary(resources, settings, messages)
+
+    @property
+    def _finder(self) -> "late.SessionFinder":
+        return late.SessionFinder(
+            self._composition, owner=self._request.owner, project=self._request.project
+        )
+
+
+async def _record(live: "LiveSession", noted: ContextNoted) -> None:
+    live.check_open()
+    await live.queue.recover()
+    await live.recorder.commit([noted])
+
+
+def _summary_text(summary: "SessionSummary") -> str:
+    lines = [summary.title, summary.body]
+    if summary.topics:
+        lines.append("Topics: " + ", ".join(summary.topics))
+    if summary.files_changed:
+        lines.append("Files changed: " + ", ".join(summary.files_changed))
+    return "\n\n".join(line for line in lines if line)

@@ -11,25 +11,27 @@ from msgspec.structs import replace
 from holdfast.administration import transfer
 from holdfast.administration.catalogue import changes_of
 from holdfast.administration.descriptions import (
+    ExportOptions,
     SessionChanges,
     SessionDescription,
     describe,
 )
-from holdfast.administration.finding import refuse_unknown
 from holdfast.administration.maintenance import (
     SessionHealth,
     check_session,
     old_sessions,
     prune_sessions,
-    rebuild_index,
 )
 from holdfast.administration.sharing import SharedSessions
 from holdfast.administration.transfer import write_pieces
 from holdfast.administration.unowned import unowned_queries
-from holdfast.agent.session import AgentSession, open_fork
+from holdfast.agent.session import AgentSession
+from holdfast.agent.verbs import open_fork
 from holdfast.vocabulary.entries import SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.given_options import check_given, check_options
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.option_declarations import takes
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -76,20 +78,22 @@ class AgentSessions(SharedSessions):
         """The session that was switched to last; None before that, and when it is closed."""
         return self._active if self._active and not self._active.closed else None
 
+    @takes(SessionChanges)
     async def create(self, **fields: Unpack[SessionChanges]) -> AgentSession:
         """Make a new session, open, with a name, title, tags or metadata; the caller closes it.
 
         Raises:
             StoreError: CONFLICT when the name is taken.
+            ConfigError: CONFIG_INVALID naming the field that there is none of, or whose value is
+                wrong.
 
         """
-        refuse_unknown(fields, SessionChanges, of="sessions.create()")
+        check_given(fields, SessionChanges, function="sessions.create()")
         name = fields.pop("name", None)
+        # Otherwise the session that has the name would be opened.
         if name is not None and await self._is_taken(name):
             raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
-        session = await self.factory(
-            self._composition, replace(self._request, reference=name)
-        ).open()
+        session = await self._open(replace(self._request, reference=name))
         live = self._composition.held(session.session_id or SessionId(""))
         if live is not None and (changes := changes_of(fields)):
             await live.change(changes)
@@ -110,7 +114,8 @@ class AgentSessions(SharedSessions):
         request = replace(
             self._request, reference=record.id, project=record.project, must_exist=True
         )
-        session = await self.factory(self._composition, request).open()
+        # Opened first: if that fails, the session before it stays the active one.
+        session = await self._open(request)
         if before is not None:
             await before.close()
         self._active = session
@@ -132,22 +137,23 @@ class AgentSessions(SharedSessions):
         record = await self.record(reference)
         fork = await self._composition.read_fork(record.id, after)
         request = replace(self._request, project=record.project)
-        session = await open_fork(self._composition, request, fork, name=name, make=self.factory)
+        session = await open_fork(
+            self._composition, request, fork, name=name, open_session=self._open
+        )
         self.announce("created", session.session_id or SessionId(""))
         return session
 
+    @takes(ExportOptions)
     def export(
-        self, reference: str, *, to: str = "archive", redact: bool = False
+        self, reference: str, **options: Unpack[ExportOptions]
     ) -> AsyncGenerator[bytes, None]:
-        """Return the pieces of a file: an archive, or the file of another program.
+        """Return the pieces of a file: an archive, or the file of another program."""
+        told = check_options(options, ExportOptions, function="sessions.export()")
+        return self._export(reference, told)
 
-        Formats: archive, claude-code, codex, opencode, pi, openai, anthropic, markdown, html. With
-        `redact`, secrets, paths and media are masked.
-        """
-        return self._export(reference, to, redact=redact)
-
+    @takes(ExportOptions)
     async def export_to(
-        self, path: str | Path, reference: str, *, to: str = "archive", redact: bool = False
+        self, path: str | Path, reference: str, **options: Unpack[ExportOptions]
     ) -> None:
         """Write a session to a file, which must not exist yet.
 
@@ -156,7 +162,8 @@ class AgentSessions(SharedSessions):
             SessionError: NOT_FOUND when there is no such session; no file is made then.
 
         """
-        async with aclosing(self._export(reference, to, redact=redact)) as pieces:
+        told = check_options(options, ExportOptions, function="sessions.export_to()")
+        async with aclosing(self._export(reference, told)) as pieces:
             await write_pieces(Path(path), pieces)
 
     async def import_from(
@@ -195,7 +202,7 @@ class AgentSessions(SharedSessions):
 
         Damaged records are kept where they are, and `verify` goes on reporting them.
         """
-        return await rebuild_index(self._composition)
+        return await self._composition.store.index.rebuild()
 
     async def prune(self, *, days: float, dry_run: bool = False) -> tuple[SessionDescription, ...]:
         """Delete the sessions of this project that were not updated for a number of days.
@@ -208,12 +215,10 @@ class AgentSessions(SharedSessions):
         )
         return tuple(map(describe, old if dry_run else await prune_sessions(self, old)))
 
-    async def _export(
-        self, reference: str, format_name: str, *, redact: bool
-    ) -> AsyncGenerator[bytes, None]:
+    async def _export(self, reference: str, told: ExportOptions) -> AsyncGenerator[bytes, None]:
         record = await self.record(reference)
         pieces = transfer.export_session(
-            self, self._composition, record, format_name=format_name, redact=redact
+            self, self._composition, record, format_name=told["to"], redact=told["redact"]
         )
         async with aclosing(pieces):
             async for piece in pieces:
@@ -223,6 +228,9 @@ class AgentSessions(SharedSessions):
         self, file: BinaryIO, of: str | None, opening: SessionOpened
     ) -> transfer.Imported:
         return await transfer.import_session(self._composition, file, opening, format_name=of)
+
+    async def _open(self, request: "SessionRequest") -> AgentSession:
+        return await self.factory(self._composition, request).open()
 
     async def _is_taken(self, name: str) -> bool:
         found = await self._composition.store.index.find(self._owner, self._project, name=name)

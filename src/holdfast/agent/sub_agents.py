@@ -57,7 +57,6 @@ def make_sub_agent(
         ConfigError: CONFIG_INVALID when the name or the type of the answer cannot be used.
 
     """
-    name = options["name"]
     output_spec(output_type)  # a type that no model could be told of is refused now
 
     async def answer(prompt: str, context: ToolContext) -> object:
@@ -66,9 +65,10 @@ def make_sub_agent(
         if call is None or host is None:
             raise ToolError(ErrorCode.TOOL_FAILED, "a sub-agent needs a session to work for")
         sub_agent = _SubAgent(host.adopt(composition), like, call, output_type=output_type)
-        return await sub_agent.answer(prompt, name, context, at_once=host.at_once)
+        return await sub_agent.answer(prompt, made.name, context, at_once=host.at_once)
 
-    return make_tool(answer, {**options, "idempotent": True})
+    made: AnyTool = make_tool(answer, {**options, "idempotent": True})
+    return made
 
 
 class _SubAgent:
@@ -106,6 +106,7 @@ class _SubAgent:
                     options["output_type"] = self._output_type  # type: ignore[typeddict-item]
                 outcome = await child.work(call, prompt, options, limits=limits)
             except AgentError as error:
+                # Withdraws the questions that the child does not wait for any more.
                 await call.put(())
                 raise _failed(f"{error.code}: {error.message}", error.result) from error
             finally:
@@ -130,6 +131,7 @@ class _SubAgent:
                 approver=self._call.approver if own.approver is None else None,
                 unanswered="deny" if own.unanswered == "deny" else self._call.unanswered,
             ),
+            # A run of this call that was stopped may still be closing the session.
             busy="wait",
             is_for_one_query=True,
             title=title,
@@ -157,6 +159,7 @@ class ChildSession(AgentSession):
         while True:
             if fold.is_resting() and fold.approvals:
                 answers = await call.put(fold.pending_approvals())
+                # They were given in the caller's session, perhaps while this one was closed.
                 for approval_id, decision in answers.items():
                     await live.decide(approval_id, decision)
                 if not answers:
@@ -167,6 +170,7 @@ class ChildSession(AgentSession):
                 options["sender"] = _SENDER
                 stream = self.stream(prompt, **options)
             else:
+                # The call is run again after a crash, and the child had answered before that.
                 return _recorded(fold, output_spec(options.get("output_type")))
             result = await _follow(stream, call)
             if result.stop_reason != "approval":
@@ -185,6 +189,7 @@ async def _follow(stream: "QueryStream[Any]", call: ChildCall) -> AgentResult[An
             call.count(error.result)
         raise
     except asyncio.CancelledError:
+        # The signal of the call was aborted before it was cancelled, so the child is ending.
         with suppress(AgentError):  # it may not have begun
             call.count(await stream.result())
         raise

@@ -1,21 +1,43 @@
 """Verbs: what a session can be told, by the process that holds it and by any other."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.option_checks import check_id, check_options, decided, takes
+from holdfast.agent.agent_options import SettingsOptions
+from holdfast.agent.option_checks import (
+    check_id,
+    check_reference,
+    checked_options,
+    decided,
+    settings_changes,
+)
 from holdfast.agent.prompts import attach, make_prompt
-from holdfast.agent.query_options import AdmissionOptions, Prompt
+from holdfast.agent.query_options import (
+    AdmissionOptions,
+    Prompt,
+    QueryOptions,
+    RewindOptions,
+    UndoOptions,
+)
+from holdfast.ports.abort import AbortSignal
+from holdfast.session.session_descriptions import Fork, SessionRequest
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
     ApproveCall,
     Command,
+    CompactSession,
+    ConfigureSession,
     DenyCall,
+    RewindSession,
     SendPrompt,
+    UndoRewind,
     new_command_id,
 )
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.file_snapshots import RewindReport
 from holdfast.vocabulary.ids import (
     ApprovalId,
     MessageId,
@@ -24,18 +46,26 @@ from holdfast.vocabulary.ids import (
     new_query_id,
     query_id_for,
 )
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, writable_or_none
+from holdfast.vocabulary.option_declarations import takes
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
 
+SessionT = TypeVar("SessionT")
+"""What a fork is: an `AgentSession`, whose module imports this one."""
 
-class SessionVerbs(ABC):
-    """What a session can be told without waiting for an answer.
 
-    Each verb is checked here and becomes a command. The session that carries it out is in this
-    process (`AgentSession`) or in another one (`AgentRemote`).
+class SessionVerbs(ABC, Generic[SessionT]):
+    """What a session can be told, wherever it is held.
+
+    Each verb is checked here and becomes a command, except `fork`, which changes nothing in the
+    session. The session that carries it out is in this process (`AgentSession`) or in another one
+    (`AgentRemote`). `abort` is not among them: it takes effect at once in this process, and is
+    awaited for another one.
     """
+
+    _request: SessionRequest
 
     def __init__(self, composition: "Composition") -> None:
         self._composition = composition
@@ -43,6 +73,26 @@ class SessionVerbs(ABC):
     @abstractmethod
     async def _tell(self, command: Command) -> None:
         """Hand a command to the session; it is durable when this returns."""
+
+    @abstractmethod
+    async def _rewind(self, order: RewindSession | UndoRewind) -> RewindReport:
+        """Have a rewind made or taken back."""
+
+    @abstractmethod
+    async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
+        """Have the conversation compacted."""
+
+    @abstractmethod
+    async def _configure(self, order: ConfigureSession) -> None:
+        """Have settings changed."""
+
+    @abstractmethod
+    async def _fork_point(self, after: str | None) -> Fork:
+        """Return where a new session branches off."""
+
+    @abstractmethod
+    async def _open_session(self, request: SessionRequest) -> SessionT:
+        """Open another session in this process."""
 
     @takes(AdmissionOptions)
     async def send(self, prompt: Prompt, **options: Unpack[AdmissionOptions]) -> QueryId:
@@ -61,7 +111,7 @@ class SessionVerbs(ABC):
                 session that another process holds does not raise it, and ignores the prompt.
 
         """
-        options = check_options(options, AdmissionOptions, door="session.send()")
+        options = checked_options(options, AdmissionOptions, function="session.send()")
         message_id = options["message_id"]
         query_id = new_query_id() if message_id is None else query_id_for(message_id)
         message = make_prompt(prompt, options, query_id)
@@ -135,3 +185,105 @@ class SessionVerbs(ABC):
                 reason=decision.reason,
             )
         )
+
+    @takes(SettingsOptions)
+    async def configure(self, **options: Unpack[SettingsOptions]) -> None:
+        """Change settings, from the next turn on.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the field.
+
+        """
+        checked = checked_options(options, SettingsOptions, function="session.configure()")
+        settings = self._composition.configuration.changed(settings_changes(checked))
+        await self._configure(ConfigureSession(id=new_command_id(), settings=settings))
+
+    @takes(RewindOptions)
+    async def rewind(self, *, to: str, **options: Unpack[RewindOptions]) -> RewindReport:
+        """Make the message with the id `to` the last one of the conversation; nothing is lost.
+
+        The files are those of the process that holds the session.
+
+        Raises:
+            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when others changed files that would be overwritten; UNAVAILABLE
+                when the files of that time are not known. Nothing is changed then.
+            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
+
+        """
+        told = checked_options(options, RewindOptions, function="session.rewind()")
+        return await self._rewind(RewindSession(id=new_command_id(), to=MessageId(to), **told))
+
+    @takes(UndoOptions)
+    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> RewindReport:
+        """Take the last rewind back; files that it changed become again what they were before.
+
+        Raises:
+            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+            StoreError: CONFLICT when such files were changed since, unless forced.
+
+        """
+        told = checked_options(options, UndoOptions, function="session.undo_rewind()")
+        return await self._rewind(UndoRewind(id=new_command_id(), **told))
+
+    async def compact(
+        self, instructions: str | None = None, *, signal: AbortSignal | None = None
+    ) -> Compaction:
+        """Replace the earlier messages by a summary in what is sent, and return what was done.
+
+        The process that holds the session asks a model for the summary (`compaction.model`, or the
+        session's). `instructions` say what it is to pay attention to.
+
+        Raises:
+            SessionError: BUSY while a query runs, is unfinished or waits for an approval, and when
+                another process opened the session before it was compacted; NOTHING_TO_SEND when
+                there is nothing to compact.
+            ConfigError: CONFIG_INVALID with a native agent, which compacts its own history.
+            AgentError: when no usable summary could be made, or it was aborted; the conversation
+                is as it was.
+
+        """
+        options: QueryOptions[Any] = checked_options(
+            QueryOptions(signal=signal), QueryOptions, function="session.compact()"
+        )
+        told = writable_or_none(instructions)
+        return await self._compact(CompactSession(id=new_command_id(), instructions=told), options)
+
+    async def fork(self, *, after: str | None = None, name: str | None = None) -> SessionT:
+        """Go on from a message (itself included) in a new session, which the caller closes.
+
+        It is open, and in the store, when this returns. If another process holds this session, only
+        its stored log is read, and it goes on undisturbed.
+
+        Raises:
+            SessionError: MESSAGE_NOT_FOUND when there is no such message, NOT_FOUND when the
+                session was deleted.
+            StoreError: CONFLICT when the name is taken.
+
+        """
+        fork = await self._fork_point(after)
+        return await open_fork(
+            self._composition, self._request, fork, name=name, open_session=self._open_session
+        )
+
+
+async def open_fork(
+    composition: "Composition",
+    like: SessionRequest,
+    fork: Fork,
+    *,
+    name: str | None,
+    open_session: Callable[[SessionRequest], Awaitable[SessionT]],
+) -> SessionT:
+    """Open a new session that branches off another, for the same owner and project."""
+    check_reference(name)
+    composition.kept.add(fork.parent)
+    return await open_session(
+        SessionRequest(
+            reference=name,
+            owner=like.owner,
+            project=like.project,
+            fork=fork,
+            bindings=like.bindings,
+        )
+    )

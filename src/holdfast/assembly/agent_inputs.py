@@ -1,13 +1,14 @@
 """What an agent is built from: the types of its inputs, and where configuration is looked for.
 
-`import holdfast` loads this file, so it imports types only.
+The options that an agent shares with `make_blocks` are declared here. `import holdfast` loads this
+file, so it imports types only.
 """
 
 import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
@@ -22,9 +23,12 @@ from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.option_declarations import Option, is_anything, is_list
 from holdfast.vocabulary.parts import MediaPart
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import RuntimeSettings
+from holdfast.vocabulary.vendors import LOCAL
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport
@@ -63,7 +67,7 @@ class SystemClock:
 
     def now(self) -> float:
         """Return seconds on a clock that never goes backwards."""
-        return time.monotonic()  # noqa: TID251 - this is the clock
+        return time.monotonic()
 
     def time_ms(self) -> int:
         """Return wall-clock milliseconds since 1970."""
@@ -71,7 +75,66 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
-        await asyncio.sleep(seconds)  # noqa: TID251 - this is the clock
+        await asyncio.sleep(seconds)
+
+
+def _new_random() -> Random:
+    """Return what spreads retries; no secret depends on it."""
+    made: Random = late_module("random").Random()
+    return made
+
+
+ToolsOption: TypeAlias = Annotated[
+    Iterable[ToolInput] | None,
+    Option(
+        "Functions that the model may call, what `@tool` made of them, and sources of tools; "
+        "given to a session or a query, instead of those of the agent.",
+        default=None,
+        fits=lambda value: value is None or is_list(value),
+        wanted="a list of tools",
+    ),
+]
+HooksOption: TypeAlias = Annotated[
+    Hooks | None,
+    Option(
+        "Functions that are called before and after queries, turns, tool calls and "
+        "compactions, that change requests, and that are told of sessions; a "
+        "`holdfast.hooks.Hooks`.",
+        default=None,
+        fits=lambda value: value is None or isinstance(value, Hooks),
+        wanted="a Hooks of holdfast.hooks",
+    ),
+]
+RuntimeOption: TypeAlias = Annotated[
+    RuntimeSettings,
+    Option(
+        "Buffers, checkpoints, how long closing waits; a "
+        "`holdfast.vocabulary.settings.RuntimeSettings` or a dictionary.",
+        shown="RuntimeSettings()",
+        fits=is_anything,
+    ),
+]
+"""Without it, configuration decides, which also checks it."""
+ClockOption: TypeAlias = Annotated[
+    Clock,
+    Option(
+        "The time, for tests.",
+        make=SystemClock,
+        shown="<the machine's clock>",
+        fits=lambda value: hasattr(value, "time_ms"),
+        wanted="a Clock",
+    ),
+]
+RandomOption: TypeAlias = Annotated[
+    Random,
+    Option(
+        "Random numbers, for tests.",
+        make=_new_random,
+        shown="<the machine's random numbers>",
+        fits=lambda value: hasattr(value, "random"),
+        wanted="a Random",
+    ),
+]
 
 
 class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +172,8 @@ def split_model(model: str) -> tuple[str, str]:
         ConfigError: CONFIG_INVALID when one of them is missing.
 
     """
-    if model.startswith("local:"):
-        return "local", model.removeprefix("local:")
+    if model.startswith(f"{LOCAL}:"):
+        return LOCAL, model.removeprefix(f"{LOCAL}:")
     provider, _, name = model.partition("/")
     if not provider or not name:
         raise ConfigError(

@@ -57,6 +57,7 @@ def _linked(url: str) -> MediaPart:
         raise refused_attachment(url, "is not a URL") from None
     if parts.scheme.lower() not in {"http", "https"} or not parts.hostname:
         raise refused_attachment(url, "only http, https and data addresses can be attached")
+    # The provider, which fetches it, would get the password.
     if parts.username is not None:
         raise refused_attachment(parts.hostname, "the address holds a user or password")
     mime = media_type_of_name(parts.path)
@@ -90,6 +91,7 @@ def _read_file(path: Path, name: str, *, largest: int) -> bytes:
                 raise refused_attachment(name, "is not a plain file")
             if facts.st_size > largest:
                 raise too_large(name, largest)
+            # One more than allowed: the file may have grown since its size was read.
             content = file.read(largest + 1)
     except OSError as error:
         reason = error.strerror or "no such file"

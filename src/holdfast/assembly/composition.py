@@ -7,11 +7,11 @@ from pathlib import Path
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
-from holdfast.assembly.guests import Guests
-from holdfast.assembly.mcp_servers import configured_servers
-from holdfast.assembly.model_clients import ClientOptions, ModelClients
+from holdfast.assembly.mcp_tool_sources import configured_servers
+from holdfast.assembly.model_clients import ClientOptions, ModelClients, NamedProviders
 from holdfast.assembly.side_questions import ask_for_title
 from holdfast.assembly.stored_sessions import StoredSessions
+from holdfast.assembly.sub_agent_blocks import SubAgentBlocks
 from holdfast.assembly.workspace import Workspace
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
@@ -27,9 +27,9 @@ from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_opening import NativePolicy
 from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
 from holdfast.engine.native_turns import TurnTimes
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.watched_runner import Watch, WatchedRunner
 from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.answered_commands import Answering
@@ -71,6 +71,7 @@ class Composition(StoredSessions):
                 clock=inputs.clock,
                 transport=inputs.transport,
                 record_to=inputs.record_to,
+                # A function, because the store is made when it is first needed.
                 store=lambda: self.store,
                 claude_options=inputs.claude_options,
             ),
@@ -78,7 +79,7 @@ class Composition(StoredSessions):
         self.clock = inputs.clock
         self.hooks = inputs.hooks
         self.inputs = self._inputs = inputs
-        self._guests = Guests(self, inputs, Composition)
+        self._sub_agents = SubAgentBlocks(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.workspace = Workspace(inputs, configuration)
         self.registry = ToolRegistry(
@@ -166,7 +167,7 @@ class Composition(StoredSessions):
             blobs=lambda: self.store.blobs,
             refuses_path=self.configuration.permission_rules.refuses_path,
             hides_paths=self.configuration.permission_rules.hidden_paths,
-            child_host=self._guests,
+            child_host=self._sub_agents,
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
@@ -204,7 +205,7 @@ class Composition(StoredSessions):
         for live in self._sessions:
             if live.session_id == session_id and not live.closed:
                 return live
-        return self._guests.held(session_id)
+        return self._sub_agents.held(session_id)
 
     async def forget(self, live: LiveSession, *, is_one_shot: bool = False) -> None:
         """Keep nothing of a session that was closed.
@@ -219,7 +220,7 @@ class Composition(StoredSessions):
         is_over = fold.unfinished_query() is None and not fold.inputs
         if is_over and live.session_id in self._one_shots - self.kept:
             self._one_shots.discard(live.session_id)
-            await self._guests.delete_children(live.session_id)
+            await self._sub_agents.delete_children(live.session_id)
             await self.store.log.delete(live.session_id)
 
     @property
@@ -235,6 +236,7 @@ class Composition(StoredSessions):
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
+        telemetry = self._inputs.telemetry
         return SessionResources(
             store=self.store,
             runner=self._runner,
@@ -245,7 +247,7 @@ class Composition(StoredSessions):
             unanswered=self._inputs.unanswered,
             deps=self._inputs.deps,
             cwd=self.configuration.cwd,
-            telemetry=self._inputs.telemetry,
+            telemetry=NamedProviders(telemetry) if telemetry is not None else None,
             instrumentation=self._inputs.instrumentation,
             hooks=self._blocks.hooks,
             make_title=self._make_title if self._title_model else None,
@@ -293,13 +295,15 @@ class Composition(StoredSessions):
         """Close every session, then what was made here. Closing twice is fine."""
         self._closed = True
         try:
+            # Openings first: a session that one of them still opens is closed with the others.
             await self._openings.cancel(within=_OPENING_SECONDS)
             closings = [live.close() for live in self._sessions]
             outcomes = await asyncio.gather(*closings, return_exceptions=True)
         finally:
             self._sessions.clear()
-            await self._guests.close()
+            await self._sub_agents.close()
             await self._close_shared()
+        # Raised last: a session that fails to close must not keep the others open.
         for failure in outcomes:
             if failure is not None:
                 raise failure

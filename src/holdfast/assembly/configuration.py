@@ -11,7 +11,7 @@ from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.auth.credential_storage import CredentialStorage
 from holdfast.blocks.permission_rules.decisions import PermissionRules
 from holdfast.blocks.permission_rules.rules import ACTIONS, Rule, parse_rule
-from holdfast.config.connections import Connection, connection_to
+from holdfast.config.connections import ProviderConnection, connection_to
 from holdfast.config.environment import (
     Environment,
     Locations,
@@ -34,14 +34,15 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import KnownModels, shipped_catalogue
-from holdfast.providers.vendors import VENDORS, ollama_url
+from holdfast.providers.vendors import VENDORS, ollama_url, vendor_of
 from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.vendors import LOCAL, Protocol
 
-EMBEDDED_MODEL = "local/smollm2"
+EMBEDDED_MODEL = f"{LOCAL}/{VENDORS[LOCAL].default_model}"
 
 
-class Places:
+class ConfigurationFolders:
     """Where configuration is on this machine, and what its user decided about projects."""
 
     def __init__(self, sources: ConfigurationSources) -> None:
@@ -68,13 +69,13 @@ class Places:
         return self.folders.cache / "models"
 
 
-def find_project(sources: ConfigurationSources) -> tuple[Places, ProjectFile | None]:
+def find_project(sources: ConfigurationSources) -> tuple[ConfigurationFolders, ProjectFile | None]:
     """Find the file of the project, whatever the rest of the configuration says."""
-    places = Places(sources)
+    places = ConfigurationFolders(sources)
     return places, find_project_file(places.cwd, places.decisions)
 
 
-class Configuration(Places):
+class Configuration(ConfigurationFolders):
     """What holds for one agent, and where its providers are."""
 
     def __init__(self, arguments: JsonObject, sources: ConfigurationSources) -> None:
@@ -154,7 +155,7 @@ class Configuration(Places):
         named = self.resolved.agent.title_model
         return None if named is None else model_named(named, self.file)
 
-    def connection(self, provider: str) -> Connection:
+    def connection(self, provider: str) -> ProviderConnection:
         """Return the way to a provider."""
         return connection_to(
             provider,
@@ -162,6 +163,15 @@ class Configuration(Places):
             file=self.file,
             stored=self.credentials.credentials,
         )
+
+    def protocols_of(self, providers: Iterable[str]) -> dict[str, Protocol]:
+        """Return the protocols of providers, by their tables or their names, if they are known."""
+        tables, found = self.file.providers, {}
+        for provider in providers:
+            kind = (tables[provider].kind if provider in tables else None) or provider
+            if kind in VENDORS or provider in tables:
+                found[provider] = vendor_of(kind).protocol
+        return found
 
     def providers_with_logins(self) -> tuple[str, ...]:
         """Return the known providers for which a credential is stored, the default one first.
@@ -183,6 +193,7 @@ class Configuration(Places):
         check_arguments(changes)
         changes = _plain_mode(changes)
         if name := changes.get("model"):
+            # What is named wins over what comes with the short name of a model.
             changes = {**self._stands_for(name), **changes, "model": model_named(name, self.file)}
         compaction = changes.get("compaction") or {}
         if summariser := compaction.get("model"):
@@ -216,8 +227,8 @@ class Configuration(Places):
         """Return how much a model is asked for at most, where its protocol demands a number."""
         if alias is None or alias.max_output is None:
             return None
-        vendor = VENDORS.get(self.connection(alias.model.partition("/")[0]).kind)
-        is_demanded = vendor is not None and vendor.protocol == "messages"
+        provider = alias.model.partition("/")[0]
+        is_demanded = self.protocols_of([provider]).get(provider) == "messages"
         return alias.max_output if is_demanded else None
 
     def known_models(self, clock: Clock) -> ModelCatalogue:
@@ -281,14 +292,17 @@ def _is_azure(kind: str) -> bool:
 
 
 def provider_variables() -> dict[str, ProviderVariables]:
-    """Return the variables of all vendors, as configuration reads them."""
+    """Return the variables of all vendors that are remote, as configuration reads them."""
     return {
         vendor.name: ProviderVariables(
             keys=vendor.key_variables,
+            key_header=vendor.key_header,
             base_url=vendor.url_variables,
+            token=vendor.token_variables,
             more=vendor.more_variables,
             account=vendor.account,
             read_url=ollama_url if vendor.url_form == "ollama" else None,
         )
         for vendor in VENDORS.values()
+        if vendor.is_remote
     }

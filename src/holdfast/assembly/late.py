@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from holdfast.auth.oauth_login import log_in
     from holdfast.config.context_files import ContextFolders
     from holdfast.providers.catalogue import shipped_catalogue
-    from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
+    from holdfast.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
     from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
     from holdfast.providers.local.download import pull_model
     from holdfast.providers.local.weights import list_local_models, remove_local_model
     from holdfast.providers.transport.http import AiohttpTransport
-    from holdfast.providers.vendor_clients import Access, make_client, offered_client
-    from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
+    from holdfast.providers.vendor_clients import VendorAccess, make_client, offered_client
+    from holdfast.providers.vendors import key_advice
+    from holdfast.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
     from holdfast.stores.file_trees.git_trees import GitTrees
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
@@ -32,15 +33,14 @@ if TYPE_CHECKING:
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
     from holdfast.tools import check_sandbox, coding_tools
-    from holdfast.tools.mcp import McpServer, McpStatus
-    from holdfast.tools.recall import recall_tool
+    from holdfast.tools.mcp import McpServer, McpStatus, mcp_servers
+    from holdfast.tools.option_tools import load_skill_tool, recall_tool
     from holdfast.tools.sandbox_check import SandboxCheck
-    from holdfast.tools.skills import load_skill_tool
 
 __all__ = [
     "DIALECTS",
-    "Access",
-    "AgentPlace",
+    "GENERIC",
+    "AgentSurroundings",
     "AiohttpTransport",
     "ClaudeAgent",
     "ContextFolders",
@@ -57,13 +57,16 @@ __all__ = [
     "SandboxCheck",
     "SqliteStore",
     "TransportHttp",
+    "VendorAccess",
     "attachment_part",
     "check_sandbox",
     "coding_tools",
+    "key_advice",
     "list_local_models",
     "load_skill_tool",
     "log_in",
     "make_client",
+    "mcp_servers",
     "offered_client",
     "opencode_document",
     "opencode_sessions",
@@ -80,6 +83,7 @@ _CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
 _OPENCODE = "holdfast.stores.opencode_database"
+_OPTION_TOOLS = "holdfast.tools.option_tools"
 _STORED_SOURCES = "holdfast.assembly.stored_sources"
 _MCP = "holdfast.tools.mcp"
 _POSTGRES_STORE = "holdfast.stores.postgresql.store"
@@ -90,8 +94,9 @@ if not TYPE_CHECKING:
         __name__,
         {
             "DIALECTS": _DIALECTS,
-            "Access": _VENDOR_CLIENTS,
-            "AgentPlace": _CLAUDE_AGENT,
+            "GENERIC": _DIALECTS,
+            "VendorAccess": _VENDOR_CLIENTS,
+            "AgentSurroundings": _CLAUDE_AGENT,
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
             "ContextFolders": "holdfast.config.context_files",
@@ -111,16 +116,18 @@ if not TYPE_CHECKING:
             "attachment_part": "holdfast.assembly.attachments",
             "check_sandbox": "holdfast.tools",
             "coding_tools": "holdfast.tools",
+            "key_advice": "holdfast.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
             "log_in": "holdfast.auth.oauth_login",
-            "load_skill_tool": "holdfast.tools.skills",
+            "load_skill_tool": _OPTION_TOOLS,
             "make_client": _VENDOR_CLIENTS,
+            "mcp_servers": _MCP,
             "offered_client": _VENDOR_CLIENTS,
             "opencode_document": _OPENCODE,
             "opencode_sessions": _OPENCODE,
             "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
-            "recall_tool": "holdfast.tools.recall",
+            "recall_tool": _OPTION_TOOLS,
             "remove_local_model": _WEIGHT_FILES,
             "stored_source": _STORED_SOURCES,
             "shipped_catalogue": "holdfast.providers.catalogue",

@@ -1,6 +1,6 @@
 """Model clients: finds the client behind `provider/model`, making each client once."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,25 +9,45 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import OwnAccess, PathInput, TransportFactory, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
-from holdfast.config.connections import Connection, key_source, missing_key
+from holdfast.config.connections import ProviderConnection, key_source, missing_key
+from holdfast.config.file import ConfigFile
+from holdfast.config.schema import ProviderEntry
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
+from holdfast.ports.telemetry import Begun, QueryBegun, Span, Telemetry, ToolBegun, TurnBegun
 from holdfast.ports.token_source import TokenSource
-from holdfast.providers.vendors import VENDORS, Vendor
+from holdfast.providers.vendors import VENDORS, Vendor, protocol_of, trace_name_of, vendor_of
 from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.option_declarations import meant_name, unknown_name
 from holdfast.vocabulary.secrets import Secret, remember
+from holdfast.vocabulary.vendors import VENDOR_FIELDS
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport
     from holdfast.providers.wire.chat_completions.dialects import Dialect
 
 
-CLAUDE_AGENT = "claude-agent"
-"""The provider whose models are run by Claude Code."""
+class NamedProviders:
+    """Tells a program's telemetry what its conventions call each provider."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+
+    def begin(self, begun: Begun) -> Span:
+        """Begin a span below the current one."""
+        match begun:
+            case QueryBegun():
+                name = trace_name_of(begun.model.partition("/")[0])
+                begun = msgspec.structs.replace(begun, provider_name=name)
+            case TurnBegun():
+                name = trace_name_of(begun.provider)
+                begun = msgspec.structs.replace(begun, provider_name=name)
+            case ToolBegun():
+                pass
+        return self._telemetry.begin(begun)
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,14 +94,14 @@ class ModelClients:
     def is_native(self, model: str) -> bool:
         """Whether a native agent runs a model."""
         provider = (model or self._configuration.model).partition("/")[0]
-        return provider == CLAUDE_AGENT or provider in self._native
+        return provider in self._native or protocol_of(provider) == "native"
 
     async def native(self, model: str) -> tuple[NativeAgent, str] | None:
         """Return the native agent that runs a model, and the model's own name; None for others."""
         provider, name = split_model(model or self._configuration.model)
         agent = self._native.get(provider)
-        if agent is None and provider == CLAUDE_AGENT:
-            agent = self._native[provider] = self._make_claude_agent()
+        if agent is None and protocol_of(provider) == "native":
+            agent = self._native[provider] = self._make_native(provider)
         return None if agent is None else (agent, name)
 
     async def delete_transcripts(self, owner: str, entries: Iterable[Entry]) -> None:
@@ -94,13 +114,15 @@ class ModelClients:
             for native_id in named:
                 await transcripts.delete({"project_key": "", "session_id": native_id})
 
-    def _make_claude_agent(self) -> NativeAgent:
-        configuration, provider = self._configuration, CLAUDE_AGENT
+    def _make_native(self, provider: str) -> NativeAgent:
+        configuration = self._configuration
         connection = configuration.connection(provider)
+        _refuse_other_fields(connection.table, configuration.file)
+        # A key that the program gives is for the provider of its model, and is sent to no other.
         own = self._own if provider == self._own_provider else OwnAccess()
         return late.ClaudeAgent(
             configuration.resolved.agent.claude_agent,
-            late.AgentPlace(
+            late.AgentSurroundings(
                 environment=configuration.environment.variables,
                 cwd=configuration.cwd,
                 clock=self._options.clock,
@@ -115,6 +137,7 @@ class ModelClients:
         """Return the client for a model, and the model's name without its provider."""
         provider, name = split_model(model or self._configuration.model)
         client = self._given.get(provider) or self._made.get(provider)
+        # No wait between the look-up and the assignment: each client is made once.
         if client is None:
             client = self._made[provider] = self._recorded(self._make(provider))
         return client, name
@@ -130,22 +153,25 @@ class ModelClients:
 
     def _make(self, provider: str) -> ModelClient:
         configuration = self._configuration
-        if provider == CLAUDE_AGENT:
+        protocol = protocol_of(provider)
+        if protocol == "native":
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "a native agent cannot be used where a model is needed, for example as a fallback",
                 provider=provider,
             )
-        if provider == "local":
+        if protocol == "process":
+            _refuse_other_fields(provider, configuration.file)
             return late.LocalModelClient(folder=configuration.model_folder)
         connection = configuration.connection(provider)
-        _refuse_unknown_words(connection, configuration)
+        _refuse_unknown_words(connection.table, configuration.file)
+        _refuse_other_fields(connection.table, configuration.file)
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
         if connection.base_url is None and (offered := late.offered_client(provider)) is not None:
             return offered
-        vendor = _vendor_of(connection, (*configuration.file.providers, *self._given, "local"))
+        vendor = _vendor_of(connection, (*configuration.file.providers, *self._given))
         dialect = _dialect_of(connection, vendor)
         transport = self._transport()
         tokens = self._tokens(connection, own, lambda: transport)
@@ -154,16 +180,13 @@ class ModelClients:
             raise missing_key(provider, environment=environment, file=configuration.file)
         return late.make_client(
             vendor,
-            late.Access(
+            late.VendorAccess(
                 tokens=tokens,
                 provider=provider,
                 base_url=connection.base_url,
                 headers={**_headers(connection, configuration), **own.headers},
                 dialect=dialect,
-                api_version=connection.api_version,
-                organization=connection.organization,
-                project=connection.project,
-                location=connection.location,
+                fields=connection.fields,
                 clock=self._options.clock,
                 is_bearer=own.api_key is None
                 and connection.key is None
@@ -187,7 +210,7 @@ class ModelClients:
         return late.RecordingClient(client, path, clock=self._options.clock)
 
     def _tokens(
-        self, connection: Connection, own: OwnAccess, transport: TransportFactory
+        self, connection: ProviderConnection, own: OwnAccess, transport: TransportFactory
     ) -> TokenSource | None:
         given = own.api_key
         if isinstance(given, str | Secret):
@@ -209,21 +232,32 @@ class ModelClients:
         return key_source(reference, environment=self._configuration.environment)
 
 
-def _refuse_unknown_words(connection: Connection, configuration: Configuration) -> None:
+def _refuse_unknown_words(table: str, file: ConfigFile) -> None:
     """Raise CONFIG_INVALID for a kind or a dialect of the file that is none."""
-    entry = configuration.file.providers.get(connection.provider)
-    if entry is None:
-        return
-    for field, word, known in (
-        ("kind", entry.kind, VENDORS),
-        ("dialect", entry.dialect, late.DIALECTS),
-    ):
-        if isinstance(word, str) and word not in known:
-            told = f"{unknown_name(word, known)}; known are {', '.join(sorted(known))}"
-            raise configuration.file.error(("providers", connection.provider, field), told)
+    entry = file.providers.get(table, ProviderEntry())
+    known: dict[str, Collection[str]] = {}
+    if entry.kind is not None:
+        known["kind"] = [vendor.name for vendor in VENDORS.values() if vendor.is_remote]
+    if isinstance(entry.dialect, str):
+        # Only then: it loads a wire protocol, which most agents do not use.
+        known["dialect"] = late.DIALECTS
+    for field, words in known.items():
+        if (word := getattr(entry, field)) not in words:
+            told = f"{unknown_name(word, words)}; known are {', '.join(sorted(words))}"
+            raise file.error(("providers", table, field), told)
 
 
-def _vendor_of(connection: Connection, known: Iterable[str]) -> Vendor:
+def _refuse_other_fields(table: str, file: ConfigFile) -> None:
+    """Raise CONFIG_INVALID for a field of the file that the vendor of its table does not take."""
+    entry = file.providers.get(table, ProviderEntry())
+    vendor = vendor_of(entry.kind or table)
+    for field in VENDOR_FIELDS:
+        if getattr(entry, field) is not None and field not in vendor.more_variables:
+            told = f"{vendor.name!r} does not take {field!r}"
+            raise file.error(("providers", table, field), told)
+
+
+def _vendor_of(connection: ProviderConnection, known: Iterable[str]) -> Vendor:
     """Return the row of a connection; a server that is not known speaks Chat Completions.
 
     Raises:
@@ -231,9 +265,8 @@ def _vendor_of(connection: Connection, known: Iterable[str]) -> Vendor:
             for one that is not told what it needs.
 
     """
-    vendor = VENDORS.get(connection.kind)
-    if vendor is None and connection.base_url is None:
-        hint = unknown_name(connection.provider, {*VENDORS, *known}).removeprefix("unknown")
+    if connection.kind not in VENDORS and connection.base_url is None:
+        hint = meant_name(connection.provider, {*VENDORS, *known})
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"there is no provider {connection.provider!r}{hint or '.'} For a server of your own, "
@@ -241,20 +274,21 @@ def _vendor_of(connection: Connection, known: Iterable[str]) -> Vendor:
             "pass base_url=",
             provider=connection.provider,
         )
-    vendor = vendor or VENDORS["compatible"]
+    vendor = vendor_of(connection.kind)
     for field in vendor.needs:
-        if not getattr(connection, field):
+        if not getattr(connection.fields, field):
             variables = " or ".join(vendor.more_variables[field])
             raise ConfigError(
                 ErrorCode.CONFIG_MISSING,
-                f"{connection.provider} needs a {field}: set {variables}, or write {field} "
+                f"{connection.provider} needs a {field}: "
+                f"{f'set {variables}, or ' if variables else ''}write {field} "
                 f"into [providers.{connection.provider}] of the configuration file",
                 provider=connection.provider,
             )
     return vendor
 
 
-def _dialect_of(connection: Connection, vendor: Vendor) -> "Dialect | None":
+def _dialect_of(connection: ProviderConnection, vendor: Vendor) -> "Dialect | None":
     """Return the dialect that a table asks for: one by its name, or single differences.
 
     Raises:
@@ -281,13 +315,13 @@ def _dialect_of(connection: Connection, vendor: Vendor) -> "Dialect | None":
         if name not in fields:
             raise _no_dialect(connection, f"{name!r} is {unknown_name(name, fields)}")
     try:
-        usual = msgspec.to_builtins(late.DIALECTS[vendor.dialect])
-        return msgspec.convert(usual | wanted, late.Dialect)
+        usual = late.DIALECTS[vendor.dialect] if vendor.dialect else late.GENERIC
+        return msgspec.convert(msgspec.to_builtins(usual) | wanted, late.Dialect)
     except msgspec.ValidationError as error:
         raise _no_dialect(connection, str(error)) from None
 
 
-def _no_dialect(connection: Connection, reason: str) -> ConfigError:
+def _no_dialect(connection: ProviderConnection, reason: str) -> ConfigError:
     return ConfigError(
         ErrorCode.CONFIG_INVALID,
         f"[providers.{connection.provider}]: dialect: {reason}",
@@ -295,7 +329,7 @@ def _no_dialect(connection: Connection, reason: str) -> ConfigError:
     )
 
 
-def _headers(connection: Connection, configuration: Configuration) -> dict[str, str]:
+def _headers(connection: ProviderConnection, configuration: Configuration) -> dict[str, str]:
     """Return the headers of a connection; one that refers to a variable is looked up."""
     found: dict[str, str] = {}
     for name, value in connection.headers.items():

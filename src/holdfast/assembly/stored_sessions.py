@@ -9,7 +9,8 @@ import msgspec
 
 from holdfast.assembly.configuration import Configuration
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.abort import AbortSignal, until_aborted
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import SessionRecord, Store
 from holdfast.session.branching import read_fork
 from holdfast.session.live_session import SessionResources
@@ -17,11 +18,18 @@ from holdfast.session.log_reading import fold_log
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, no_session
 from holdfast.session.session_descriptions import Fork, SessionGlimpse, SessionRequest, glimpse_of
-from holdfast.vocabulary.commands import AnsweredCommand, CommandEnded, CommandId
+from holdfast.vocabulary.commands import (
+    AbortQuery,
+    AnsweredCommand,
+    CommandEnded,
+    CommandId,
+    new_command_id,
+)
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.ids import QueryId, SessionId, query_id_for
+from holdfast.vocabulary.json_types import writable_or_none
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
 """Seconds in which the holder of a session may answer before it is looked whether there is one."""
@@ -62,7 +70,7 @@ class StoredSessions(ABC):
         return record.id
 
     async def look_at(self, session_id: SessionId) -> SessionGlimpse:
-        """Return what the store has of a session, whoever holds it."""
+        """Return what the store has of a session, whichever process holds it."""
         fold = await self.read_fold(session_id)
         return glimpse_of(session_id, fold, await self.store.inbox.pending(session_id))
 
@@ -89,7 +97,7 @@ class StoredSessions(ABC):
         return found
 
     def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
-        """Read a session's entries after a `seq`, then what happens, whoever holds it."""
+        """Read a session's entries after a `seq`, then new ones, whichever process holds it."""
         return follow_entries(self.store.log, session_id, after=after)
 
     async def ask_holder(
@@ -97,21 +105,28 @@ class StoredSessions(ABC):
         session_id: SessionId,
         command: AnsweredCommand,
         when_silent: Callable[[], Awaitable[None]],
+        *,
+        signal: AbortSignal | None = None,
     ) -> CommandOutcome:
         """Send a command to the holder of a session and wait for its end.
 
         `when_silent` is called again and again while the holder does not answer: it may be gone.
+        `signal` stops the query that the command starts.
 
         Raises:
             SessionError: NOT_FOUND when the session is deleted.
 
         """
+        # Before the command is sent: its end has a higher `seq`.
         head = (await self.require(session_id)).head
         await self.store.inbox.put(session_id, command)
         tasks, pause = OwnedTasks(), _FIRST_PAUSE
         following = tasks.start(
             self._end_of(command.id, session_id, after=head), name="holdfast-outcome"
         )
+        if signal is not None:
+            stopping = self._abort_when(signal, session_id, query_id_for(command.id))
+            tasks.start(stopping, name="holdfast-stop-command")
         try:
             while True:
                 await asyncio.wait({following}, timeout=pause)
@@ -121,6 +136,14 @@ class StoredSessions(ABC):
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             await tasks.cancel(within=_CANCEL_SECONDS)
+
+    async def _abort_when(
+        self, signal: AbortSignal, session_id: SessionId, query_id: QueryId
+    ) -> None:
+        await until_aborted(signal)
+        reason = writable_or_none(signal.reason)
+        abort = AbortQuery(id=new_command_id(), reason=reason, query_id=query_id)
+        await self.store.inbox.put(session_id, abort)
 
     async def _end_of(
         self, command_id: CommandId, session_id: SessionId, *, after: int

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from holdfast.auth.credential_storage import CredentialStorage
 from holdfast.auth.oauth import OAuthTokenSource
-from holdfast.config.connections import Connection
+from holdfast.config.connections import ProviderConnection
 from holdfast.ports.clock import Clock
 from holdfast.ports.http import HttpAnswer
 from holdfast.ports.token_source import Origin, TokenKind, TokenSource
@@ -82,7 +82,7 @@ class StoredKeySource:
 
 
 def stored_source(
-    connection: Connection,
+    connection: ProviderConnection,
     storage: CredentialStorage,
     *,
     transport: "Transport",

@@ -1,8 +1,4 @@
-"""Workspace: the folder that an agent works in: its tools, context files and snapshots.
-
-A module of its own because it names the concrete tools and files of a folder, and the composition
-joins the rest of an agent without them.
-"""
+"""Workspace: the folder that an agent works in: its tools, context files and snapshots."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +31,7 @@ class Workspace:
                 self.folder,
                 data=configuration.folders.data,
                 environment=configuration.environment.variables,
-                apart=[*_own_files(inputs)],
+                apart=[*_own_files(inputs, configuration.cwd)],
             )
 
     def _look_for_context(self, folder: Path) -> None:
@@ -53,7 +49,7 @@ class Workspace:
             self.tools.append(late.load_skill_tool(context))
 
 
-def _own_files(inputs: AgentInputs) -> Iterator[Path]:
+def _own_files(inputs: AgentInputs, cwd: Path) -> Iterator[Path]:
     """Yield files that the agent itself writes: going back in them would lose sessions."""
     place = getattr(inputs.store, "place", None)
     if isinstance(inputs.store, str):
@@ -61,4 +57,4 @@ def _own_files(inputs: AgentInputs) -> Iterator[Path]:
     if place is not None:
         yield place
     if inputs.record_to is not None:
-        yield Path(inputs.record_to)
+        yield cwd / inputs.record_to

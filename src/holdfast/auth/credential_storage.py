@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from holdfast.auth.private_files import locked, replace_file
+from holdfast.auth.atomic_files import locked, replace_file
 from holdfast.ports.token_source import TokenKind
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.secrets import Secret
@@ -203,6 +203,8 @@ class CredentialStorage:
 
         def change(before: _File) -> tuple[_File, StoredCredential | None]:
             found = before.credentials.get(provider)
+            # First from the keyring: if it refuses, the file still leads to the secret, and
+            # removing can be tried again.
             if found is not None and found.place == "keyring" and not self._forget(provider):
                 message = f"the keyring did not remove the credential of {provider!r}"
                 raise StoreError(ErrorCode.UNAVAILABLE, message)
@@ -212,14 +214,12 @@ class CredentialStorage:
 
         return self._change(change)
 
-    def has_keyring(self) -> bool:
-        """Whether secrets would go into a keyring."""
-        return self._keyring() is not None
-
     def _save(self, provider: str, secret: Secret, facts: StoredCredential) -> StoredCredential:
         def change(before: _File) -> tuple[_File, StoredCredential]:
             in_keyring = facts.place == "keyring" and self._put(provider, secret)
             old = before.credentials.get(provider)
+            # The file is about to say that the secret is elsewhere, so nothing would lead to the
+            # old one any more.
             if old is not None and old.place == "keyring" and not in_keyring:
                 self._forget(provider)
             record = _Record(
@@ -240,6 +240,7 @@ class CredentialStorage:
         with suppress(Exception):
             if ring is not None:
                 ring.set_password(SERVICE, provider, secret.reveal())
+                # Read back, because a backend may accept a secret and not keep it.
                 return ring.get_password(SERVICE, provider) == secret.reveal()
         return False
 

@@ -11,23 +11,25 @@ import re
 import secrets
 from asyncio import AbstractEventLoop, Task
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from holdfast.auth.atomic_files import FileLock
 from holdfast.auth.credential_storage import CredentialStorage, OAuthTokens
 from holdfast.auth.oauth_settings import OAuthSettings
-from holdfast.auth.private_files import FileLock
 from holdfast.ports.clock import Clock
 from holdfast.ports.http import Http, HttpAnswer
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.token_source import Origin, TokenKind
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError, error_of
 from holdfast.vocabulary.secrets import Secret, scrub
 
 _MARGIN_MS = 60_000
 """How long before its end an access token counts as expired: a request takes time, too."""
+# Together a minute.
 _LOCK_PAUSE = 0.05
 _LOCK_LOOKS = 1200
 _OK = 200
@@ -37,12 +39,27 @@ _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _LONGEST_REASON = 200
 
 
+class LoginDialogue(Protocol):
+    """What a program does for the person who logs in."""
+
+    def show(self, url: str) -> bool:
+        """Show the URL of the login page; returns whether a browser was opened with it.
+
+        Called in a thread of its own: it may return only when the browser is closed.
+        """
+
+    def paste(self) -> str:
+        """Ask for the URL that the browser ended at, or for the code."""
+
+
 class _LoginError(ProviderError):
     """What the errors of a login share: their code is AUTH."""
 
     def __init__(self, message: str, *, provider: str | None = None) -> None:
         super().__init__(ErrorCode.AUTH, message, provider=provider)
 
+    # The constructor takes other arguments than that of the base class, with which pickling would
+    # call it.
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.message, self.provider)
 
@@ -95,6 +112,7 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
                 denied, or there is no code.
 
         """
+        # The state comes first: of an answer that is not one to this login nothing is believed.
         state = answer.get("state", "").encode(errors="surrogatepass")
         if not secrets.compare_digest(state, self.state.reveal().encode()):
             raise InvalidAuthorisationCodeError(
@@ -145,6 +163,7 @@ async def exchange_code(
         answer = await http.post_form(settings.token_url, fields)
     except AgentError as error:
         message = f"the token endpoint could not be used: {error.message}"
+        # Never tried again: a code is valid once, and whether the server has seen it is not known.
         raise TokenExchangeFailedError(message) from None
     word, told = _refusal(answer)
     if word == "invalid_grant":
@@ -204,6 +223,7 @@ class OAuthTokenSource:
         self._storage = storage
         self._http = http
         self._clock = clock
+        # One task for each event loop: a task cannot be awaited from another one.
         self._refreshing: WeakKeyDictionary[AbstractEventLoop, Task[Secret]] = WeakKeyDictionary()
 
     async def token(self, _origin: Origin) -> Secret:
@@ -214,7 +234,8 @@ class OAuthTokenSource:
         loop = asyncio.get_running_loop()
         task = self._refreshing.get(loop)
         if task is None or task.done():
-            task = self._refreshing[loop] = loop.create_task(self._refreshed())
+            task = OwnedTasks().start(self._refreshed(), name="holdfast-refresh-token")
+            self._refreshing[loop] = task
             # Its failure is known to have been seen, also when every caller was cancelled.
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return await asyncio.shield(task)
@@ -229,6 +250,7 @@ class OAuthTokenSource:
 
     async def _refresh(self) -> Secret:
         provider = self._provider
+        # Read again under the lock: another process may have refreshed them while this one waited.
         tokens = await asyncio.to_thread(self._storage.tokens, provider)
         facts = await asyncio.to_thread(self._storage.find, provider)
         if self._is_fresh(tokens) or facts is None:
@@ -245,6 +267,7 @@ class OAuthTokenSource:
             message = f"the login to {provider!r} could not be refreshed: {error.message}; {again}"
             raise TokenExchangeFailedError(message, provider=provider) from None
         facts = msgspec.structs.replace(facts, saved=self._clock.time_ms())
+        # Saved before it is used: the old refresh token may be void by now.
         await asyncio.to_thread(self._storage.save_tokens, provider, renewed, facts)
         return renewed.access
 

@@ -3,17 +3,18 @@
 import asyncio
 import secrets
 from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
 from holdfast.auth.credential_storage import OAuthTokens
-from holdfast.auth.oauth import LoginAttempt, exchange_code, pasted_answer
+from holdfast.auth.oauth import LoginAttempt, LoginDialogue, exchange_code, pasted_answer
 from holdfast.auth.oauth_settings import OAuthSettings
 from holdfast.ports.clock import Clock
 from holdfast.ports.http import Http
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, RequestError
 
-LOGIN_SECONDS = 300.0
+_LOGIN_SECONDS = 300.0
 """How long a callback is waited for."""
 _HOST = "127.0.0.1"
 _LONGEST_LINE = 16 * 1024
@@ -25,21 +26,6 @@ _PAGE = """<!doctype html><meta charset="utf-8"><title>Holdfast</title>
 You can close this window and go back to the terminal.</p>"""
 
 
-class LoginDialogue(Protocol):
-    """What a program does for the person who logs in."""
-
-    def show(self, url: str) -> bool:
-        """Show the URL of the login page; returns whether a browser was opened with it.
-
-        Called in a thread of its own: it may return only when the browser is closed.
-        """
-        ...
-
-    def paste(self) -> str:
-        """Ask for the URL that the browser ended at, or for the code."""
-        ...
-
-
 async def log_in(
     settings: OAuthSettings,
     dialogue: LoginDialogue,
@@ -47,7 +33,6 @@ async def log_in(
     http: Http,
     clock: Clock,
     paste: bool = False,
-    seconds: float = LOGIN_SECONDS,
 ) -> OAuthTokens:
     """Let a person log in and return the tokens; without a browser, by pasting.
 
@@ -66,26 +51,22 @@ async def log_in(
     else:
         async with CallbackServer(settings.redirect_port, settings.redirect_path) as server:
             attempt = LoginAttempt.begin(settings, server.url)
-            code = attempt.code_in(await _answer(server, dialogue, attempt.url, seconds=seconds))
+            code = attempt.code_in(await _answer(server, dialogue, attempt.url))
     return await exchange_code(settings, attempt, code, http=http, now_ms=clock.time_ms())
 
 
-async def _answer(
-    server: "CallbackServer", dialogue: LoginDialogue, url: str, *, seconds: float
-) -> dict[str, str]:
+async def _answer(server: "CallbackServer", dialogue: LoginDialogue, url: str) -> dict[str, str]:
     """Return the answer of the browser, or what is pasted where none was opened."""
     loop = asyncio.get_running_loop()
     # Some browsers are commands that end with the browser: the callback comes before that.
     shown = loop.run_in_executor(None, dialogue.show, url)
-    received = loop.create_task(server.answer(seconds=seconds))
-    try:
+    async with OwnedTasks() as tasks:
+        received = tasks.start(server.answer(seconds=_LOGIN_SECONDS), name="holdfast-login")
         both: set[asyncio.Future[Any]] = {shown, received}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if received.done() or await shown:
             return await received
         return pasted_answer(dialogue.paste())
-    finally:
-        received.cancel()
 
 
 class CallbackServer:
@@ -146,7 +127,9 @@ class CallbackServer:
             async with asyncio.timeout(_READ_SECONDS):
                 target = await _target(reader)
                 parts = urlsplit(target)
+                # Browsers ask for more than the callback, such as an icon.
                 is_callback = parts.path == self._path
+                # Answered before the answer is passed on: what receives it closes this server.
                 writer.write(_response(is_callback=is_callback))
                 await writer.drain()
             if is_callback:
@@ -176,6 +159,7 @@ def _response(*, is_callback: bool) -> bytes:
     status = "200 OK" if is_callback else "404 Not Found"
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+        # The URL of this page holds the code, so it is neither kept nor told to other pages.
         f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"
         "Referrer-Policy: no-referrer\r\nConnection: close\r\n\r\n"
     )

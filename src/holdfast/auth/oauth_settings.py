@@ -4,9 +4,12 @@ A module of its own because configuration needs these values, and not what a log
 """
 
 import ipaddress
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+
+from holdfast.vocabulary.option_declarations import Option
 
 _RESERVED = frozenset(
     {
@@ -14,7 +17,6 @@ _RESERVED = frozenset(
         *("code_challenge", "code_challenge_method"),
     }
 )
-_LARGEST_PORT = 65535
 
 
 class OAuthSettings(
@@ -22,19 +24,39 @@ class OAuthSettings(
 ):
     """One `[providers.NAME.oauth]`: the authorization code flow with PKCE, for a public client."""
 
-    authorize_url: str
-    """The page on which a person logs in."""
-    token_url: str
-    """Where codes and refresh tokens are exchanged for access tokens."""
-    client_id: str
-    scopes: tuple[str, ...] = ()
-    redirect_port: int = 0
-    """The port of the callback on 127.0.0.1; 0 is any that is free."""
-    redirect_path: str = "/callback"
-    redirect_url: str | None = None
-    """For paste mode: a page of the provider that shows the code. None is the callback's URL."""
-    parameters: dict[str, str] = {}
-    """More parameters of the login page's URL."""
+    authorize_url: Annotated[
+        str, Option("The page on which a person logs in; https, or http on this machine.")
+    ]
+    token_url: Annotated[
+        str,
+        Option(
+            "The endpoint that exchanges codes and refresh tokens for access tokens; https, or "
+            "http on this machine."
+        ),
+    ]
+    client_id: Annotated[str, Option("The id of a public client; there is no client secret.")]
+    scopes: Annotated[tuple[str, ...], Option("What the tokens may be used for.")] = ()
+    redirect_port: Annotated[
+        int,
+        Option(
+            "The port of the callback on 127.0.0.1, for a server that requires a fixed one; 0: any "
+            "that is free.",
+            least=0,
+            most=65535,
+        ),
+    ] = 0
+    redirect_path: Annotated[str, Option("The path of the callback.")] = "/callback"
+    redirect_url: Annotated[
+        str | None,
+        Option(
+            "For `--paste`: a page of the provider that shows the code and the state as "
+            "`CODE#STATE`; None: the callback's URL."
+        ),
+    ] = None
+    parameters: Annotated[
+        dict[str, str],
+        Option('More parameters for the login page, such as `{ audience = "models" }`.'),
+    ] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("authorize_url", "token_url", "redirect_url"):
@@ -42,8 +64,6 @@ class OAuthSettings(
                 raise ValueError(f"{name} {fault}")
         if not self.client_id:
             raise ValueError("client_id must not be empty")
-        if not 0 <= self.redirect_port <= _LARGEST_PORT:
-            raise ValueError(f"redirect_port must be from 0 to {_LARGEST_PORT}")
         if not self.redirect_path.startswith("/"):
             raise ValueError("redirect_path must begin with /")
         for name in sorted(self.parameters.keys() & _RESERVED):
@@ -57,6 +77,7 @@ def _url_fault(url: str | None) -> str | None:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
+        # Reading the port raises ValueError if it is none.
         has_user = parts.username is not None or parts.port == 0
     except ValueError:
         return "is not a URL"

@@ -82,6 +82,7 @@ class CallableTokenSource:
         return secret
 
     async def _call(self) -> str | Secret:
+        # A plain function may return an awaitable, too, as a lambda around an async one does.
         is_async = inspect.iscoroutinefunction(self._function)
         value = self._function() if is_async else await asyncio.to_thread(self._function)
         return value if isinstance(value, str | Secret) else await value
@@ -172,6 +173,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Kill the process if it still runs."""
     if process.returncode is None:
         process.kill()
+        # A caller that is cancelled must not leave a zombie behind.
         await asyncio.shield(process.wait())
 
 

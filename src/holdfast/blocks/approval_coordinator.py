@@ -94,6 +94,7 @@ class ApprovalCoordinator:
             StoreError: the answer could not be recorded, and every call that waits fails with it.
 
         """
+        # No wait between the look-up and staging the answer: the next answer finds this one staged.
         asked = self._unanswered().get(approval_id)
         if asked is None:
             return False
@@ -102,7 +103,7 @@ class ApprovalCoordinator:
 
     async def flush(self) -> None:
         """Record what the cancelled caller of `settle` left staged: a call may wait for it."""
-        with suppress(AgentError):  # the calls that wait hear of it
+        with suppress(AgentError):  # the calls that wait get the error
             await self._record(())
 
     def cancellations(self, reason: str) -> list[ApprovalSettled]:
@@ -120,6 +121,7 @@ class ApprovalCoordinator:
 
     def wake(self, events: Sequence[Event]) -> None:
         """Let calls go on whose answer is in the log now."""
+        # Most appends come while no call waits.
         for event in events if self._parked else ():
             if isinstance(event, ApprovalSettled):
                 future = self._parked.pop(event.approval_id, None)

@@ -211,6 +211,7 @@ def to_agent_error(value: object, fallback: type[AgentError] | None = None) -> A
     if isinstance(value, AgentError):
         return value
     message = _message_of(value)
+    # The first finding decides. The generator looks no further, so texts are searched last.
     for code, basis, status in _findings(value, message):
         error = error_of(code, message, basis=basis, status=status)
         break

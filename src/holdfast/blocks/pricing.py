@@ -86,9 +86,6 @@ PriceList: TypeAlias = tuple[Price, ...]
 PriceLookup: TypeAlias = Callable[[str, str], PriceList | None]
 """Finds the prices of provider and model; None when they are not known."""
 
-FREE: PriceList = (Price(rates=Rates(input=Decimal(0), output=Decimal(0))),)
-"""For models that run on the user's own machine."""
-
 
 def price_at(prices: PriceList, moment: datetime) -> Price | None:
     """Return the price that holds at `moment`."""
@@ -103,6 +100,7 @@ def cost_of(usage: Usage, rates: Rates) -> Decimal | None:
     charged once, at the most particular rate known for it.
     """
     cache_write = rates.cache_write if rates.cache_write is not None else rates.input
+    # Parts of a whole: a report in which they exceed it must not be charged twice.
     written_1h = min(usage.cache_write_1h, usage.cache_write)
     reasoning = min(usage.reasoning, usage.output)
     charges = (
@@ -124,7 +122,7 @@ def cost_of(usage: Usage, rates: Rates) -> Decimal | None:
 
 
 class Pricing:
-    """Says what a call cost: what the provider billed, else the user's price, else the known one.
+    """Says what a call costs by the user's own price, or else by the known one.
 
     Built once, holds nothing of any call.
     """
@@ -133,20 +131,11 @@ class Pricing:
         self._known = known
         self._own = dict(own or {})
 
-    def cost(
-        self,
-        usage: Usage,
-        *,
-        model: str,
-        at_ms: int,
-        billed: Decimal | None = None,
-    ) -> Decimal | None:
+    def cost(self, usage: Usage, *, model: str, at_ms: int) -> Decimal | None:
         """Return the cost of one call to `provider/model` made at `at_ms`, or None if unknown.
 
         `at_ms` is wall-clock time in milliseconds since 1970, because some prices depend on it.
         """
-        if billed is not None:
-            return billed
         prices = self.prices_of(model)
         price = price_at(prices, datetime.fromtimestamp(at_ms / 1000, UTC)) if prices else None
         return None if price is None else cost_of(usage, price.rates_for(usage.input))

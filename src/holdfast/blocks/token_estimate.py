@@ -58,9 +58,11 @@ def estimate_text(text: str) -> int:
     """Estimate the tokens of a text, rounded up."""
     if text.isascii():
         return -(-len(text) // _CHARACTERS_PER_TOKEN)
+    # Counted by `translate`: a loop over the characters of a long text would be slow.
     data = text.encode("utf-8", "surrogatepass")
     plain = len(data.translate(None, _FOREIGN_BYTES))
     foreign = len(data) - plain
+    # `-(-a // b)` rounds up.
     return -(-plain // _CHARACTERS_PER_TOKEN) - (-foreign // _FOREIGN_BYTES_PER_TOKEN)
 
 
@@ -82,6 +84,7 @@ def _estimate_part(part: Part) -> int:
 
 
 def _estimate_media(part: MediaPart) -> int:
+    # Four characters of base64 are three bytes.
     content = len(part.data or "") * 3 // 4
     if part.mime.startswith("image/"):
         return _TOKENS_PER_IMAGE

@@ -1,27 +1,36 @@
 """The flags that `holdfast`, `holdfast run` and `holdfast chat` share, and the agent they describe.
 
 `Choices` is what was said on the command line, checked by click. `open_agent` makes the agent,
-`open_session` finds or makes the session that the query runs in.
+`open_session` finds or makes the session that the query runs in, and `with_agent` lets a subcommand
+use an agent.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from holdfast import Agent, AgentSession, Deny
-from holdfast.administration.configured import command_line_store
+from holdfast.administration.command_flags import MODEL, STORE, CommandT, flag
+from holdfast.administration.configured import configured_store
+from holdfast.agent.query_options import QueryOnlyOptions
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.settings import Limits
+from holdfast.vocabulary.option_declarations import allowed_words, declared_fields, options_of
+from holdfast.vocabulary.settings import Limits, Settings
 
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+ValueT = TypeVar("ValueT")
 
-EFFORTS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-MODES = ("default", "accept_edits", "plan", "dont_ask")
+_SETTINGS = declared_fields(Settings)
+_LIMITS = declared_fields(Limits)
+_RULES = declared_fields(Permissions)
+EFFORTS = allowed_words(_SETTINGS["thinking"].kind)
+MODES = allowed_words(_SETTINGS["permission_mode"].kind)
 FORMATS = ("text", "json", "stream-json")
 
 
@@ -72,6 +81,7 @@ class Choices:
 
     def over(self, other: "Choices") -> "Choices":
         """Return these choices, and for what they leave open those of another."""
+        # A flag that is given its default cannot be told from one that is not given.
         plain = Choices()
         return Choices(
             **{
@@ -83,29 +93,44 @@ class Choices:
 
 
 _FLAGS = (
-    click.option("-m", "--model", metavar="PROVIDER/MODEL", help="The model to use."),
-    click.option("--effort", type=click.Choice(EFFORTS), help="How much the model thinks first."),
-    click.option("--system", metavar="TEXT", help="The system prompt."),
+    MODEL,
+    flag(
+        "--effort",
+        declared=_SETTINGS["thinking"].brief(),
+        otherwise="the model's own",
+        is_configured=True,
+    ),
+    flag(
+        "--system",
+        declared=replace(_SETTINGS["system_prompts"], kind=str, default=None).brief(),
+        metavar="TEXT",
+        is_configured=True,
+    ),
     click.option(
         "--output-format",
         type=click.Choice(FORMATS),
         default="text",
         show_default=True,
-        help="text: the answer. json: one result object. stream-json: one event per line.",
+        help="`text`: the answer. `json`: one result object. `stream-json`: one event per line.",
     ),
     click.option(
         "--include-partial-messages",
         is_flag=True,
-        help="With stream-json: every piece of an answer as it comes.",
+        help="With `stream-json`: also text, reasoning and arguments in pieces, as they come.",
     ),
     click.option(
         "--output-schema",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
-        help="A JSON Schema that the answer has to match.",
+        help="A JSON Schema that the answer must match; the value is `structured_output` of the "
+        "result object.",
     ),
     click.option(
-        "-c", "--continue", "continue_last", is_flag=True, help="Go on with the last session here."
+        "-c",
+        "--continue",
+        "continue_last",
+        is_flag=True,
+        help="Continue the last session of this folder.",
     ),
     click.option(
         "-r",
@@ -113,57 +138,52 @@ _FLAGS = (
         is_flag=False,
         flag_value="",
         metavar="[ID|NAME|TEXT]",
-        help="Go on with a session by its id, its name or words in it.",
+        help="Continue a session by its id (of any folder), its name or words in it; without a "
+        "value, the chat asks which.",
     ),
-    click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy of the session."),
-    click.option("--session-id", metavar="ID", help="The id of a new session, or of one to go on."),
+    click.option(
+        "--fork", is_flag=True, help="With `-c` or `-r`: continue in a copy of the session."
+    ),
+    click.option(
+        "--session-id", metavar="ID", help="The id of a new session, or of one to continue."
+    ),
     click.option("-n", "--name", metavar="NAME", help="The name of the session, new or not."),
     click.option("--no-session", is_flag=True, help="Store nothing."),
-    click.option(
+    flag(
         "--allow-tool",
-        multiple=True,
+        declared=_RULES["allow"],
         metavar="RULE",
-        help="Tool calls that need no approval, such as 'shell(git status*)'. Repeatable.",
+        more="Such as `shell(git status*)`. Repeatable.",
     ),
-    click.option(
+    flag(
         "--deny-tool",
-        multiple=True,
+        declared=_RULES["deny"],
         metavar="RULE",
-        help="Tool calls that are never made, such as 'read(secrets/**)'. Repeatable.",
+        more="Such as `read(secrets/**)`. Repeatable.",
     ),
-    click.option(
+    flag(
         "--permission-mode",
-        type=click.Choice(MODES),
-        help="What needs an approval: see `docs/permissions.md`.",
+        declared=_SETTINGS["permission_mode"].brief(),
+        more="See `docs/permissions.md`.",
+        is_configured=True,
     ),
-    click.option(
-        "--max-turns", type=click.IntRange(min=1), metavar="N", help="Requests to the model."
-    ),
-    click.option(
-        "--max-budget-usd",
-        type=click.FloatRange(min=0),
-        metavar="USD",
-        help="What the query may cost.",
-    ),
-    click.option(
+    flag("--max-turns", declared=_LIMITS["turns"].brief(), metavar="N", is_configured=True),
+    flag("--max-budget-usd", declared=_LIMITS["cost"].brief(), metavar="USD", is_configured=True),
+    flag(
         "--timeout",
-        type=click.FloatRange(min=0),
+        declared=options_of(QueryOnlyOptions)["total_timeout"].brief(),
         metavar="SECONDS",
-        help="How long the query may take.",
     ),
-    click.option(
-        "--store",
-        metavar="STORE",
-        help="Where sessions are kept: sqlite:FILE, jsonl:DIR, postgresql://URL or memory.",
-    ),
+    STORE,
     click.option("--debug", is_flag=True, help="Show tracebacks."),
 )
 
 
 def with_flags(command: CommandT) -> CommandT:
     """Give a command the shared flags."""
-    for flag in reversed(_FLAGS):
-        command = flag(command)
+    # Decorators apply from the last to the first: `--help` has the flags in their order.
+    for add in reversed(_FLAGS):
+        command = add(command)
     return command
 
 
@@ -177,7 +197,7 @@ def open_agent(
 
     """
     options: dict[str, Any] = {
-        "store": "memory" if choices.no_session else choices.store or command_line_store(),
+        "store": "memory" if choices.no_session else choices.store or configured_store(),
         "workspace": Path.cwd(),
         "approver": approver,
     }
@@ -194,6 +214,20 @@ def open_agent(
     }
     options |= {name: value for name, value in told.items() if value is not None}
     return Agent(**options)
+
+
+def with_agent(
+    context: click.Context, work: Callable[[Agent], Awaitable[ValueT]], *, store: str | None = None
+) -> ValueT:
+    """Do something with an agent for the store that was chosen, and close it."""
+    choices: Choices = context.obj or Choices()
+
+    async def run() -> ValueT:
+        chosen = choices if store is None else Choices(store=store).over(choices)
+        async with open_agent(chosen) as agent:
+            return await work(agent)
+
+    return asyncio.run(run())
 
 
 async def open_session(agent: Agent, choices: Choices) -> AgentSession:
@@ -260,7 +294,7 @@ async def _last_session(agent: Agent) -> str:
 
 
 def deny_unanswered(asked: list[ApprovalRequest]) -> Callable[[ApprovalRequest], Decision]:
-    """Return an approver for commands that nobody watches: it denies, and keeps what was asked."""
+    """Return an approver for commands without a terminal: it denies, and keeps what was asked."""
 
     def deny(request: ApprovalRequest) -> Decision:
         asked.append(request)

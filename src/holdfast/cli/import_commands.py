@@ -6,10 +6,12 @@ from pathlib import Path
 import click
 
 from holdfast import Agent, AgentError
+from holdfast.administration.command_flags import STORE
 from holdfast.administration.other_tools import TOOLS, FoundSession, Tool, find_other_sessions
+from holdfast.cli.choices import with_agent
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.shared import print_json, print_table, short_time, with_agent
-from holdfast.cli.terminal import Output, safe_line
+from holdfast.cli.session_texts import short_time
+from holdfast.cli.terminal import Output, print_json, print_table, safe_line
 
 
 @click.command("import", help="Go on with sessions of Claude Code, Codex, opencode or pi.")
@@ -20,7 +22,7 @@ from holdfast.cli.terminal import Output, safe_line
 @click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--format", "shown_as", type=click.Choice(("table", "json")), default="table")
-@click.option("--store", metavar="STORE", help="Where to import to, if not to the usual store.")
+@STORE
 @click.pass_context
 def command(
     context: click.Context,
@@ -89,7 +91,7 @@ def _print(found: tuple[FoundSession, ...], output: Output, *, everywhere: bool)
 
 
 def _ask(found: tuple[FoundSession, ...], output: Output, tool: str) -> tuple[FoundSession, ...]:
-    """Ask which ones; where nobody can be asked, say how to choose."""
+    """Ask which ones; without a terminal, say how to choose."""
     if not (sys.stdin.isatty() and output.is_terminal):
         output.note(f"import one with `holdfast import --from {tool} NUMBER`, or --last")
         return ()

@@ -10,8 +10,7 @@ from holdfast.administration import distrust_project, project_file, trust_projec
 from holdfast.administration.configured import describe_configuration
 from holdfast.administration.doctor import examine
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.shared import confirm, print_json, print_table
-from holdfast.cli.terminal import Output, safe, safe_line
+from holdfast.cli.terminal import Output, confirm, print_json, print_table, safe, safe_line
 from holdfast.serialization.schemas import stream_json_schema
 
 _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}

@@ -5,16 +5,17 @@ that `holdfast --help` and a one-shot query start quickly.
 """
 
 import asyncio
-import difflib
 import sys
 from importlib import import_module
 
 import click
 
 from holdfast import AgentError, __version__
+from holdfast.cli import late
 from holdfast.cli.choices import Choices, with_flags
 from holdfast.cli.outcomes import Exit, exit_of
 from holdfast.cli.terminal import Output
+from holdfast.vocabulary.option_declarations import meant_name
 
 _MACHINE = "holdfast.cli.machine_commands"
 _LOGIN = "holdfast.cli.login_commands"
@@ -83,13 +84,14 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        # No command has a space in its name: `holdfast "what is this"` asks, `holdfast sesions`
+        # is a mistake.
         is_prompt = " " in name or ctx.params.get("prompt") is not None
         if self.get_command(ctx, name) is None and is_prompt:
             return "run", self.get_command(ctx, "run"), args
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            meant = f"did you mean {near[0]!r}? " if near else ""
-            ctx.fail(f"there is no command {name!r}; {meant}A prompt goes after -p")
+            meant = meant_name(name, self.list_commands(ctx))
+            ctx.fail(f"there is no command {name!r}{meant or '.'} A prompt goes after -p")
         return super().resolve_command(ctx, args)
 
     def _short_help(self, ctx: click.Context, name: str) -> str:
@@ -167,24 +169,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _one_shot(choices: Choices, words: str | None) -> int:
     choices.check()
-    one_shot = import_module("holdfast.cli.one_shot")
-    prompt_input = import_module("holdfast.cli.prompt_input")
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     note = "holdfast: waiting for standard input to end (</dev/null: send nothing from it)"
-    prompt = prompt_input.read_prompt(words, piped=prompt_input.piped_text(stdin, note=note))
+    prompt = late.read_prompt(words, piped=late.piped_text(stdin, note=note))
     output = Output()
-    for path in prompt_input.missing_files(words or ""):
+    for path in late.missing_files(words or ""):
         output.note(f"holdfast: there is no file {str(path)!r}; nothing is attached for it")
-    return int(asyncio.run(one_shot.run_one_shot(choices, prompt, output)))
+    return asyncio.run(late.run_one_shot(choices, prompt, output))
 
 
 def _chat(choices: Choices, first: str | None) -> int:
     choices.check()
     if not _has_person():
         raise click.UsageError("a chat needs a terminal; `holdfast -p PROMPT` prints one answer")
-    if not import_module("holdfast.cli.model_setup").prepare_model(choices, Output()):
+    if not late.prepare_model(choices, Output()):
         return Exit.ERROR
-    return int(import_module("holdfast.cli.chat.client").run_chat(choices, first))
+    return late.run_chat(choices, first)
 
 
 def _has_person() -> bool:

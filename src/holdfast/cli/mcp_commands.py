@@ -14,8 +14,7 @@ from holdfast.administration.mcp_servers import (
     list_mcp_servers,
     remove_mcp_server,
 )
-from holdfast.cli.shared import confirm, print_json, print_table
-from holdfast.cli.terminal import Output, safe_line
+from holdfast.cli.terminal import Output, confirm, print_json, print_table, safe_line
 
 _AS = click.option(
     "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True

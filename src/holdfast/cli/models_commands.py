@@ -1,15 +1,16 @@
 """`holdfast models`: which models can be used here, and the weights of local ones."""
 
 import asyncio
+import importlib.util
 import shutil
 from pathlib import Path
 
 import click
 
-from holdfast.administration import list_local_models, pull_model, remove_local_model
+from holdfast.administration import key_advice, list_local_models, pull_model, remove_local_model
 from holdfast.administration.doctor import KnownModel, known_models
-from holdfast.cli.shared import confirm, print_json, print_table
-from holdfast.cli.terminal import Output
+from holdfast.cli.choices import Choices, open_agent
+from holdfast.cli.terminal import Output, confirm, print_json, print_table
 from holdfast.vocabulary.local_models import (
     LocalModel,
     PullEvent,
@@ -17,8 +18,10 @@ from holdfast.vocabulary.local_models import (
     PullProgress,
     PullStarted,
 )
+from holdfast.vocabulary.vendors import LOCAL
 
 _MEGABYTE = 1_000_000
+_LOCAL = f"{LOCAL}/"
 
 
 @click.group("models", help="List models, and fetch local ones.", invoke_without_command=True)
@@ -58,8 +61,8 @@ def list_models(search: str, *, everything: bool, shown_as: str) -> None:
 def pull(name: str) -> None:
     """Fetch the weights of a local model; an interrupted download goes on where it was."""
     output = Output()
-    path = fetch_model(name.removeprefix("local/"), output)
-    output.line(f"{path}\nuse it with: holdfast -m local/{name.removeprefix('local/')}")
+    path = fetch_model(name.removeprefix(_LOCAL), output)
+    output.line(f"{path}\nuse it with: holdfast -m {_LOCAL}{name.removeprefix(_LOCAL)}")
 
 
 @command.command()
@@ -68,7 +71,7 @@ def pull(name: str) -> None:
 def remove(name: str, *, yes: bool) -> None:
     """Remove the weights of a local model."""
     confirm(f"Remove the weights of {name!r}?", yes=yes)
-    freed = asyncio.run(remove_local_model(name.removeprefix("local/")))
+    freed = asyncio.run(remove_local_model(name.removeprefix(_LOCAL)))
     Output().line(f"freed {freed / _MEGABYTE:.0f} MB")
 
 
@@ -78,6 +81,44 @@ def fetch_model(name: str, output: Output) -> Path:
     path = asyncio.run(pull_model(name, progress=progress.show))
     progress.end()
     return path
+
+
+def prepare_model(choices: Choices, output: Output) -> bool:
+    """Make sure that the chosen model can answer; returns whether it can.
+
+    Only a local model is looked at: its weights are offered when they are not here yet.
+    """
+    model = asyncio.run(_chosen_model(choices))
+    name = model.removeprefix(_LOCAL)
+    found = {each.name: each for each in asyncio.run(list_local_models())}
+    if not model.startswith(_LOCAL) or name not in found or found[name].is_present:
+        return True
+    if choices.model is None:
+        output.line("No key of a provider is found, so a model on this machine would answer.")
+    # Before the question: without this package the weights would be fetched for nothing.
+    if importlib.util.find_spec("xllamacpp") is None:
+        output.line("Local models need one more package: pip install 'holdfast[local]'")
+        _name_other_ways(output)
+        return False
+    size = found[name].download_size / _MEGABYTE
+    output.line(
+        f"{found[name].title} ({found[name].good_for}) has to be fetched once: {size:.0f} MB."
+    )
+    _name_other_ways(output)
+    if not click.confirm("Fetch it now?", default=True):
+        return False
+    fetch_model(name, output)
+    return True
+
+
+def _name_other_ways(output: Output) -> None:
+    output.line(f"Or {key_advice()}, or run `holdfast login`.")
+    output.line("`holdfast doctor` says what is found on this machine.")
+
+
+async def _chosen_model(choices: Choices) -> str:
+    async with open_agent(choices) as agent:
+        return agent.settings.model
 
 
 class _Progress:
@@ -116,7 +157,7 @@ class _Progress:
 def _local_row(model: LocalModel) -> tuple[str, str, str]:
     state = "ready" if model.is_present else f"`holdfast models pull {model.name}`"
     size = f"{model.download_size / _MEGABYTE:.0f} MB"
-    return f"local/{model.name}", str(model.context), f"{state} ({size}; {model.good_for})"
+    return f"{_LOCAL}{model.name}", str(model.context), f"{state} ({size}; {model.good_for})"
 
 
 def _row(model: KnownModel) -> tuple[str, str, str]:

@@ -6,20 +6,23 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 
 from holdfast import AgentError, AgentResult, AgentSession, QueryStream
 from holdfast.cli.choices import Choices, deny_unanswered, open_agent, open_session
-from holdfast.cli.outcomes import Denial, Exit, Outcome, outcome_of, result_object
+from holdfast.cli.outcomes import Denial, Exit, Outcome, SchemaAnswer, outcome_of, result_object
 from holdfast.cli.prompt_input import PromptInput
 from holdfast.cli.terminal import Output, Sanitiser, safe_line
+from holdfast.serialization.entries import encode_event
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import ToolStarted, TurnEnded
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import Event, LiveEvent, StatusChanged, TextDelta
+from holdfast.vocabulary.late_names import late_module
 
 _NO_MODEL = "next: `holdfast login PROVIDER`, or `holdfast models pull {}` for the local model"
 _ABSENT_MODEL = re.compile(r"the model '([\w.-]+)' is not on this machine")
@@ -56,9 +59,39 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
 
 
 def _answer_type(path: str) -> type:
-    """Read the schema; what checks it is loaded only here."""
-    made: type = import_module("holdfast.cli.answer_schema").answer_type(path)
-    return made
+    """Return a type for `output_type` whose values are those that the schema in a file allows.
+
+    Raises:
+        click.UsageError: when the file is not a JSON Schema of an object.
+
+    """
+    jsonschema = late_module("jsonschema")  # slow to load, and needed only here
+    try:
+        schema = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
+        validator = jsonschema.validators.validator_for(schema)
+        validator.check_schema(schema)
+    except (OSError, msgspec.DecodeError, jsonschema.SchemaError) as error:
+        raise click.UsageError(f"{path} is no JSON Schema: {error}") from error
+    checker = validator(schema)
+
+    class Answer(SchemaAnswer):
+        """An answer as plain values; has the methods by which a pydantic model is recognised."""
+
+        @classmethod
+        def model_json_schema(cls, **_options: object) -> dict[str, Any]:
+            """Return the schema as it is in the file."""
+            return schema
+
+        @classmethod
+        def model_validate_json(cls, text: str | bytes) -> "Answer":
+            """Return the value of a JSON text if the schema allows it."""
+            value: Any = msgspec.json.decode(text)
+            wrong = jsonschema.exceptions.best_match(checker.iter_errors(value))
+            if wrong is not None:
+                raise ValueError(f"{wrong.json_path}: {wrong.message}")
+            return cls(value)
+
+    return Answer
 
 
 async def _watch(
@@ -189,8 +222,9 @@ class StreamJsonPrinter(JsonPrinter):
         is_partial = isinstance(event, LiveEvent) and not isinstance(event, StatusChanged)
         if is_partial and not self.choices.include_partial_messages:
             return
-        told = {"type": event.kind, **msgspec.to_builtins(event)}
-        self.output.line(msgspec.json.encode(told).decode())
+        fields = msgspec.json.decode(encode_event(event), type=dict[str, msgspec.Raw])
+        fields.pop("type", None)  # an entry of a later version may have one
+        self.output.line(msgspec.json.encode({"type": event.kind, **fields}).decode())
 
 
 _PRINTERS: dict[str, Callable[[Choices, Output], Printer]] = {

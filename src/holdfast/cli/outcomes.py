@@ -23,7 +23,7 @@ class Exit(enum.IntEnum):
     """A timeout, a budget or another limit ended the query."""
     NO_SESSION = 4
     PERMISSION = 5
-    """A tool call needed an approval and there was nobody to ask."""
+    """A tool call needed an approval and no person could be asked."""
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -52,7 +52,7 @@ class SchemaAnswer:
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True, rename={"tool": "tool_name"}):
-    """A tool call that was not run because there was nobody to ask, as the result object has it."""
+    """A tool call that was not run as no person could be asked, as the result object has it."""
 
     tool: str
     tool_use_id: str
@@ -132,6 +132,7 @@ def result_object(outcome: Outcome, *, session_id: str | None, duration_ms: int)
         told["stop_detail"] = result.stop_detail
     if result is not None and isinstance(result.output, SchemaAnswer):
         told["structured_output"] = result.output.value
+    # An abort is no failure: `stop_reason` says it.
     if error is not None and error.code is not ErrorCode.ABORTED:
         told["error"] = {
             "code": error.code.value,

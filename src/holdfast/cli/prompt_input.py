@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 
 _FILE = re.compile(r"(?:^|(?<=\s))@(?:\"([^\"]+)\"|(\S+))")
-_PATIENCE = 3.0
+_NOTE_AFTER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,12 @@ def read_prompt(words: str | None, *, piped: str | None) -> PromptInput:
     return PromptInput(text=f"{words}\n\n{fenced(piped)}", files=named_files(words))
 
 
-def fenced(text: str, name: str = "stdin") -> str:
-    """Return a text in a fenced block, with a fence that does not occur in it."""
+def fenced(text: str) -> str:
+    """Return what was piped in, in a fenced block, with a fence that does not occur in it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     newline = "" if text.endswith("\n") else "\n"
-    return f"{fence}{name}\n{text}{newline}{fence}"
+    return f"{fence}stdin\n{text}{newline}{fence}"
 
 
 def named_files(text: str) -> tuple[Path, ...]:
@@ -81,7 +81,7 @@ def piped_text(stdin: BinaryIO | None, *, note: str = "") -> str | None:
     """
     if stdin is None or not _holds_text(stdin):
         return None
-    if note and not select.select([stdin], [], [], _PATIENCE)[0]:
+    if note and not select.select([stdin], [], [], _NOTE_AFTER_SECONDS)[0]:
         sys.stderr.write(note + "\n")
     try:
         return stdin.read().decode()

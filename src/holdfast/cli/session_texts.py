@@ -3,6 +3,7 @@
 A session without a title is shown with its first prompt.
 """
 
+import datetime
 from collections.abc import Sequence
 
 import msgspec
@@ -10,7 +11,14 @@ import msgspec
 from holdfast import Agent, AgentError, SessionDescription, UserMessage
 from holdfast.administration.descriptions import is_default_title
 from holdfast.cli.terminal import safe, safe_line
-from holdfast.vocabulary.parts import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.parts import (
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    lines_of,
+)
 
 _LONGEST = 100
 
@@ -51,8 +59,7 @@ def shown_part(part: object) -> str:
         case ToolCallPart(name=tool, arguments=arguments):
             return safe(f"→ {tool} {msgspec.json.encode(arguments).decode()}")
         case ToolResultPart(outcome=outcome, content=content):
-            texts = [each.text for each in content if isinstance(each, TextPart)]
-            return safe(f"← {outcome}: " + "\n".join(texts))
+            return safe(f"← {outcome}: {lines_of(content)}")
         case _:
             return f"({type(part).__name__})"
 
@@ -62,3 +69,16 @@ def shown_value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{count} {name}" for name, count in value.items()) or "none"
     return str(value)
+
+
+def short_time(time_ms: int) -> str:
+    """Return a time of the log in the user's time zone."""
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, tz=datetime.UTC).astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def compaction_line(done: Compaction) -> str:
+    """Say in one line what a compaction did."""
+    before, after = done.tokens_before, done.tokens_after
+    sizes = "" if before is None or after is None else f": {before} tokens, now {after}"
+    return f"the conversation was shortened ({done.strategy}){sizes}"

@@ -9,25 +9,37 @@ import click
 import msgspec
 
 from holdfast import Agent, SessionDescription, UserMessage
-from holdfast.administration.descriptions import ListOptions, MessageDescription
-from holdfast.cli.choices import find_session
+from holdfast.administration.command_flags import STORE, flag
+from holdfast.administration.descriptions import (
+    ExportOptions,
+    ListOptions,
+    MessageDescription,
+)
+from holdfast.administration.maintenance import SessionHealth
+from holdfast.cli.choices import find_session, with_agent
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.session_texts import shown_part, shown_title, shown_titles, shown_value
-from holdfast.cli.share_commands import share, shares, unshare
-from holdfast.cli.shared import (
+from holdfast.cli.session_texts import (
     compaction_line,
+    short_time,
+    shown_part,
+    shown_title,
+    shown_titles,
+    shown_value,
+)
+from holdfast.cli.share_commands import share, shares, unshare
+from holdfast.cli.terminal import (
+    Output,
     confirm,
+    discard_output,
     print_json,
     print_table,
-    short_time,
-    with_agent,
+    safe_line,
 )
-from holdfast.cli.terminal import Output, discard_output, safe_line
+from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
+from holdfast.vocabulary.option_declarations import options_of
 
-FORMATS = (
-    *("archive", "claude-code", "codex", "opencode", "pi", "openai", "anthropic"),
-    *("markdown", "html"),
-)
+_WRITTEN = (ARCHIVE, *FORMATS)
+_READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))
 _AS = click.option(
     "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True
 )
@@ -37,7 +49,7 @@ _EXACT_REFERENCE = click.argument("reference", metavar="ID|NAME")
 
 
 @click.group("sessions", help="List, show, search, change and export sessions.")
-@click.option("--store", metavar="STORE", help="Where the sessions are, if not in the usual store.")
+@STORE
 @click.pass_context
 def command(context: click.Context, /, store: str | None) -> None:
     """Work with stored sessions. A session is named by its id, its name or words in it."""
@@ -210,6 +222,7 @@ def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
         return session_id, await shown_title(agent, await agent.sessions.get(session_id))
 
     session_id, title = with_agent(context, find)
+    # Between two agents: no store is held open while the user is asked.
     confirm(f"Delete {title!r} ({session_id}) for good?", yes=yes)
     with_agent(context, lambda agent: agent.sessions.delete(session_id))
     Output().line(f"deleted {session_id}")
@@ -266,9 +279,9 @@ def compact(context: click.Context, /, *, reference: str, instructions: tuple[st
 
 @command.command()
 @_REFERENCE
-@click.option("--format", "to", type=click.Choice(FORMATS), default="archive", show_default=True)
+@click.option("--format", "to", type=click.Choice(_WRITTEN), default=ARCHIVE, show_default=True)
 @click.option("-o", "--output", "path", type=click.Path(), help="A new file; default: stdout.")
-@click.option("--redact", is_flag=True, help="Mask secrets, paths and media.")
+@flag("--redact", declared=options_of(ExportOptions)["redact"])
 @click.pass_context
 def export(
     context: click.Context, /, *, reference: str, to: str, path: str | None, redact: bool
@@ -294,9 +307,7 @@ def export(
 
 @command.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "--from", "of", type=click.Choice(FORMATS[:-2]), help="Its format, if not recognised."
-)
+@click.option("--from", "of", type=click.Choice(_READ), help="Its format, if not recognised.")
 @click.option("--name", help="The name of the new session.")
 @click.pass_context
 def import_session(
@@ -317,12 +328,12 @@ def import_session(
 def verify(context: click.Context, /, *, reference: str) -> None:
     """Read a whole session and say what is damaged; the exit code is 1 then."""
 
-    async def work(agent: Agent) -> object:
+    async def work(agent: Agent) -> SessionHealth:
         return await agent.sessions.verify(await find_session(agent, reference))
 
     health = with_agent(context, work)
     print_json(Output(), health)
-    context.exit(Exit.OK if getattr(health, "ok", False) else Exit.ERROR)
+    context.exit(Exit.OK if health.ok else Exit.ERROR)
 
 
 @command.command()

@@ -13,17 +13,20 @@ import msgspec
 
 from holdfast import Agent
 from holdfast.administration import state_folder
-from holdfast.administration.sharing import LONGEST_DAYS, Share
-from holdfast.cli.choices import find_session
-from holdfast.cli.shared import print_json, print_table, short_time, with_agent
-from holdfast.cli.terminal import Output
+from holdfast.administration.command_flags import flag
+from holdfast.administration.descriptions import ShareOptions
+from holdfast.administration.sharing import Share
+from holdfast.cli.choices import find_session, with_agent
+from holdfast.cli.session_texts import short_time
+from holdfast.cli.terminal import Output, print_json, print_table
+from holdfast.vocabulary.option_declarations import options_of
 
 _STATE_FILE = "server.json"
 _CONNECT_SECONDS = 1.0
-_DAYS = 7.0
+_OPTIONS = options_of(ShareOptions)
 
 
-class _ServerPlace(msgspec.Struct, frozen=True):
+class _RunningServer(msgspec.Struct, frozen=True):
     """What the file of a running server says of where it is."""
 
     url: str
@@ -34,12 +37,8 @@ class _ServerPlace(msgspec.Struct, frozen=True):
 @click.option("-o", "--output", "path", type=click.Path(), help="A new file.")
 @click.option("--no-redact", is_flag=True, help="Leave secrets, paths and media as they are.")
 @click.option("--link", is_flag=True, help="Make a link that a server shows, and no file.")
-@click.option(
-    "--days",
-    type=click.FloatRange(min=0, min_open=True, max=LONGEST_DAYS),
-    help=f"How long the link is valid; {_DAYS:g} days without it.",
-)
-@click.option("--live", is_flag=True, help="The link shows the session as it goes on.")
+@flag("--days", declared=_OPTIONS["days"], otherwise=f"{_OPTIONS['days'].default}")
+@flag("--live", declared=_OPTIONS["live"])
 @click.pass_context
 def share(
     context: click.Context,
@@ -59,7 +58,10 @@ def share(
     if not flags["link"] and (days is not None or flags["live"]):
         raise click.UsageError("--days and --live are for --link")
     if flags["link"]:
-        _print_link(context, reference, days=days or _DAYS, **flags)
+        told: ShareOptions = {"redact": not flags["no_redact"], "live": flags["live"]}
+        if days is not None:
+            told["days"] = days
+        _print_link(context, reference, told)
     else:
         _write_page(context, reference, path, redact=not flags["no_redact"])
 
@@ -111,12 +113,9 @@ def _write_page(context: click.Context, reference: str, path: str | None, *, red
         raise click.UsageError(f"{error.filename} exists already; it is not overwritten") from error
 
 
-def _print_link(context: click.Context, reference: str, *, days: float, **flags: bool) -> None:
+def _print_link(context: click.Context, reference: str, told: ShareOptions) -> None:
     async def work(agent: Agent) -> Share:
-        session_id = await find_session(agent, reference)
-        return await agent.sessions.share(
-            session_id, days=days, redact=not flags["no_redact"], live=flags["live"]
-        )
+        return await agent.sessions.share(await find_session(agent, reference), **told)
 
     made, output, url = with_agent(context, work), Output(), _running_server()
     output.line(f"{url or ''}{made.path}")
@@ -132,7 +131,7 @@ def _running_server() -> str | None:
     """Return the URL of this user's server if something listens there."""
     with contextlib.suppress(OSError, ValueError):  # no file, no URL in it, or nothing listens
         url = msgspec.json.decode(
-            (state_folder() / _STATE_FILE).read_bytes(), type=_ServerPlace
+            (state_folder() / _STATE_FILE).read_bytes(), type=_RunningServer
         ).url
         place = urlsplit(url)
         address = (place.hostname or "", place.port or 0)

@@ -7,8 +7,13 @@ some terminals. Every text that is not ours passes `Sanitiser`: only our own sty
 import io
 import os
 import re
+import shutil
 import sys
+from collections.abc import Sequence
 from typing import IO, TextIO
+
+import click
+import msgspec
 
 # C0 but tab and newline, DEL, C1, marks that change the direction or the order of what is read,
 # line and paragraph separators, invisible tags, and halves of surrogate pairs.
@@ -99,6 +104,37 @@ class Output:
 def discard_output() -> None:
     """Drop what is left for standard output, because its reader went away."""
     _discard(sys.stdout)
+
+
+def print_json(output: Output, value: object) -> None:
+    """Print any value as one JSON document; control characters are escaped in it."""
+    output.line(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_table(output: Output, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns; the last one is shortened to the width of the terminal."""
+    cells = [list(headings), *([safe_line(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headings) - 1)]
+    total = shutil.get_terminal_size().columns if output.is_terminal else None
+    for row in cells:
+        line = "".join(f"{cell:<{width}}  " for cell, width in zip(row, widths, strict=False))
+        space = None if total is None else max(8, total - len(line))
+        output.line((line + safe_line(row[-1], width=space)).rstrip())
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is lost; without a terminal, `--yes` is needed.
+
+    Raises:
+        click.UsageError: when there is no terminal to ask on.
+        click.Abort: when the answer is no.
+
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} There is no terminal to ask on: confirm with --yes")
+    click.confirm(question, abort=True, err=True)
 
 
 def _usable(stream: TextIO | None) -> TextIO:

@@ -22,15 +22,18 @@ from holdfast.config.schema import KeyReference, ProviderEntry
 from holdfast.ports.token_source import TokenKind, TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.vendors import VENDOR_FIELDS, VendorFields
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderConnection(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the way to one provider."""
 
     provider: str
     """Its name in `provider/model`."""
     kind: str
     """Which known provider or protocol it is."""
+    table: str = ""
+    """The table of the file that speaks for it, if there is one."""
     base_url: str | None = None
     """None means the provider's own."""
     key: KeyReference | None = None
@@ -44,10 +47,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """How to log in, if not with a key."""
     headers: dict[str, str | KeyReference] = {}
     dialect: str | JsonObject | None = None
-    api_version: str | None = None
-    organization: str | None = None
-    project: str | None = None
-    location: str | None = None
+    fields: VendorFields = VendorFields()
 
 
 def connection_to(
@@ -56,7 +56,7 @@ def connection_to(
     environment: Environment,
     file: ConfigFile,
     stored: Callable[[], Mapping[str, StoredCredential]] = dict,
-) -> Connection:
+) -> ProviderConnection:
     """Return the way to a provider; `stored` reads the credentials of `holdfast login`.
 
     Raises CONFIG_INVALID for a URL that cannot be one, and for a stored credential that is for
@@ -69,7 +69,7 @@ def connection_to(
         variables = " or ".join(known.base_url)
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{variables}: {wrong}")
     key = KeyReference(env=told.key_variable) if told.key_variable is not None else entry.key
-    token = told.more.get("auth_token")
+    token = told.token_variable
     redirected = told.base_url is not None and told.base_url != entry.base_url
     if redirected and key is not None and told.key_variable is None:
         raise file.error(
@@ -78,13 +78,16 @@ def connection_to(
             "write that URL as base_url beside the key if this is meant",
         )
     name = _stored_name(provider, known.account or provider, file)
+    # Read only where it counts: what is stored may be damaged, and a key does not need it.
     credential = stored().get(name) if key is None and token is None else None
     base_url = told.base_url or entry.base_url
     if credential is not None and credential.base_url != base_url:
         raise _stored_elsewhere(name, credential, base_url)
-    return Connection(
+    return ProviderConnection(
         provider=provider,
+        # The table of an account says which kind the account is, not this provider.
         kind=(entry.kind or provider) if table == provider else provider,
+        table=table if table in file.providers else "",
         base_url=base_url,
         key=key,
         auth_token=KeyReference(env=token) if token is not None else None,
@@ -93,10 +96,9 @@ def connection_to(
         oauth=entry.oauth,
         headers=entry.headers,
         dialect=entry.dialect,
-        api_version=told.more.get("api_version") or entry.api_version,
-        organization=told.more.get("organization") or entry.organization,
-        project=told.more.get("project") or entry.project,
-        location=told.more.get("location") or entry.location,
+        fields=VendorFields(
+            **{name: told.more.get(name) or getattr(entry, name) for name in VENDOR_FIELDS}
+        ),
     )
 
 

@@ -1,23 +1,20 @@
 """Finds instruction files and skills: in the workspace, above it up to its root, and the user's.
 
-Whoever wrote the workspace wrote these files. They are read as text, within bounds, and a link in
+The author of the workspace wrote these files. They are read as text, within bounds, and a link in
 the workspace is followed only as far as the project goes: what is read is sent to a provider.
 """
 
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
 
 from holdfast.ports.context_source import FoundContext
 from holdfast.ports.threads import run_in_thread
 from holdfast.vocabulary.context_files import ContextFile, Skill
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
-
-ValueT = TypeVar("ValueT")
 
 LARGEST_FILE = 32 * 1024
 LARGEST_TOTAL = 64 * 1024
@@ -51,11 +48,11 @@ class ContextFolders:
 
     async def find(self) -> FoundContext:
         """Read what is there now."""
-        return await _in_thread(self.look)
+        return await run_in_thread(self.look)
 
     async def load_skill(self, name: str) -> str | None:
         """Return the text of a skill, with the names of the files beside it."""
-        return await _in_thread(lambda: self._load(name))
+        return await run_in_thread(lambda: self._load(name))
 
     def look(self) -> FoundContext:
         """Read what is there now; blocks."""
@@ -220,7 +217,3 @@ def _names_beside(path: Path) -> list[str]:
     except OSError:
         return []
     return [writable(name) for name in names if name != SKILL_FILE][:_MOST_NAMES]
-
-
-async def _in_thread(work: Callable[[], ValueT]) -> ValueT:
-    return cast("ValueT", await run_in_thread(work))

@@ -14,15 +14,17 @@ from typing import get_args, get_origin
 
 import msgspec
 
-from holdfast.vocabulary.agent_defaults import AgentDefaults
+from holdfast.vocabulary.agent_defaults import AgentDefaults, FileLocations
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 
 PREFIX = "HOLDFAST_"
 APPLICATION = "holdfast"
 CONFIG_FILE = "config.toml"
+_ON, _OFF = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+"""How a switch may be written, in any case."""
 
 
 def process_environment() -> Mapping[str, str]:
@@ -42,9 +44,13 @@ class ProviderVariables(msgspec.Struct, frozen=True, kw_only=True):
     """Which variables users already have for a provider; the first one that is set counts."""
 
     keys: tuple[str, ...] = ()
+    key_header: str = ""
+    """The header that the key is sent in."""
     base_url: tuple[str, ...] = ()
+    token: tuple[str, ...] = ()
+    """Variables for a token that is sent instead of a key."""
     more: dict[str, tuple[str, ...]] = {}
-    """Other things that a provider can be told: its name in our words, and its variables."""
+    """The `VendorFields` that the provider takes, and the variables of each."""
     account: str = ""
     """The provider whose table of the file it goes by, if it has none of its own."""
     read_url: Callable[[str], str] | None = None
@@ -59,10 +65,17 @@ class Variable(msgspec.Struct, frozen=True):
     declared: Declared
 
     def parse(self, text: str) -> Json:
-        """Read the text; raises ValueError for what is no number."""
+        """Read the text; raises ValueError with what is accepted, for a switch or a number."""
         kinds = get_args(self.declared.kind) or (self.declared.kind,)
+        if bool in kinds:
+            if text.lower() not in {*_ON, *_OFF}:
+                raise ValueError(f"{', '.join(_ON)} or {', '.join(_OFF)}")
+            return text.lower() in _ON
         if int in kinds or float in kinds:
-            return int(text) if int in kinds else float(text)
+            try:
+                return int(text) if int in kinds else float(text)
+            except ValueError:
+                raise ValueError("a whole number" if int in kinds else "a number") from None
         is_list = any(tuple in {kind, get_origin(kind)} for kind in (self.declared.kind, *kinds))
         if not is_list:
             return text
@@ -80,9 +93,15 @@ def _variables_in(kind: type[msgspec.Struct], inside: str = "") -> Iterator[tupl
 
 
 VARIABLES: Mapping[str, Variable] = dict(
-    chain.from_iterable(_variables_in(kind) for kind in (AgentDefaults, Settings, RuntimeSettings))
+    chain.from_iterable(
+        _variables_in(kind) for kind in (AgentDefaults, Settings, RuntimeSettings, PoolSettings)
+    )
 )
 """The variables that set an option, by their names without the prefix."""
+
+LOCATION_VARIABLES: Mapping[str, Variable] = dict(_variables_in(FileLocations))
+"""The variables that say where files are, by their names without the prefix."""
+_LOCATIONS = {variable.path: PREFIX + name for name, variable in LOCATION_VARIABLES.items()}
 
 
 _NONE: Mapping[str, ProviderVariables] = MappingProxyType({})
@@ -93,9 +112,11 @@ class ProviderEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
     key_variable: str | None = None
     """The variable that holds the key; never its value."""
+    token_variable: str | None = None
+    """The variable that holds a token; never its value."""
     base_url: str | None = None
     more: dict[str, str] = {}
-    """Other things, by our names; `auth_token` is the name of a variable, too."""
+    """Values of `VendorFields`, by field."""
 
 
 class Environment:
@@ -115,9 +136,18 @@ class Environment:
     def __repr__(self) -> str:
         return f"Environment({', '.join(sorted(self.options()))})"
 
+    @property
+    def key_headers(self) -> frozenset[str]:
+        """The headers in which providers get their keys, in lower case."""
+        return frozenset(known.key_header.lower() for known in self.providers.values())
+
     def get(self, *names: str) -> str | None:
         """Return the first of `names` that is set to something."""
         return read(self.variables, *names)
+
+    def location(self, name: str) -> str | None:
+        """Return what is set for a field of `FileLocations`."""
+        return self.get(_LOCATIONS[name])
 
     def options(self) -> dict[str, str]:
         """Return which variables of ours are set, by option path."""
@@ -136,9 +166,9 @@ class Environment:
                 continue
             try:
                 value = variable.parse(text)
-            except ValueError:
+            except ValueError as error:
                 raise ConfigError(
-                    ErrorCode.CONFIG_INVALID, f"{PREFIX}{name} must be a number, not {text!r}"
+                    ErrorCode.CONFIG_INVALID, f"{PREFIX}{name} must be {error}, not {text!r}"
                 ) from None
             *tables, last = variable.path.split(".")
             inner = values
@@ -151,15 +181,12 @@ class Environment:
         """Return what is set for a provider that has variables of its own."""
         known = self.providers.get(name, ProviderVariables())
         base_url = self.get(*known.base_url)
-        more = {}
-        for what, variables in known.more.items():
-            variable = self._first_set(variables)
-            if variable is not None:
-                more[what] = variable if what == "auth_token" else self.get(variable) or ""
+        more = {field: self.get(*variables) for field, variables in known.more.items()}
         return ProviderEnvironment(
             key_variable=self._first_set(known.keys),
+            token_variable=self._first_set(known.token),
             base_url=known.read_url(base_url) if known.read_url and base_url else base_url,
-            more=more,
+            more={field: value for field, value in more.items() if value is not None},
         )
 
     def providers_with_keys(self) -> tuple[str, ...]:
@@ -195,14 +222,14 @@ def locate(
     `config_dir` goes before HOLDFAST_CONFIG_DIR; HOLDFAST_HOME puts everything under one roof.
     `platform` is `sys.platform`.
     """
-    single = environment.get("HOLDFAST_HOME")
+    single = environment.location("home")
     if single is not None:
         found = _under(Path(single).expanduser())
     elif platform == "win32":
         found = _windows(environment, home)
     else:
         found = _unix(environment, home, platform=platform)
-    chosen = config_dir or environment.get("HOLDFAST_CONFIG_DIR")
+    chosen = config_dir or environment.location("config_dir")
     if chosen is None:
         return found
     return msgspec.structs.replace(found, config=Path(chosen).expanduser())
@@ -221,6 +248,7 @@ def _unix(environment: Environment, home: Path, *, platform: str) -> Locations:
         "STATE": support if platform == "darwin" else home / ".local" / "state",
         "CACHE": library / "Caches" if platform == "darwin" else home / ".cache",
     }
+    # The XDG variables count on macOS, too: users who set them there mean them.
     folders = {
         kind.lower(): _absolute(environment.get(f"XDG_{kind}_HOME"), default) / APPLICATION
         for kind, default in usual.items()

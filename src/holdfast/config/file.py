@@ -1,7 +1,7 @@
 """The user's configuration file: read, checked and turned into values.
 
 An error names the file, the line and the field. The file never holds a secret: keys are named by
-where they are. Whoever can write the file decides where keys are sent, so a file that others can
+where they are. A user who can write the file decides where keys are sent, so a file that others can
 write is refused.
 """
 
@@ -20,7 +20,7 @@ from holdfast.blocks.permission_rules.rules import ACTIONS, parse_rule
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
 from holdfast.config.environment import Environment, locate
 from holdfast.config.schema import (
-    FallbackStep,
+    MODEL_FIELDS,
     KeyReference,
     McpServerEntry,
     ModelEntry,
@@ -38,7 +38,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.option_declarations import unknown_name
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 from holdfast.vocabulary.tools import SERVER_NAME
 
 T = TypeVar("T")
@@ -47,9 +47,8 @@ SECTIONS = ("defaults", "runtime", "providers", "models", "fallbacks", "prices",
 LARGEST_FILE = 1 << 20
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _SECRET_FIELDS = frozenset({"api_key", "apikey", "auth_token", "password", "secret", "token"})
-_SECRET_HEADERS = frozenset(
-    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"}
-)
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
+"""Headers that hold a secret for any receiver; providers have their own beside them."""
 _HOW_TO_NAME_A_KEY = (
     "secrets are not written into this file; say where the secret is instead: "
     '{ env = "VARIABLE" }, { keyring = "service/user" } or { command = ["program", "argument"] }'
@@ -71,9 +70,10 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     defaults: JsonObject = {}
     """Settings and agent defaults, as checked plain values."""
     runtime: JsonObject = {}
+    """How sessions are held, and how many a pool keeps open."""
     providers: dict[str, ProviderEntry] = {}
     models: dict[str, ModelEntry] = {}
-    fallbacks: dict[str, tuple[FallbackStep, ...]] = {}
+    fallbacks: dict[str, tuple[ModelStep, ...]] = {}
     """By alias or `provider/model`; `default` is for every other one."""
     prices: dict[str, PriceList] = {}
     mcp_servers: dict[str, McpServerEntry] = {}
@@ -111,7 +111,7 @@ def user_config(
         config_dir=config_dir,
         config_path=config_path,
     )
-    return load_config(path, required=required)
+    return load_config(path, required=required, key_headers=environment.key_headers)
 
 
 def user_config_path(
@@ -125,7 +125,7 @@ def user_config_path(
 ) -> tuple[Path, bool]:
     """Return where the user's file is, and whether it must exist; see `user_config`."""
     # A folder that the caller gives goes before a file that the environment names.
-    named = config_path or (None if config_dir else environment.get("HOLDFAST_CONFIG_PATH"))
+    named = config_path or (None if config_dir else environment.location("config_path"))
     if named is not None:
         return cwd / Path(named).expanduser(), True
     folder = Path(config_dir) if config_dir is not None else None
@@ -133,7 +133,9 @@ def user_config_path(
     return cwd / folders.config_file, False
 
 
-def load_config(path: Path, *, required: bool = False) -> ConfigFile:
+def load_config(
+    path: Path, *, required: bool = False, key_headers: frozenset[str] = frozenset()
+) -> ConfigFile:
     """Read the user's file; one that is not there says nothing, unless it is `required`.
 
     Raises CONFIG_MISSING for a required file that is not there, CONFIG_INVALID for a wrong one.
@@ -156,20 +158,26 @@ def load_config(path: Path, *, required: bool = False) -> ConfigFile:
     if len(content) > LARGEST_FILE:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is larger than {LARGEST_FILE} bytes")
     try:
-        return parse_config(content.decode("utf-8-sig"), path=path)
+        return parse_config(content.decode("utf-8-sig"), path=path, key_headers=key_headers)
     except UnicodeDecodeError:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is not UTF-8 text") from None
 
 
-def parse_config(text: str, *, path: Path | None = None) -> ConfigFile:
-    """Check a file's text; raises CONFIG_INVALID for the first thing that is wrong in it."""
+def parse_config(
+    text: str, *, path: Path | None = None, key_headers: frozenset[str] = frozenset()
+) -> ConfigFile:
+    """Check a file's text; raises CONFIG_INVALID for the first thing that is wrong in it.
+
+    `key_headers` are the headers in which providers get their keys, in lower case.
+    """
     tomllib = late_module("tomllib")
     try:
         raw = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         where = path or "the configuration"
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{where} is not valid TOML: {error}") from None
-    return _Reader(raw, path=path, lines=key_lines(text)).read()
+    nothing = ConfigFile(path=path, lines=key_lines(text))
+    return _Reader(raw, nothing, secret_headers=_SECRET_HEADERS | key_headers).read()
 
 
 def _refuse_shared(path: Path, facts: os.stat_result) -> None:
@@ -189,10 +197,11 @@ class _Reader:
     """Turns the parsed tables of one file into values."""
 
     def __init__(
-        self, raw: Mapping[str, Any], *, path: Path | None, lines: dict[KeyPath, int]
+        self, raw: Mapping[str, Any], nothing: ConfigFile, *, secret_headers: frozenset[str]
     ) -> None:
         self._raw = raw
-        self._nothing = ConfigFile(path=path, lines=lines)
+        self._nothing = nothing
+        self._secret_headers = secret_headers
 
     def read(self) -> ConfigFile:
         for name in self._raw:
@@ -243,7 +252,11 @@ class _Reader:
     def _read_runtime(self) -> JsonObject:
         at: KeyPath = ("runtime",)
         values: JsonObject = without_decimals(self._table(at, self._raw.get("runtime", {})))
-        checked(values, RuntimeSettings, at=at, complain=self._complain)
+        pooled = PoolSettings.__struct_fields__
+        own = {name: value for name, value in values.items() if name in pooled}
+        checked(own, PoolSettings, at=at, complain=self._complain)
+        rest = {name: value for name, value in values.items() if name not in pooled}
+        checked(rest, RuntimeSettings, at=at, complain=self._complain)
         return values
 
     def _settings(self, at: KeyPath, values: JsonObject) -> JsonObject:
@@ -259,12 +272,17 @@ class _Reader:
         if isinstance(table.get("key"), str):
             raise self._complain((*at, "key"), _HOW_TO_NAME_A_KEY)
         entry = checked(table, ProviderEntry, at=at, complain=self._complain)
-        for name, content in entry.headers.items():
-            if wrong := _header_fault(name, content):
-                raise self._complain((*at, "headers", name), wrong)
+        self._check_headers((*at, "headers"), entry.headers)
         if entry.base_url is not None and (wrong := url_fault(entry.base_url)):
             raise self._complain((*at, "base_url"), wrong)
         return entry
+
+    def _check_headers(self, at: KeyPath, headers: Mapping[str, str | KeyReference]) -> None:
+        """Raise for the first header that is none, or that holds a secret."""
+        for name, content in headers.items():
+            is_secret = name.lower() in self._secret_headers
+            if wrong := _header_fault(name, content, is_secret=is_secret):
+                raise self._complain((*at, name), wrong)
 
     def _read_server(self, at: KeyPath, value: Json) -> McpServerEntry:
         table = without_decimals(self._table(at, value))
@@ -275,9 +293,7 @@ class _Reader:
         entry = checked(table, McpServerEntry, at=at, complain=self._complain)
         if (entry.command is None) == (entry.url is None):
             raise self._complain(at, "give either command or url")
-        for name, content in entry.headers.items():
-            if wrong := _header_fault(name, content):
-                raise self._complain((*at, "headers", name), wrong)
+        self._check_headers((*at, "headers"), entry.headers)
         for name, content in entry.env.items():
             if wrong := _variable_fault(name, content):
                 raise self._complain((*at, "env", name), wrong)
@@ -287,7 +303,7 @@ class _Reader:
 
     def _read_model(self, at: KeyPath, value: Json) -> ModelEntry:
         table: JsonObject = without_decimals(self._table(at, value))
-        own = {n: v for n, v in table.items() if n in {"model", "context_window", "max_output"}}
+        own = {n: v for n, v in table.items() if n in MODEL_FIELDS}
         settings = self._settings(at, {n: v for n, v in table.items() if n not in own})
         entry = checked(own | {"settings": settings}, ModelEntry, at=at, complain=self._complain)
         if "/" in str(at[-1]):
@@ -296,12 +312,12 @@ class _Reader:
             raise self._complain((*at, "model"), 'must be written as "provider/model"')
         return entry
 
-    def _read_fallback(self, at: KeyPath, value: Json) -> tuple[FallbackStep, ...]:
+    def _read_fallback(self, at: KeyPath, value: Json) -> tuple[ModelStep, ...]:
         if not isinstance(value, list):
             raise self._complain(at, "must be a list of models")
         tables = [{"model": step} if isinstance(step, str) else step for step in value]
         return tuple(
-            checked(table, FallbackStep, at=(*at, index), complain=self._complain)
+            checked(table, ModelStep, at=(*at, index), complain=self._complain)
             for index, table in enumerate(tables)
         )
 
@@ -332,12 +348,12 @@ def _rates(entry: RatesEntry) -> Rates:
     return Rates(**{name: getattr(entry, name) for name in Rates.__struct_fields__})
 
 
-def _header_fault(name: str, content: str | KeyReference) -> str | None:
+def _header_fault(name: str, content: str | KeyReference, *, is_secret: bool) -> str | None:
     """Say what is wrong with a header; None if nothing is."""
     if not re.fullmatch(_HEADER_NAME, name):
         return "is not the name of a header"
     if isinstance(content, str):
-        if name.lower() in _SECRET_HEADERS:
+        if is_secret:
             return f"secrets are not written into this file; {_HOW_TO_NAME_A_HEADER}"
         return "holds a line break" if re.search(_NO_HEADER, content) else None
     return None if content.env is not None else _HOW_TO_NAME_A_HEADER

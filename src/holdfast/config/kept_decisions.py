@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.auth.private_files import locked, replace_file
+from holdfast.auth.atomic_files import locked, replace_file
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -34,17 +34,16 @@ class _Decisions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class KeptDecisions:
     """Reads and writes the file. Owns its lock; other processes of the user write it, too.
 
-    Also the `ProjectGrants` of an agent, for the sessions of one owner. A file that is damaged, or
-    that others could have written, decides nothing: what it says is asked again.
+    A file that is damaged, or that others could have written, decides nothing: what it says is
+    asked again.
     """
 
-    def __init__(self, folder: Path, *, owner: str = "local") -> None:
+    def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._owner = owner
 
-    def for_owner(self, owner: str) -> "KeptDecisions":
-        """Return the same file, with the approvals of an owner."""
-        return KeptDecisions(self.path.parent, owner=owner)
+    def for_owner(self, owner: str) -> "OwnerGrants":
+        """Return the approvals that the file keeps for the sessions of an owner."""
+        return OwnerGrants(self, owner)
 
     def trusted_digest(self, folder: Path) -> str | None:
         """Return the digest of the project file that was trusted in a folder."""
@@ -66,10 +65,25 @@ class KeptDecisions:
 
         self._change(change)
 
-    def grants(self, folder: str) -> tuple[Grant, ...]:
-        """Return the approvals that were given for a folder."""
-        kept = (grant for grant in self._read().grants if grant.owner == self._owner)
+    def grants(self, folder: str, *, owner: str) -> tuple[Grant, ...]:
+        """Return the approvals that an owner has given for a folder."""
+        kept = (grant for grant in self._read().grants if grant.owner == owner)
         return tuple(grant for grant in kept if grant.folder == folder)
+
+    def grant(self, new: Grant) -> None:
+        """Keep an approval; the oldest are dropped when there are too many.
+
+        Raises:
+            StoreError: UNAVAILABLE when it cannot be written down.
+
+        """
+
+        def change(before: _Decisions) -> _Decisions:
+            same = (new.key, new.owner)
+            others = [kept for kept in before.grants if (kept.key, kept.owner) != same]
+            return msgspec.structs.replace(before, grants=(*others, new)[-_MOST_GRANTS:])
+
+        self._change(change)
 
     def grants_beneath(self, folder: Path) -> tuple[Grant, ...]:
         """Return the approvals that were given for a folder, and for folders beneath it."""
@@ -87,24 +101,6 @@ class KeptDecisions:
 
         self._change(change)
         return len(taken)
-
-    async def find(self, folder: str) -> Sequence[Grant]:
-        """Return the approvals for a folder, without holding up the event loop."""
-        # Most users have none, and a look at the folder is faster than a thread.
-        if not self.path.exists():
-            return ()
-        return await asyncio.to_thread(self.grants, folder)
-
-    async def add(self, grant: Grant) -> None:
-        """Keep an approval; the oldest are dropped when there are too many."""
-        new = msgspec.structs.replace(grant, owner=self._owner)
-
-        def change(before: _Decisions) -> _Decisions:
-            same = (new.key, new.owner)
-            others = [kept for kept in before.grants if (kept.key, kept.owner) != same]
-            return msgspec.structs.replace(before, grants=(*others, new)[-_MOST_GRANTS:])
-
-        await asyncio.to_thread(self._change, change)
 
     def _read(self) -> _Decisions:
         try:
@@ -130,6 +126,26 @@ class KeptDecisions:
         except OSError as error:
             message = f"the decision could not be kept in {self.path}: {error.strerror}"
             raise StoreError(ErrorCode.UNAVAILABLE, message) from error
+
+
+class OwnerGrants:
+    """The `ProjectGrants` of an agent: what the file keeps for the sessions of its owner."""
+
+    def __init__(self, decisions: KeptDecisions, owner: str) -> None:
+        self._decisions = decisions
+        self._owner = owner
+
+    async def find(self, folder: str) -> Sequence[Grant]:
+        """Return the approvals for a folder, without holding up the event loop."""
+        # Most users have none, and a look at the folder is faster than a thread.
+        if not self._decisions.path.exists():
+            return ()
+        return await asyncio.to_thread(self._decisions.grants, folder, owner=self._owner)
+
+    async def add(self, grant: Grant) -> None:
+        """Keep an approval; the oldest are dropped when there are too many."""
+        new = msgspec.structs.replace(grant, owner=self._owner)
+        await asyncio.to_thread(self._decisions.grant, new)
 
 
 def _beneath(folder: Path, decisions: _Decisions) -> tuple[Grant, ...]:

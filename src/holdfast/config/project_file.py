@@ -1,6 +1,6 @@
 """The configuration file of a project: it counts only after its content was trusted.
 
-Whoever wrote the workspace wrote this file. So it says nothing before a person trusted exactly this
+The author of the workspace wrote this file. So it says nothing before a person trusted exactly this
 content, and even then it cannot name providers, endpoints, keys, hooks, tools, programs, or where
 sessions are kept.
 """

@@ -11,19 +11,20 @@ import msgspec
 
 from holdfast.config.environment import PREFIX, Environment
 from holdfast.config.file import ConfigFile
-from holdfast.config.schema import FallbackStep, ModelEntry, checked, dotted
+from holdfast.config.schema import ModelEntry, checked, dotted
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
-from holdfast.vocabulary.option_declarations import unknown_name
-from holdfast.vocabulary.settings import ModelStep, RuntimeSettings, Settings
+from holdfast.vocabulary.option_declarations import did_you_mean, meant_name, unknown_name
+from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 
 Origin: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
 
 _SETTINGS = frozenset(Settings.__struct_fields__)
 _RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
 _AGENT = frozenset(AgentDefaults.__struct_fields__)
+_POOL = frozenset(PoolSettings.__struct_fields__)
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +33,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     runtime: RuntimeSettings
     agent: AgentDefaults
+    pool: PoolSettings
+    """No argument of an agent sets these: an agent has no pool."""
     alias: ModelEntry | None = None
     """The entry of the chosen model, if it was chosen by its short name."""
     origins: dict[str, Origin]
@@ -63,6 +66,7 @@ def resolve(
     runtime = given.pop("runtime", None)
     variables = _checked_variables(environment)
     below = merged(file.defaults, file.runtime)
+    # The model first: which settings of the file hold depends on it, wherever it was chosen.
     name = next(
         (
             layer["model"]
@@ -98,6 +102,7 @@ def resolve(
             RuntimeSettings,
         ),
         agent=_built({k: v for k, v in values.items() if k in _AGENT}, AgentDefaults),
+        pool=_built({k: v for k, v in values.items() if k in _POOL}, PoolSettings),
         alias=alias,
         origins=origins,
     )
@@ -132,16 +137,15 @@ def merged(below: JsonObject, above: JsonObject) -> JsonObject:
     return result
 
 
-def _step(step: FallbackStep, place: tuple[str, int], file: ConfigFile) -> ModelStep:
+def _step(step: ModelStep, place: tuple[str, int], file: ConfigFile) -> ModelStep:
     alias = file.models.get(step.model)
     if alias is None and "/" not in step.model:
         path: KeyPath = ("fallbacks", *place)
         raise file.error(path, _unknown_model(step.model, file))
-    return ModelStep(
-        model=step.model if alias is None else alias.model,
-        thinking=step.thinking or (alias.settings.get("thinking") if alias else None),
-        max_attempts=step.max_attempts,
-    )
+    if alias is None:
+        return step
+    thinking = step.thinking or alias.settings.get("thinking")
+    return msgspec.structs.replace(step, model=alias.model, thinking=thinking)
 
 
 def _refuse_unknown_model(
@@ -163,7 +167,7 @@ def _refuse_unknown_plans(file: ConfigFile) -> None:
     for name in file.fallbacks:
         if name != "default" and name not in file.models and not all(name.partition("/")[::2]):
             raise file.error(("fallbacks", name), _unknown_model(name, file))
-        fallback_plan(name, file)
+        fallback_plan(name, file)  # raises for its steps
 
 
 def _full_name(name: str, file: ConfigFile) -> str:
@@ -179,9 +183,9 @@ def _unknown_model(name: str, file: ConfigFile) -> str:
         usual = [found for found in file.find_models(name) if found.startswith(name)]
         such_as = f", such as {usual[0]!r}" if usual else ""
         return f"{name!r} names a provider and no model; write it as 'provider/model'{such_as}"
-    hint = unknown_name(name, file.models).removeprefix("unknown")
+    hint = meant_name(name, file.models)
     if not hint and (found := file.find_models(name)):
-        hint = f"; did you mean {' or '.join(map(repr, found))}?"
+        hint = f"; {did_you_mean(found)}"
     return (
         f"the model {name!r} is neither written as 'provider/model' nor a short name of [models]"
         f"{hint}"
@@ -219,7 +223,7 @@ def _checked_variables(environment: Environment) -> JsonObject:
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable}: {message}")
 
     values = environment.values()
-    for kind in (Settings, RuntimeSettings, AgentDefaults):
+    for kind in (Settings, RuntimeSettings, AgentDefaults, PoolSettings):
         own = {name: value for name, value in values.items() if name in kind.__struct_fields__}
         checked(own, kind, at=(), complain=complain)
     return values

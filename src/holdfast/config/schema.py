@@ -7,7 +7,7 @@ A check says where the first wrong value stands. The tables of settings are in
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.auth.oauth_settings import OAuthSettings
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.mcp_settings import McpServerSettings
 from holdfast.vocabulary.option_declarations import (
     Option,
     allowed_words,
@@ -24,7 +25,7 @@ from holdfast.vocabulary.option_declarations import (
     unknown_name,
     word_fault,
 )
-from holdfast.vocabulary.settings import Thinking
+from holdfast.vocabulary.vendors import VendorFields
 
 T = TypeVar("T")
 
@@ -44,12 +45,20 @@ class _Table(
 class KeyReference(_Table, frozen=True, kw_only=True):
     """Where a secret is; exactly one of the three is given, and never the secret itself."""
 
-    env: str | None = None
-    """A variable of the environment."""
-    keyring: str | None = None
-    """`service/user` in the keyring of the desktop."""
-    command: tuple[str, ...] | None = None
-    """A program and its arguments; the first line that it prints is the secret."""
+    env: Annotated[str | None, Option("The environment variable that contains the secret.")] = None
+    keyring: Annotated[
+        str | None,
+        Option(
+            "The entry of the desktop's keyring, as `service/user`; needs the package `keyring`."
+        ),
+    ] = None
+    command: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "A program and its arguments, run without a shell for at most 10 seconds; the first "
+            "line that it prints is the secret."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         given = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
@@ -62,81 +71,94 @@ class KeyReference(_Table, frozen=True, kw_only=True):
             raise ValueError('keyring must be written as "service/user"')
 
 
-class ProviderEntry(_Table, frozen=True, kw_only=True):
+class ProviderEntry(VendorFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One `[providers.NAME]`: how to reach a provider."""
 
-    kind: str | None = None
-    """Which known provider or protocol it is; the table's own name when left out."""
-    base_url: str | None = None
-    key: KeyReference | None = None
-    oauth: OAuthSettings | None = None
-    """How `holdfast login` gets tokens, in place of a key."""
-    headers: dict[str, str | KeyReference] = {}
-    dialect: str | JsonObject | None = None
-    """Whose Chat Completions its own are like: a known dialect's name, or single differences."""
-    api_version: str | None = None
-    organization: str | None = None
-    project: str | None = None
-    location: str | None = None
+    kind: Annotated[
+        str | None,
+        Option(
+            "The known provider whose protocol and dialect it speaks; None: the table's own name, "
+            "if that is one, else `compatible`."
+        ),
+    ] = None
+    base_url: Annotated[str | None, Option("The URL; None: the known provider's own.")] = None
+    key: Annotated[KeyReference | None, Option("Where the API key is.")] = None
+    oauth: Annotated[
+        OAuthSettings | None, Option("How `holdfast login` gets tokens, in place of a key.")
+    ] = None
+    headers: Annotated[
+        dict[str, str | KeyReference],
+        Option(
+            "More headers for each request; one that contains a secret names its variable: "
+            '`{ env = "NAME" }`.'
+        ),
+    ] = msgspec.field(default_factory=dict)
+    dialect: Annotated[
+        str | JsonObject | None,
+        Option(
+            "How its Chat Completions differ: the name of a dialect, or single differences; None: "
+            "as the known provider's."
+        ),
+    ] = None
 
 
-class McpServerEntry(_Table, frozen=True, kw_only=True):
-    """One `[mcpServers.NAME]`: an MCP server, with a `command` or a `url`."""
+class McpServerEntry(
+    McpServerSettings[str | KeyReference, KeyReference],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
+    """One `[mcpServers.NAME]`. What only a file can say is declared here."""
 
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str | KeyReference] = {}
-    """Variables for the program; one that is a secret is named by the variable that holds it."""
-    cwd: str | None = None
-    url: str | None = None
-    headers: dict[str, str | KeyReference] = {}
-    token: KeyReference | None = None
-    """A bearer token for the URL."""
-    type: str | None = None
-    """`stdio` or `http`, as other programs write it; it follows from the rest."""
-    approval: Literal["ask", "never"] | None = None
-    trust_annotations: bool | None = None
-    timeout: float | None = None
-    connect_timeout: float | None = None
-    disabled: bool = False
-    """Whether it is left out."""
+    type: Annotated[
+        str | None,
+        Option("`stdio` or `http`, as other programs write it; it follows from the rest."),
+    ] = None
+    disabled: Annotated[
+        bool, Option("Whether it is left out, unless the option `mcp_servers` names it.")
+    ] = False
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One `[models.ALIAS]`: a model under a short name, with settings of its own."""
 
-    model: str
-    """`provider/model`."""
+    model: Annotated[str, Option("The model that the short name stands for, as `provider/model`.")]
     context_window: Annotated[
-        int | None, Option("For models that the catalogue does not know.", least=1)
+        int | None,
+        Option("Tokens that it can hold, for models that the catalogue does not know.", least=1),
     ] = None
-    max_output: Annotated[int | None, Option("The most that the model writes.", least=1)] = None
+    max_output: Annotated[int | None, Option("The most tokens that the model writes.", least=1)] = (
+        None
+    )
     settings: JsonObject = {}
     """Settings that hold when this alias is chosen, as checked plain values."""
 
 
-class FallbackStep(_Table, frozen=True, kw_only=True):
-    """One model to go on with when the one before it fails."""
+MODEL_FIELDS = tuple(name for name in ModelEntry.__struct_fields__ if name != "settings")
+"""What a table of [models] says beside settings."""
 
-    model: str
-    """An alias or `provider/model`."""
-    thinking: Thinking | None = None
-    max_attempts: int = 2
-
-    def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ValueError("max_attempts must be at least 1")
+_INPUT = Option("US dollars per million input tokens.")
+_OUTPUT = Option("US dollars per million output tokens.")
 
 
 class RatesEntry(_Table, frozen=True, kw_only=True):
     """US dollars per million tokens."""
 
-    input: Decimal | None = None
-    output: Decimal | None = None
-    cache_read: Decimal | None = None
-    cache_write: Decimal | None = None
-    cache_write_1h: Decimal | None = None
-    reasoning: Decimal | None = None
+    input: Annotated[Decimal | None, _INPUT] = None
+    output: Annotated[Decimal | None, _OUTPUT] = None
+    cache_read: Annotated[
+        Decimal | None, Option("The same for input that was read from a cache; None: as `input`.")
+    ] = None
+    cache_write: Annotated[
+        Decimal | None, Option("The same for input that was written to a cache; None: as `input`.")
+    ] = None
+    cache_write_1h: Annotated[
+        Decimal | None,
+        Option("The same for a cache that lives for an hour; None: as `cache_write`."),
+    ] = None
+    reasoning: Annotated[
+        Decimal | None, Option("The same for output that is reasoning; None: as `output`.")
+    ] = None
 
     def __post_init__(self) -> None:
         for name in RatesEntry.__struct_fields__:
@@ -148,15 +170,18 @@ class RatesEntry(_Table, frozen=True, kw_only=True):
 class TierEntry(RatesEntry, frozen=True, kw_only=True):
     """Rates of calls whose input is larger than `above` tokens."""
 
-    above: int
+    above: Annotated[int, Option("Tokens of input above which these rates hold.", least=0)]
 
 
 class PriceEntry(RatesEntry, frozen=True, kw_only=True):
     """One `[prices."provider/model"]`: what the user really pays."""
 
-    input: Decimal
-    output: Decimal
-    tiers: tuple[TierEntry, ...] = ()
+    input: Annotated[Decimal, _INPUT]
+    output: Annotated[Decimal, _OUTPUT]
+    tiers: Annotated[
+        tuple[TierEntry, ...],
+        Option("Rates of calls with more input: the same fields, and `above`, in tokens."),
+    ] = ()
 
 
 def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> T:
@@ -164,6 +189,7 @@ def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> 
 
     Unknown fields are wrong, at any depth, and numbers out of their bounds.
     """
+    # First, as msgspec's own error does not say which name may have been meant.
     refuse_unknown(values, kind, at=at, complain=complain)
     try:
         result = msgspec.convert(values, kind)
@@ -181,11 +207,14 @@ def _fault(
     """Say what is wrong; where one of several words is wanted, which ones."""
     found: Any = values
     for step in steps:
+        if isinstance(step, int):
+            kind, found = _item_of(kind), found[step]
+            continue
         struct = struct_in(kind)
         fields = declared_fields(struct) if struct is not None else {}
         if step not in fields or not isinstance(found, Mapping) or step not in found:
             return re.sub(_PLACE, "", str(error))
-        kind, found = fields[str(step)].kind, found[step]
+        kind, found = fields[step].kind, found[step]
     allowed = allowed_words(kind)
     if not allowed or not isinstance(found, str):
         return re.sub(_PLACE, "", str(error))
@@ -253,7 +282,7 @@ def dotted(path: KeyPath) -> str:
 def _steps(path: str) -> KeyPath:
     steps: list[str | int] = []
     for name, index in re.findall(_STEP, path):
-        if index == "...":
+        if index == "...":  # msgspec's way to say: some item
             break
         steps.append(name or int(index))
     return tuple(steps)

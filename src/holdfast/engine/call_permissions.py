@@ -2,8 +2,12 @@
 
 import msgspec
 
-from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
-from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
+from holdfast.blocks.permission_rules.decisions import (
+    CallSite,
+    PermissionQuestion,
+    PermissionRules,
+    find_grant,
+)
 from holdfast.blocks.permission_rules.rules import NamedTools, names_without_tool
 from holdfast.blocks.tool_registry.registry import Ready
 from holdfast.engine.query_scope import QueryScope
@@ -65,7 +69,7 @@ class CallPermissions:
 
     def policy(self, scope: QueryScope) -> JsonObject:
         """Return the mode and the rules in force, for the log."""
-        return self._in_force(scope).snapshot()
+        return self._in_force(scope).as_recorded()
 
     def warn_about_names(self, scope: QueryScope) -> None:
         """Log a warning, once for each name, where a rule or a setting names no offered tool.
@@ -88,10 +92,11 @@ class CallPermissions:
                 _logger.warning("%s", message)
 
     async def judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
-        """Decide about a call that nobody was asked about yet."""
+        """Decide about a call about which no question was asked yet."""
         judged = await self._judge(scope, tool, ready)
         if judged.ruling.action != "ask":
             return judged
+        # Only for what would be asked: a grant answers a question and never lifts a denial.
         grant = await self._grant(scope, judged)
         if grant is not None:
             approved = f"exactly this was approved for the {grant.scope}"
@@ -152,8 +157,10 @@ class CallPermissions:
             is_confined=facts.is_confined is not False,
         )
         ruling = self._in_force(scope).judge(question)
+        # What a call would do is part of what rules allow. A denial needs no facts and stands.
         if doubt is not None and ruling.action == "allow":
             ruling = doubt
+        # The rules name the tool as the source, but it was the setting that asked.
         elif asks_always and ruling.action == "ask" and ruling.source == "tool":
             ruling = _ASKED_ALWAYS
         folder = self._folder_of(facts)
@@ -162,7 +169,7 @@ class CallPermissions:
 
     async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
         session = scope.session.session_id
-        place = GrantPlace(query_id=scope.query_id, session_id=session, folder=judged.folder)
+        place = CallSite(query_id=scope.query_id, session_id=session, folder=judged.folder)
         own = [grant for grant in scope.fold.standing.grants if grant.scope != "project"]
         grant = find_grant(own, judged.key, place)
         if grant is None and self._project is not None:

@@ -73,6 +73,7 @@ def make_question(
         facts=judged.facts,
         ruling=judged.ruling,
     )
+    # Parked before it is recorded: an answer may come as soon as the question can be seen.
     answer = scope.session.approvals.park(request.approval_id)
     return Question(candidate=candidate, request=request, answer=answer)
 
@@ -112,11 +113,13 @@ async def _ask_approver(
     if approver is None:
         await approvals.settle(request.id, Deny("there is no approver"))
         return
+    # A task of its own: an answer from elsewhere ends the wait, whatever the approver does.
     asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
     try:
         either: set[asyncio.Future[Any]] = {answer, asking}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
+            # If another answer was staged first, this one is refused: `answer` gets that one.
             await approvals.settle(request.id, asking.result())
     finally:
         asking.cancel()
@@ -132,6 +135,7 @@ async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     """
     try:
         decision = await answer
+    # SystemExit, too: raised in a task, it would end the event loop.
     except (Exception, SystemExit) as error:
         _logger.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")

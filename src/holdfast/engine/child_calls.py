@@ -40,6 +40,7 @@ def child_id_of(parent: SessionId, message_id: str, call_id: CallId) -> SessionI
     digest = hashlib.sha256(f"{parent}\0{message_id}\0{call_id}".encode()).digest()
     time = UUID(parent).int >> 80
     chance = int.from_bytes(digest[:10])
+    # RFC 9562 fixes the version (7) and the variant (0b10); 74 bits of the digest are the rest.
     value = time << 80 | 0x7 << 76 | (chance >> 62 & 0xFFF) << 64
     value |= 0b10 << 62 | chance & (1 << 62) - 1
     return SessionId(str(UUID(int=value)))
@@ -57,6 +58,7 @@ def has_rested(scope: QueryScope, candidate: Candidate) -> bool:
         return False  # it is no sub-agent
     asked = (item.call_id for item in scope.fold.approvals.values() if item.child)
     answered = (item.call_id for item in scope.fold.child_answers.values())
+    # The ids of a child's questions begin with that of the call it answers.
     return any(each.startswith(f"{call.call_id}/") for each in (*asked, *answered))
 
 
@@ -76,6 +78,7 @@ class CallOfChild:
         self._is_used = False
         self._left: str = ""
 
+    # Cached: the tip changes with the next turn, and the child of a call does not.
     @cached_property
     def child_id(self) -> SessionId:
         """The id of the child session of this call."""
@@ -97,6 +100,7 @@ class CallOfChild:
     async def working(self, *, at_once: int, description: str) -> AsyncIterator[None]:
         """Wait for a slot; tell consumers when the child begins and ends."""
         children = self._scope.children
+        # The first sub-agent decides: all of a query share one semaphore.
         if children.slots is None:
             children.slots = asyncio.Semaphore(at_once)
         async with children.slots:
@@ -109,6 +113,7 @@ class CallOfChild:
 
     async def ended(self, running: "asyncio.Task[Any]") -> None:
         """Wait for a moment until a child session that was stopped is closed."""
+        # Only for a call that has begun to use its child: any other tool is not waited for.
         if self._is_used and not running.done():
             await asyncio.wait({running}, timeout=_CLOSING_SECONDS)
             with suppress(AgentError):  # a query that was stopped itself withdraws all questions
@@ -148,6 +153,8 @@ class CallOfChild:
             if not isinstance(event, Instrumented)
         ]
         if shown:
+            # Recorded although none is an entry: that waits for slow consumers, and so makes the
+            # child wait, too.
             await self._scope.recorder.record(shown)
 
     async def _ask(self, request: ApprovalRequest) -> Decision:
@@ -187,7 +194,7 @@ class CallOfChild:
             and item.child.call_id == self._call.call_id
             and item.child.approval_id not in but
         }
-        # What an answer is on its way to is not among them.
+        # Questions whose answer is staged are not among the cancellations.
         cancelled = self._scope.session.approvals.cancellations(_VOID) if void else ()
         return [entry for entry in cancelled if entry.approval_id in void]
 

@@ -77,12 +77,15 @@ def first_kept(view: Sequence[Message], most: int) -> int | None:
         return None
     tokens = estimate_all(view[kept:])
     prompt = answer = kept
+    # Not down to `first`: at least one message must be left out.
     for place in range(kept - 1, first, -1):
         tokens += estimate_message(view[place])
         if tokens > most:
             break
         if is_prompt(view[place]):
             prompt = place
+        # What is kept may begin with an answer that calls tools, but not with results: no provider
+        # takes results without their calls.
         elif _calls_tools(view[place]):
             answer = place
     return prompt if prompt < kept else answer

@@ -17,22 +17,22 @@ from holdfast.engine.compaction_plan import (
     window_of,
 )
 from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_scope import ModelPlan, QueryScope
+from holdfast.engine.query_progress import NextTurn
+from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.summaries import (
     PROMPT_MARK,
     SYSTEM_TOKENS,
-    Reply,
     Summary,
-    ask,
+    SummaryRequest,
     earlier_summary,
     question,
     why_rejected,
 )
 from holdfast.engine.token_meter import estimate_all
+from holdfast.engine.turn_runner import TurnOutcome, cost_of
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.vocabulary.compactions import Compaction, CompactionTrigger
-from holdfast.vocabulary.entries import TurnDiscarded
 from holdfast.vocabulary.errors import (
     AgentError,
     ErrorCode,
@@ -84,7 +84,7 @@ class Compactor:
         self._catalogue = catalogue
         self._runtime = runtime
 
-    async def make_room(self, scope: QueryScope) -> Compaction | None:
+    async def make_space(self, scope: QueryScope) -> Compaction | None:
         """Compact if the next request would be too long for its model; returns what was done."""
         settings = scope.settings
         chosen = settings.compaction
@@ -95,31 +95,28 @@ class Compactor:
             return None
         tokens = self._measure(scope, settings)
         must_fit = tokens > window.fits
+        # After a summary that could not be used the conversation has to grow first: otherwise every
+        # turn would pay for another attempt.
         if tokens <= window.usable or (tokens <= scope.session.meter.waits_until and not must_fit):
             return None
         need = _Need(trigger="auto", window=window, tokens=tokens, must_fit=must_fit)
         return await self._compact(scope, need)
 
-    async def after_overflow(self, scope: QueryScope, error: AgentError) -> Compaction | None:
+    async def after_overflow(
+        self, scope: QueryScope, turn: NextTurn, error: AgentError
+    ) -> Compaction | None:
         """Compact after a request that its provider refused as too long, before any answer.
 
         Returns what was done, or None when the error stands.
         """
-        settings, turn = scope.settings, scope.fold.open_turn
+        settings = scope.settings
         is_off = settings.compaction.strategy == "off" or not self._runtime.auto_compaction
         if is_off or error.code is not ErrorCode.CONTEXT_LENGTH:
             return None
-        answer = scope.turn.answer if turn is not None and scope.turn is not None else None
-        if answer is not None and (answer.parts or answer.unsaved_bytes):
-            return None  # part of the answer was shown
-        if turn is not None and scope.turn is not None:
-            discarded = TurnDiscarded(
-                **scope.turn.stamp(),
-                message_id=scope.turn.message_id,
-                reason="the conversation was too long and is compacted",
-                error=error.report,
-            )
-            await scope.recorder.record([discarded])
+        if turn.has_answer:
+            return None  # part of it was shown
+        # The refused request left its turn open, and the next attempt begins another.
+        await turn.discard(error, "the conversation was too long and is compacted")
         tokens = self._measure(scope, settings)
         known = self._window(settings)
         # The provider counts more than we do, or holds less than we know of.
@@ -155,6 +152,7 @@ class Compactor:
 
     def _measure(self, scope: QueryScope, settings: Settings) -> int:
         return scope.session.meter.measure(
+            # The fold does not have a prompt that is only staged.
             scope.fold.sent_view(scope.staged_prompt),
             system=settings.system_prompts,
             tools=_tools_of(scope, settings),
@@ -189,12 +187,14 @@ class Compactor:
         if reason is not None and need.trigger == "manual":
             raise HookError(ErrorCode.HOOK_FAILED, f"a hook blocked the compaction: {reason}")
         if reason is not None:
+            # Ask hooks again only when it has grown by a twentieth, not before every turn.
             scope.session.meter.waits_until = need.tokens + need.window.usable // 20
         return reason is not None
 
     async def _pruned(self, scope: QueryScope, need: _Need) -> Compaction | None:
         """Leave out old results of tools, if that is enough."""
         view = scope.fold.settled_view()
+        # A user who asks for a compaction gets a summary.
         found = prunable_before(view) if need.trigger != "manual" else None
         if found is None or not scope.settings.compaction.prune:
             return None
@@ -218,11 +218,13 @@ class Compactor:
         view = scope.fold.settled_view()
         most = need.window.tail
         if need.trigger == "manual":
+            # A short conversation would be kept as a whole, and nothing compacted.
             most = min(most, estimate_all(view) // 4)
         kept = first_kept(view, most)
         if kept is None:
             return None
         summary = await self._ask(scope, need, view[:kept])
+        # It was paid for, whether it can be used or not.
         scope.add_usage(summary.usage, summary.cost)
         if summary.rejected is None:
             text = summary.text + _prompt_note(need, view, kept)
@@ -237,6 +239,7 @@ class Compactor:
         """Go on without a summary: with everything, or with as much of the end as fits."""
         view = scope.fold.settled_view()
         if not need.must_fit:
+            # It replaces nothing, and records what the summary cost and why it is rejected.
             entry = self._entry(scope, need, summary, strategy="none", text="", kept=len(view))
             await self._record(scope, msgspec.structs.replace(entry, tokens_after=need.tokens))
             scope.session.meter.waits_until = need.tokens + need.window.usable // 20
@@ -260,14 +263,13 @@ class Compactor:
         if settings.model != scope.settings.model:
             window = self._window(settings) or window
         most = need.window.summary
-        room = max(window.size - window.reserve - most - SYSTEM_TOKENS, window.size // 4)
-        text = question(messages, need.instructions, most=room)
+        space = max(window.size - window.reserve - most - SYSTEM_TOKENS, window.size // 4)
+        text = question(messages, need.instructions, most=space)
 
-        async def work(plan: ModelPlan) -> Reply:
-            return await ask(scope, plan, text, most=most)
-
+        asked = SummaryRequest(scope, text, most=most)
         try:
-            reply = await self._attempts.run(scope, work, settings=settings)
+            reply = await self._attempts.run(scope, asked, settings=settings)
+        # A store that fails ends the query; only a failure of the model rejects the summary.
         except StoreError:
             raise
         except AgentError as error:
@@ -276,9 +278,7 @@ class Compactor:
             told = f"the model could not be asked: {error.code}: {error.message}"
             return Summary(rejected=told, failure=error)
         usage = reply.finished.usage
-        cost = reply.finished.cost
-        if cost is None:
-            cost = self._catalogue.cost(reply.provider, reply.model, usage)
+        cost = cost_of(reply.finished, self._catalogue, provider=reply.provider, model=reply.model)
         rejected = why_rejected(reply, most=most)
         return Summary(text=reply.text, rejected=rejected, usage=usage, cost=cost)
 
@@ -293,6 +293,7 @@ class Compactor:
         kept: int,
     ) -> Compaction:
         settings, view = scope.settings, scope.fold.settled_view()
+        # Cached reminders go out once, with the first prompt; without it they are repeated.
         reminders = () if holds_reminders(view[kept:]) else settings.cached_reminders
         fixed = scope.session.meter.fixed(settings.system_prompts, _tools_of(scope, settings))
         return Compaction(
@@ -322,16 +323,16 @@ class Compactor:
         return entry
 
 
-async def record_provider_summary(scope: QueryScope) -> None:
+async def record_provider_summary(scope: QueryScope, outcome: TurnOutcome) -> None:
     """Record a compaction that the provider made inside its answer."""
-    finished = scope.turn.answer.finished if scope.turn is not None else None
     made = Compaction(
-        **scope.turn_stamp(),
+        **outcome.turn.stamp(),
         trigger="provider",
         strategy="server",
         summary="",
-        tokens_before=finished.usage.input or None if finished else None,
+        tokens_before=outcome.finished.usage.input or None,
     )
+    # Hooks are only told what is in the log; without them it can wait for the next append.
     if scope.hooks is None:
         scope.recorder.stage([made])
         return
@@ -344,6 +345,7 @@ def _settings_of_summary(settings: Settings) -> Settings:
     model = settings.compaction.model
     if not model or model == settings.model:
         return settings
+    # The fallbacks were chosen for the model of the conversation.
     return msgspec.structs.replace(settings, model=model, fallbacks=())
 
 

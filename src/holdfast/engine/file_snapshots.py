@@ -1,13 +1,11 @@
 """FileSnapshots: records what the files of the workspace are before and after tools change them."""
 
 from holdfast.engine.query_scope import QueryScope
-from holdfast.ports.clock import Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.snapshots import Snapshotter
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.file_snapshots import Snapshot, SnapshotMoment
 from holdfast.vocabulary.json_types import writable
-from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.tools import Effect
 
 _SHOWN = 20
@@ -48,12 +46,13 @@ class FileSnapshots:
     async def _take(
         self, scope: QueryScope, snapshotter: Snapshotter, moment: SnapshotMoment
     ) -> None:
-        stamp = _stamp_of(scope)
+        stamp = scope.turn_stamp
         try:
             taken = await snapshotter.take()
         except StoreError as error:
             scope.files.has_failed = True
             told = writable(error.message)
+            # The log keeps the last failure, so the same one is not said again in every query.
             if scope.fold.snapshot_error != told:
                 _logger.warning("no snapshot of the workspace is taken: %s", told)
                 failed = Snapshot(**stamp(), tree="", moment=moment, error=told)
@@ -70,11 +69,3 @@ class FileSnapshots:
 
 
 NO_SNAPSHOTS = FileSnapshots()
-
-
-def _stamp_of(scope: QueryScope) -> Stamp:
-    """Return the stamp of the turn whose tools run, also where an earlier query had that turn."""
-    tip = scope.fold.conversation.tip
-    if scope.turn is None and isinstance(tip, AssistantMessage) and tip.turn_id is not None:
-        return scope.stamp.of_turn(tip.turn_id)
-    return scope.turn_stamp

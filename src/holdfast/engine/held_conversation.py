@@ -9,15 +9,15 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
 from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.repetitions import LoopDetector
 from holdfast.engine.agent_blocks import AgentBlocks
 from holdfast.engine.measurements import QueryMeasurement
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
 from holdfast.ports.clock import Clock, Stamp
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.runner import QueryInput, QueryOutcome
 from holdfast.ports.telemetry import QueryBegun
 from holdfast.ports.tools import Approver, OutputTransform
@@ -130,6 +130,7 @@ class HeldConversation:
             reminders=reminders,
             transform=transform,
         )
+        # Set before the first wait, so that a second call finds it.
         self._running = running = _Running()
         scope = self._scope_of(query, running)
         forget = signal.add_listener(lambda: running.stop(signal.reason)) if signal else _nothing
@@ -175,6 +176,7 @@ class HeldConversation:
         try:
             await until_over(worker, running.stopped, query_id=scope.query_id)
         except asyncio.CancelledError:
+            # The query gets its end first, then the cancellation is raised again.
             cancelled = True
             running.stop("the caller was cancelled")
             await until_over(worker, running.stopped, query_id=scope.query_id)
@@ -243,6 +245,7 @@ class HeldConversation:
                 )
 
     def _settle(self, approval_id: ApprovalId, decision: Decision) -> None:
+        # The receiver of a channel cannot wait.
         self._tasks.start(self.approvals.settle(approval_id, decision), name="holdfast-answer")
 
     def _steer(self, queued: InputQueued) -> None:

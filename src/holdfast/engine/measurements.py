@@ -42,6 +42,7 @@ class _SafeSpan:
                 self._span.__enter__()
             except Exception:
                 _logger.exception("telemetry failed to enter a span")
+                # A span that was not entered must not be left.
                 self._span = None
         return self
 
@@ -84,6 +85,7 @@ class TurnMeasurement:
 
     def see(self, batch: Sequence[StreamPart]) -> None:
         """Look at what came in a read, until the first piece of the answer was among it."""
+        # A stream and its parts are opened before the model has produced anything.
         if not all(isinstance(part, StreamOpened | PartOpened) for part in batch):
             self.first_at = self._query.clock.now()
             self._query.see_first(self.first_at)
@@ -140,6 +142,7 @@ class ToolMeasurement:
 
     def end(self, ended: ToolEnded) -> list[LiveEvent]:
         """Say that the tool has ended."""
+        # For the type checker: what is measured has run, and so was not denied.
         outcome = ended.outcome if ended.outcome != "denied" else "error"
         return self._end(outcome, ended.content, error=ended.error)
 
@@ -217,6 +220,8 @@ class QueryMeasurement:
         An end that could not be stored becomes another: what was said last is true. The span ends
         with `finish`.
         """
+        # `interrupt` removes from the list. What it returns is kept for a second call, which
+        # happens when the store did not take the first end.
         for measurement in self._open.copy():
             self._interrupted += measurement.interrupt()
         self._measured = measured = QueryMeasured(

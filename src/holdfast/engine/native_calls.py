@@ -42,9 +42,9 @@ _QUESTIONS = "AskUserQuestion"
 class NativeCalls:
     """Decides about the calls of one query. Owns no rules: they are the agent's and the session's.
 
-    - A call of the agent's own tools is asked about when the agent asks, by our approver or anyone
-      who answers our approval. A grant is recorded before the agent hears of it, and so is the
-      start of the call.
+    - A call of the agent's own tools is asked about when the agent asks, by our approver, or by an
+      answer to our approval. A grant and the start of the call are recorded before the agent gets
+      the answer.
     - A call of our tools is dispatched like any other: hook, approval, at most once, recorded.
     """
 
@@ -85,6 +85,7 @@ class NativeCalls:
 
     async def _announce(self, call: NativeCall) -> Permission | None:
         scope, call_id = self._scope, call.call_id
+        # Calls of the agent's own sub-agents are in no answer of the log: they are only shown.
         if call.agent is not None or call_id is None:
             shown = {"agent": call.agent, "tool": call.tool}
             progress = ToolProgress(call_id=CallId(call_id or ""), tool=call.tool, progress=shown)
@@ -100,6 +101,7 @@ class NativeCalls:
         if verdict.arguments is not None:
             return Allow(verdict.arguments)  # it is asked about then
         judged = await self._permissions.judge(scope, call.tool, _ready(call, approval="never"))
+        # The agent will not ask about this call, so its start is recorded here, before it runs.
         if judged.ruling.action == "allow" and self._agent.starts_unasked(call.tool):
             await self._mirror.start_call(call_id, call.tool, call.arguments)
         return _opinion(judged, call)
@@ -110,6 +112,7 @@ class NativeCalls:
         if call.agent is None and call.call_id is not None:
             await self._mirror.until_known(call.call_id)
         digest = arguments_hash(call.tool, call.arguments)
+        # Taken out: an approval is used once, and the same call later is a new question.
         if (granted := self._granted.pop(digest, None)) is not None:
             return await self._grant(call, granted)
         ready = _ready(call, approval="ask")
@@ -118,7 +121,15 @@ class NativeCalls:
             return Refuse(judged.ruling.reason or _NOT_ALLOWED)
         if judged.ruling.action == "allow":
             return await self._grant(call, call.arguments)
-        return await self._act(call, await self._ask(call, ready, judged))
+        candidate = Candidate(
+            call=ToolCallPart(
+                call_id=CallId(call.call_id or ""), name=call.tool, arguments=call.arguments
+            ),
+            ready=ready,
+            arguments=call.arguments,
+            arguments_hash=digest,
+        )
+        return await self._act(call, await self._ask(call, candidate, judged))
 
     async def _act(self, call: NativeCall, settled: ApprovalSettled | None) -> Permission:
         """Do what a recorded answer says; without one the query rests."""
@@ -129,6 +140,7 @@ class NativeCalls:
             return Refuse(settled.reason or _NOT_ALLOWED)
         changed: Any = settled.arguments
         if changed is not None and call.tool == _QUESTIONS:
+            # The approval holds only the answers; the tool needs its questions beside them.
             changed = {**call.arguments, **changed}
         return await self._grant(call, call.arguments if changed is None else changed)
 
@@ -137,17 +149,11 @@ class NativeCalls:
             await self._mirror.start_call(call.call_id, call.tool, arguments)
         return Allow(arguments)
 
-    async def _ask(self, call: NativeCall, ready: Ready, judged: Judged) -> ApprovalSettled | None:
+    async def _ask(
+        self, call: NativeCall, candidate: Candidate, judged: Judged
+    ) -> ApprovalSettled | None:
         """Ask, and return the recorded answer; None when the query rests on the question."""
         scope = self._scope
-        candidate = Candidate(
-            call=ToolCallPart(
-                call_id=CallId(call.call_id or ""), name=call.tool, arguments=call.arguments
-            ),
-            ready=ready,
-            arguments=call.arguments,
-            arguments_hash=arguments_hash(call.tool, call.arguments),
-        )
         reason = None if call.agent is None else f"for the sub-agent {call.agent}"
         question = make_question(scope, candidate, judged, reason=reason)
         await ask_all(scope, [question])
@@ -156,6 +162,7 @@ class NativeCalls:
         return await answer_to(scope, question)
 
     async def _run_tool(self, call: NativeCall) -> CallResult:
+        # An agent may not say which call it means; calls of one tool are run in order.
         call_id = call.call_id or self._first_open(call.tool)
         if call_id is None or not await self._mirror.until_known(call_id):
             return _failed(f"there is no call of {call.tool} that could be run")
@@ -163,6 +170,7 @@ class NativeCalls:
             return _failed(_WAITS)
         if self._scope.settings.parallel_tools:
             return await self._dispatch(call_id)
+        # The agent asks for its calls side by side; the setting says one after the other.
         async with self._one_runs:
             return await self._dispatch(call_id)
 

@@ -107,12 +107,13 @@ class NativeSlot:
         self.live: NativeLive | None = None
         self.closed = False
 
-    async def clear(self, *, within: float = 0) -> None:
+    async def clear(self) -> None:
         """Close what is open."""
+        # Taken out before the wait, so that no query can use what is being closed.
         live, self.live = self.live, None
         if live is not None:
             live.link.end()
-            await live.driver.close(within=within)
+            await live.driver.close(within=0)
 
     async def close(self) -> None:
         """Close what is open; nothing is opened any more."""

@@ -50,7 +50,6 @@ from holdfast.vocabulary.usage import Usage
 
 _CALL_SECONDS = 10.0
 """How long a call waits for the answer that makes it; the agent has printed that before."""
-_PRICES = "anthropic"
 
 
 class NativeMirror:
@@ -91,6 +90,7 @@ class NativeMirror:
 
     async def take(self, batch: Sequence[NativeMessage]) -> None:
         """Record messages."""
+        # Regular saves, and calls that end an answer, run beside this and change the same answer.
         async with self._one_records:
             for message in batch:
                 await self._take(message)
@@ -108,6 +108,7 @@ class NativeMirror:
         """Wait until a call is in the log, with the answer that makes it; False if it never is."""
         try:
             async with asyncio.timeout(_CALL_SECONDS):
+                # The agent may ask about a call before the answer that makes it was read.
                 while call_id not in self._scope.fold.calls:
                     self._changed.clear()
                     if self._open is not None and self._open.whole:
@@ -121,6 +122,7 @@ class NativeMirror:
     async def start_call(self, call_id: str, tool: str, arguments: Json) -> None:
         """Record that a tool of the agent's is about to run."""
         record = self._scope.fold.calls.get(CallId(call_id))
+        # A call may be announced and asked about: its start is recorded once.
         if record is not None and record.ended is None and record.state != "started":
             self._scope.tool_calls += 1
             started = ToolStarted(
@@ -130,10 +132,6 @@ class NativeMirror:
                 arguments_hash=arguments_hash(tool, arguments),
             )
             await self._scope.recorder.record([started])
-
-    def cut(self) -> None:
-        """Forget an answer that was not finished; the caller records how it ended."""
-        self._open = None
 
     async def _flush(self) -> None:
         out, self._out = self._out, []
@@ -150,6 +148,7 @@ class NativeMirror:
             case NativeAnswer():
                 await self._take_answer(message)
             case NativeToolResult():
+                # The call has to be in the fold before its result looks for it there.
                 await self._flush()
                 self._take_tool_result(message)
             case NativeStarted(session_id=session_id):
@@ -171,6 +170,7 @@ class NativeMirror:
             case NativeReset():
                 self._base = Decimal(0)
             case NativeNotice(name="turn_left", facts=facts):
+                # What a turn cost whose consumer had left is no part of this query.
                 self._base = Decimal(str(facts.get("total_cost_usd") or 0))
             case _:
                 self._out += report_events(self._scope, message, provider=self._provider)
@@ -274,18 +274,19 @@ class NativeMirror:
         self._open = None
         finished, scope = turn.answer.finished, self._scope
         usage = finished.usage if finished is not None else Usage()
-        cost = self._catalogue.cost(_PRICES, self._model, usage)
+        cost = self._catalogue.cost(self._provider, self._model, usage)
         scope.turns += 1
         scope.finish_reason = finished.reason if finished is not None else "tool_use"
         scope.add_usage(usage, cost)
         turn.measurement.ended = ended = TurnEnded(
             **turn.stamp(),
             message_id=turn.message_id,
+            # Ended by one of its calls, before the agent has said why it stopped.
             finish=finished.kind if finished is not None else "tool_calls",
             finish_reason=scope.finish_reason,
             usage=usage,
             cost=cost,
-            context_window=self._catalogue.context_window(_PRICES, self._model),
+            context_window=self._catalogue.context_window(self._provider, self._model),
         )
         self._out += [ended, *turn.measurement.end()]
 
@@ -344,6 +345,7 @@ class NativeMirror:
         if total is None or not message.cost_is_known:
             self._cost = None
         elif self._cost is not None:
+            # A total below the last one means that the agent has begun to count again.
             self._cost += total - self._base if total >= self._base else total
         if total is not None:
             self._base = total

@@ -31,6 +31,7 @@ _HAND_OVER = (
 )
 _LONGEST_HAND_OVER = 200_000
 _LONGEST_RESULT = 2_000
+# Errors by which an agent says that it cannot go on with an earlier session.
 _STALE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.BAD_REQUEST})
 
 
@@ -41,7 +42,7 @@ class NativePolicy(msgspec.Struct, frozen=True, kw_only=True):
     times: TurnTimes = TurnTimes()
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class OpenedNative(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """An open native session, and what its next prompt must begin with."""
 
     live: NativeLive
@@ -65,7 +66,7 @@ class NativeOpener:
         self._opening = opening
         self._policy = policy
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedNative:
         """Return the session that is open, the agent's own earlier one, or a new one.
 
         Raises:
@@ -79,14 +80,14 @@ class NativeOpener:
         fits = live is not None and live.opened_with == _key_of(self._opening)
         if live is not None and fits and live.driver.usable and has_all:
             scope.resume = "native" if history else None
-            return Opened(live=live)
+            return OpenedNative(live=live)
         await slot.clear()
         wanted = place.session_id or place.fork_of
         if wanted is not None and has_all and history and policy.resume != "replay":
             resumed = await self._resume(wanted)
             if resumed is not None:
                 scope.resume, scope.resumed = "native", True
-                return Opened(live=resumed)
+                return OpenedNative(live=resumed)
         if wanted is not None and history and policy.resume == "fail":
             raise SessionError(
                 ErrorCode.NOT_FOUND,
@@ -95,13 +96,14 @@ class NativeOpener:
             )
         live = await self._open(self._opening)
         scope.resume = "replay" if history else None
-        return Opened(live=live, hand_over=hand_over_text(history) if history else None)
+        return OpenedNative(live=live, hand_over=hand_over_text(history) if history else None)
 
     async def _resume(self, wanted: str) -> NativeLive | None:
         """Go on with an earlier native session; None when it is gone."""
         if not await self._agent.can_resume(wanted, owner=self._opening.owner):
             _logger.info("the native session %s is gone", wanted)
             return None
+        # A fork only knows its parent's native session, which the parent goes on using.
         copies = self._scope.fold.native.session_id is None
         try:
             return await self._open(
@@ -124,6 +126,7 @@ class NativeOpener:
             link=link,
             opened_with=_key_of(opening),
         )
+        # The agent took time to start; if the session was closed meanwhile, nothing else ends it.
         if slot.closed:
             await slot.clear()
             raise SessionError(ErrorCode.CLOSED, "the session was closed while its agent started")
@@ -159,6 +162,7 @@ def hand_over_text(messages: Sequence[Message]) -> str:
         kept.append(line)
     left_out = len(told) - len(kept)
     head = [_HAND_OVER] + ([f"[{left_out} earlier messages are left out.]"] if left_out else [])
+    # The last message is kept whatever its length, so it may have to be cut.
     body = "\n\n".join(reversed(kept))[-_LONGEST_HAND_OVER:]
     return "\n\n".join([*head, f"<conversation>\n{body}\n</conversation>"])
 

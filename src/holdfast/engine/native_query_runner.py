@@ -13,7 +13,7 @@ from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
-from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
+from holdfast.engine.native_opening import NativeOpener, NativePolicy, OpenedNative
 from holdfast.engine.query_scope import QueryScope, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.ports.clock import Clock
@@ -30,7 +30,7 @@ from holdfast.vocabulary.errors import (
     RequestError,
     error_of,
 )
-from holdfast.vocabulary.ids import InputId
+from holdfast.vocabulary.ids import DEFAULT_OWNER, InputId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
@@ -148,6 +148,7 @@ class _NativeQuery:
 
     async def run(self) -> QueryOutcome:
         scope = self._scope
+        # Collected before the first turn, which settles the calls in the fold.
         granted = _granted_calls(scope)
         opened = await NativeOpener(
             scope, self._agent, opening=await self._opening(), policy=self._blocks.policy
@@ -173,10 +174,12 @@ class _NativeQuery:
             model=self._model,
             settings=settings,
             tools=offered.wire_tools,
-            owner=scope.fold.opened.owner if scope.fold.opened is not None else "local",
+            owner=scope.fold.opened.owner if scope.fold.opened is not None else DEFAULT_OWNER,
         )
 
-    def _first_parts(self, opened: Opened, granted: dict[str, JsonObject]) -> tuple[Part, ...]:
+    def _first_parts(
+        self, opened: OpenedNative, granted: dict[str, JsonObject]
+    ) -> tuple[Part, ...]:
         """Return what the agent is sent: the prompt, and what it must know before it."""
         scope = self._scope
         self._mirror.prompted()
@@ -191,7 +194,7 @@ class _NativeQuery:
         return (*before, *said)
 
     async def _turn(
-        self, opened: Opened, parts: Sequence[Part], granted: dict[str, JsonObject]
+        self, opened: OpenedNative, parts: Sequence[Part], granted: dict[str, JsonObject]
     ) -> tuple[Literal["approval", "loop", "denied"] | None, NativeResult]:
         """Send a prompt and record everything up to the result."""
         live, mirror = opened.live, self._mirror
@@ -220,7 +223,10 @@ class _NativeQuery:
                         await mirror.take(batch)
                         if calls.must_interrupt:
                             calls.must_interrupt = False
+                            # In a task: the loop must go on reading, because the interrupt ends the
+                            # turn with a result.
                             helpers.append(group.create_task(live.driver.session.interrupt()))
+                # Saving never ends by itself, and the group waits for all of its tasks.
                 for helper in helpers:
                     helper.cancel()
         finally:
@@ -328,6 +334,7 @@ def _error_of(result: NativeResult, provider: str) -> AgentError:
     text = "; ".join(result.errors) or result.text or result.subtype
     if result.terminal_reason is not None and result.terminal_reason.startswith("aborted"):
         return RequestError(ErrorCode.ABORTED, "the agent was interrupted", provider=provider)
+    # A known text says more than a status, which many errors share.
     code = code_of_known_text(text)
     if code is None and result.status is not None:
         code = code_of_status(result.status)

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.native_agent import NativeSession
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
 from holdfast.vocabulary.parts import Part
@@ -48,8 +48,6 @@ class TurnDriver:
         self._mode: Literal["raw", "turns"] | None = None
         self._failure: AgentError | None = None
         self._tasks = OwnedTasks()
-        self.last_result: NativeResult | None = None
-        """The result of the turn before, also of one whose consumer left."""
 
     @property
     def usable(self) -> bool:
@@ -87,6 +85,7 @@ class TurnDriver:
     async def _turn(
         self, parts: Sequence[Part], within: float | None
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
+        # Counted only while it waits: `capacity` does not include the turn that runs.
         self._waiting += 1
         try:
             await self._order.acquire()
@@ -101,7 +100,7 @@ class TurnDriver:
                 waited = 0.0
                 while not finished:
                     batch, waited = await self._next(stream, waited, within)
-                    finished = self._note(batch)
+                    finished = _has_result(batch)
                     yield batch
         finally:
             if sent and not finished and self._failure is None:
@@ -127,6 +126,7 @@ class TurnDriver:
         within: float | None,
     ) -> tuple[Sequence[NativeMessage], float]:
         """Wait for the next messages; time counts only while it waits."""
+        # The clock of the loop, because `asyncio.timeout` runs on it.
         clock, limit = asyncio.get_running_loop().time, self._times.result
         began = clock()
         bounds = [each for each in (limit, within) if each is not None]
@@ -144,13 +144,6 @@ class TurnDriver:
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, "the agent ended without a result")
         return batch, waited + clock() - began
 
-    def _note(self, batch: Sequence[NativeMessage]) -> bool:
-        for message in batch:
-            if isinstance(message, NativeResult):
-                self.last_result = message
-                return True
-        return False
-
     async def _drain(self) -> None:
         """End a turn whose consumer left, and read it to its result; what it says is not shown."""
         try:
@@ -160,6 +153,7 @@ class TurnDriver:
             _logger.info("a turn that was left does not end: %s", error)
             self._shut(SessionError(ErrorCode.CLOSED, "the agent did not end a turn"))
         finally:
+            # Only now: the next turn must not see what remains of this one.
             self._order.release()
 
     def _shut(self, failure: AgentError) -> None:
@@ -170,6 +164,7 @@ class TurnDriver:
 
     async def close(self, *, within: float) -> None:
         """Close the session; what runs may end by itself for so many seconds."""
+        # First, so that turns which wait for their order fail.
         if self._failure is None:
             self._failure = SessionError(ErrorCode.CLOSED, "the native session is closed")
         await self.session.close(within=within)
@@ -186,3 +181,7 @@ class TurnDriver:
     def _refuse_failed(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+def _has_result(batch: Sequence[NativeMessage]) -> bool:
+    return any(isinstance(message, NativeResult) for message in batch)

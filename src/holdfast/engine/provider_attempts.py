@@ -1,7 +1,7 @@
 """ProviderAttempts: repeats a model call that failed, and goes on to the next model of a plan."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -11,18 +11,20 @@ from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelClient
-from holdfast.vocabulary.entries import RetryScheduled, TurnDiscarded
+from holdfast.vocabulary.entries import RetryScheduled
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.events import Busy, Retrying
 from holdfast.vocabulary.settings import ModelStep, RetrySettings, Settings
 
 ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 _logger = scrubbed_logger(__name__)
 
 ModelRouter: TypeAlias = Callable[[str], Awaitable[tuple[ModelClient, str]]]
 """Finds the client for `provider/model`, and the model's name without its provider."""
 
+# What another model would not change, or what was not the model's failure.
 _NO_FALLBACK = frozenset(
     {
         ErrorCode.ABORTED,
@@ -34,7 +36,23 @@ _NO_FALLBACK = frozenset(
 )
 
 
-class _Course(msgspec.Struct, kw_only=True, eq=False):
+class ModelWork(Protocol[ResultT_co]):
+    """What is done with a model, such as a turn or a summary: tried as often as it takes."""
+
+    def attempt(self, plan: ModelPlan) -> Awaitable[ResultT_co]:
+        """Try it once."""
+        ...
+
+    def note_failure(self, failure: AgentError) -> bool:
+        """Take note that the attempt failed; returns whether no other attempt may follow."""
+        ...
+
+    async def discard(self, failure: AgentError) -> None:
+        """Void what the failed attempt recorded, because another one follows."""
+        ...
+
+
+class _AttemptState(msgspec.Struct, kw_only=True, eq=False):
     """How far the attempts have come."""
 
     settings: Settings
@@ -53,6 +71,7 @@ class _Course(msgspec.Struct, kw_only=True, eq=False):
         if failure.code in _NO_FALLBACK or not self.settings.fallbacks:
             return False
         self.notes.append(f"before it, {self.settings.model}: {failure.message}")
+        # There is a next one: `fallbacks` of the current settings lists what is left.
         self.settings = next(self.later)
         self.plan, self.failures = None, FailureCount()
         return True
@@ -61,9 +80,8 @@ class _Course(msgspec.Struct, kw_only=True, eq=False):
 class ProviderAttempts:
     """Gets one model call done, whatever it takes within the settings.
 
-    Owns waiting and repeating. Does not own the decision (retry_policy) or what is done with the
-    model: that is `work`, a turn for example. A failed attempt that left a turn open has it
-    discarded in the log, so that a consumer can drop what it showed.
+    Owns waiting and repeating. Does not own the decision (retry_policy), what is done with the
+    model, or what becomes of a failed attempt (`ModelWork`).
     """
 
     def __init__(self, *, route: ModelRouter, clock: Clock, random: Random) -> None:
@@ -74,7 +92,7 @@ class ProviderAttempts:
     async def run(
         self,
         scope: QueryScope,
-        work: Callable[[ModelPlan], Awaitable[ResultT]],
+        work: ModelWork[ResultT],
         *,
         settings: Settings | None = None,
     ) -> ResultT:
@@ -87,77 +105,82 @@ class ProviderAttempts:
 
         """
         models = _models_to_try(settings or scope.settings)
-        course = _Course(settings=next(models), later=models)
+        state = _AttemptState(settings=next(models), later=models)
         while True:
             try:
-                result = await work(await self._next_attempt(course))
+                result = await work.attempt(await self._next_attempt(state))
             except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
-                failure = _failure_of(error, scope, course.plan)
+                failure = _failure_of(error, scope, state.plan)
             else:
                 scope.trouble = None
                 return result
-            if scope.turn is not None and not scope.abort.signal.aborted:
-                scope.recorder.show(scope.turn.measurement.fail(failure))
             # Out here, so that nothing leads back to the frames of a client with its headers.
-            await self._recover(scope, course, failure)
+            if work.note_failure(failure):
+                raise failure
+            attempt = state.plan.attempt if state.plan is not None else 0
+            wait = self._next_wait(scope, state, failure)
+            await work.discard(failure)
+            if wait is not None:
+                await self._wait(scope, wait, attempt=attempt, error=failure)
 
-    async def _next_attempt(self, course: _Course) -> ModelPlan:
-        settings, last = course.settings, course.plan
+    async def _next_attempt(self, state: _AttemptState) -> ModelPlan:
+        settings, last = state.settings, state.plan
         if last is None:
             client, model = await self._route(settings.model)
-            course.plan = ModelPlan(client=client, model=model, settings=settings)
+            state.plan = ModelPlan(client=client, model=model, settings=settings)
         else:
-            course.plan = msgspec.structs.replace(last, attempt=last.attempt + 1)
-        return course.plan
+            state.plan = msgspec.structs.replace(last, attempt=last.attempt + 1)
+        return state.plan
 
-    async def _recover(self, scope: QueryScope, course: _Course, failure: AgentError) -> None:
-        """Wait for the next attempt, or go on to the next model; raises when nothing is left."""
-        if scope.errors.fail_turn(scope.turns, f"{failure.code} {failure.message}"):
-            failure.add_note("it is not repeated: several turns in a row failed with this error")
-            raise failure
-        if course.plan is not None and _is_absent(failure, course.plan, scope):
-            _logger.warning(
-                "%s failed (%s: %s); not retrying, nothing listens there",
-                *(course.settings.model, failure.code, failure.message),
-            )
-        elif course.plan is not None:
-            course.failures = course.failures.after(failure)
-            decision = decide_retry(
-                failure, course.failures, course.settings.retry, jitter=self._random.random()
-            )
-            if not isinstance(decision, GiveUp):
-                _logger.warning(
-                    "%s failed (%s: %s); retrying in %.1f s, attempt %d",
-                    *(course.settings.model, failure.code, failure.message),
-                    *(decision.seconds, course.plan.attempt + 1),
-                )
-                scope.trouble = f"while {failure.code}: {failure.message} was being retried"
-                await self._discard(scope, failure)
-                await self._wait(scope, decision, attempt=course.plan.attempt, error=failure)
-                return
-        for note in course.notes:
+    def _next_wait(
+        self, scope: QueryScope, state: _AttemptState, failure: AgentError
+    ) -> RetryAfter | None:
+        """Return how long to wait for the same model, or None to go on to the next one at once.
+
+        Raises:
+            AgentError: the failure, when nothing is left to try.
+
+        """
+        decision = self._retry_of(scope, state, failure)
+        if decision is not None:
+            scope.trouble = f"while {failure.code}: {failure.message} was being retried"
+            return decision
+        for note in state.notes:
             failure.add_note(note)
-        failed = course.settings.model
-        if not course.next_model(failure):
+        failed = state.settings.model
+        if not state.next_model(failure):
             raise failure
         _logger.warning(
             "%s failed (%s: %s); falling back to %s",
-            *(failed, failure.code, failure.message, course.settings.model),
+            *(failed, failure.code, failure.message, state.settings.model),
         )
         scope.trouble = f"after {failed} failed with {failure.code}: {failure.message}"
-        await self._discard(scope, failure)
+        return None
 
-    async def _discard(self, scope: QueryScope, error: AgentError) -> None:
-        """Void what a failed attempt recorded."""
-        turn = scope.turn
-        if turn is not None and scope.fold.open_turn is not None:
-            discarded = TurnDiscarded(
-                **turn.stamp(),
-                message_id=turn.message_id,
-                reason="it failed and is tried again",
-                error=error.report,
+    def _retry_of(
+        self, scope: QueryScope, state: _AttemptState, failure: AgentError
+    ) -> RetryAfter | None:
+        """Decide whether the same model is asked again; one that was not found is not."""
+        if state.plan is None:
+            return None
+        if _is_absent(failure, state.plan, scope):
+            _logger.warning(
+                "%s failed (%s: %s); not retrying, nothing listens there",
+                *(state.settings.model, failure.code, failure.message),
             )
-            await scope.recorder.record([discarded])
+            return None
+        state.failures = state.failures.after(failure)
+        decision = decide_retry(
+            failure, state.failures, state.settings.retry, jitter=self._random.random()
+        )
+        if isinstance(decision, GiveUp):
+            return None
+        _logger.warning(
+            "%s failed (%s: %s); retrying in %.1f s, attempt %d",
+            *(state.settings.model, failure.code, failure.message),
+            *(decision.seconds, state.plan.attempt + 1),
+        )
+        return decision
 
     async def _wait(
         self, scope: QueryScope, decision: RetryAfter, *, attempt: int, error: AgentError
@@ -185,7 +208,7 @@ class ProviderAttempts:
 
 
 def _is_absent(failure: AgentError, plan: ModelPlan, scope: QueryScope) -> bool:
-    """Whether a server on this machine was never there: waiting for it would help nobody.
+    """Whether a server on this machine was never there: waiting for it would not help.
 
     One that has answered in this query may be starting again.
     """

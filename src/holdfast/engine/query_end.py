@@ -44,18 +44,21 @@ async def until_over(
 
 def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
     """Take note of how work that was left behind ended: its query has ended otherwise."""
+    # Retrieved, so that asyncio does not log an exception that nothing waited for.
     if not worker.cancelled():
         worker.exception()
 
 
 def outcome_of(worker: "asyncio.Task[QueryOutcome]", stop_error: AgentError | None) -> QueryOutcome:
     """Say how a query ended: by its own account, unless it was stopped from outside."""
+    # Not done: it ignores its cancellation and was left behind.
     if not worker.done() or worker.cancelled():
         error = stop_error or _stopped_by_loop()
     elif (failure := worker.exception()) is None:
         return worker.result()
     else:
         error = to_agent_error(_first_of(failure))
+        # A stopped query often fails because the recorder refuses; why it was stopped says more.
         if error.code is ErrorCode.ABORTED and stop_error is not None:
             error = stop_error
     aborted = error.code is ErrorCode.ABORTED

@@ -7,7 +7,6 @@ import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.tool_calls import heal_history
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.session_hooks import HookCaller, SessionHooks, messages_of
 from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.clock import Stamp
@@ -25,6 +24,7 @@ from holdfast.ports.hooks import (
     TransformRequest,
     Verdict,
 )
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder
 from holdfast.vocabulary.entries import Entry, QueryEnded, ToolEnded
 from holdfast.vocabulary.errors import ErrorReport
@@ -124,6 +124,7 @@ class QueryHooks(HookCaller):
         reason = await self._reason("before_turn", given)
         if reason is not None:
             return QueryOutcome(stop_reason="refusal", stop_detail=reason)
+        # Only now: a turn that was blocked has no end.
         self._turn = given
         return None
 
@@ -175,6 +176,7 @@ class QueryHooks(HookCaller):
         )
         asking = self._dispatch.transform_request(given, self._tasks)
         changed = await self._ask("transform_request", given, asking)
+        # Messages that no hook has changed need no repair; the session's own are sent.
         if changed.messages == own.messages:
             return msgspec.structs.replace(changed, messages=request.messages)
         return msgspec.structs.replace(changed, messages=tuple(heal_history(changed.messages)))
@@ -225,8 +227,10 @@ class QueryHooks(HookCaller):
 
     async def end(self, ended: QueryEnded) -> None:
         """Tell that the query has ended, after what ended with it; the end is in the log."""
+        # A query that failed before `run` was not announced to any hook.
         if not self._has_begun:
             return
+        # From here on the recorder of the query may refuse: `_observe` uses the log of the session.
         self._is_over = True
         await self.saw(self._cut_off)
         await self.after_turn(ended.message_id, ended.error)
@@ -277,6 +281,7 @@ def _own_call(call: ToolCallPart) -> ToolCallPart:
 
 def _own(message: Message) -> Message:
     """Return a message of which nothing that could be changed belongs to the session."""
+    # Only these hold dictionaries and lists, which a hook could change.
     if not any(isinstance(part, ToolCallPart | ProviderPart) for part in message.parts):
         return message
     return msgspec.convert(msgspec.to_builtins(message), type(message))

@@ -1,14 +1,17 @@
-"""Progress of a query: what it remembers from turn to turn, its limits, and answers of a type."""
+"""Progress of a query: what it remembers, its next turn, and answers of a type."""
+
+from collections.abc import Awaitable
 
 import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras
-from holdfast.engine.query_scope import QueryScope, say
+from holdfast.engine.query_scope import ModelPlan, QueryScope, Turn, say
 from holdfast.engine.tool_execution import record_end, record_failure
-from holdfast.engine.turn_runner import TurnOutcome
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.runner import OutputSpec
 from holdfast.serialization.canonical import canonical_json
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
+from holdfast.vocabulary.entries import TurnDiscarded
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
@@ -25,6 +28,72 @@ class Progress(msgspec.Struct):
     repairs: int = 0
     limit: str | None = None
     """The limit that makes this turn the last one."""
+
+
+class NextTurn:
+    """The next turn of a query, to be run on any model and as often as it takes (`ModelWork`).
+
+    Owns what becomes of an attempt that failed: it is measured, and its turn is discarded in the
+    log before another attempt, so that a consumer can drop what it showed.
+    """
+
+    def __init__(
+        self, scope: QueryScope, turns: TurnRunnerInterface, extras: RequestExtras
+    ) -> None:
+        self._scope = scope
+        self._turns = turns
+        self._extras = extras
+        self._before = scope.turn
+
+    # Not async: a coroutine here would be resumed once more with every read of the answer.
+    def attempt(self, plan: ModelPlan) -> Awaitable[TurnOutcome]:
+        """Run the turn once."""
+        self._before = self._scope.turn
+        return self._turns.run(self._scope, plan, self._extras)
+
+    def note_failure(self, failure: AgentError) -> bool:
+        """Show that the attempt failed; True when too many turns in a row failed like this."""
+        scope, turn = self._scope, self._begun()
+        if turn is not None and not scope.abort.signal.aborted:
+            scope.recorder.show(turn.measurement.fail(failure))
+        if not scope.errors.fail_turn(scope.turns, f"{failure.code} {failure.message}"):
+            return False
+        failure.add_note("it is not repeated: several turns in a row failed with this error")
+        return True
+
+    async def discard(
+        self, failure: AgentError, reason: str = "it failed and is tried again"
+    ) -> None:
+        """Void the turn of the failed attempt, if it left one open."""
+        turn = self._open()
+        if turn is not None:
+            await discard_turn(self._scope, turn, reason=reason, failure=failure)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether part of an answer came before the attempt failed."""
+        turn = self._open()
+        return turn is not None and bool(turn.answer.parts or turn.answer.unsaved_bytes)
+
+    def _begun(self) -> Turn | None:
+        """Return the turn of the last attempt; None if that failed before it began one."""
+        return None if self._scope.turn is self._before else self._scope.turn
+
+    def _open(self) -> Turn | None:
+        return self._begun() if self._scope.fold.open_turn is not None else None
+
+
+async def discard_turn(
+    scope: QueryScope, turn: Turn, *, reason: str, failure: AgentError | None = None
+) -> None:
+    """Void a turn: what was shown of it is not part of the conversation."""
+    discarded = TurnDiscarded(
+        **turn.stamp(),
+        message_id=turn.message_id,
+        reason=reason,
+        error=failure.report if failure is not None else None,
+    )
+    await scope.recorder.record([discarded])
 
 
 def summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
@@ -45,7 +114,7 @@ def summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
     )
 
 
-async def took_output_call(scope: QueryScope, turn: TurnOutcome, progress: Progress) -> bool:
+async def took_output_call(scope: QueryScope, outcome: TurnOutcome, progress: Progress) -> bool:
     """Take the answer from a call named after its schema: some models can only answer so.
 
     Arguments that do not fit are answered as a failed call, and the model tries again, as often
@@ -59,14 +128,14 @@ async def took_output_call(scope: QueryScope, turn: TurnOutcome, progress: Progr
     except ValueError as error:
         failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
         await record_failure(scope, call, failure)
-        _count_repair(progress, output, error, provider=turn.provider)
+        _count_repair(progress, output, error, provider=outcome.turn.provider)
         return False
     taken = (TextPart(text="The answer was taken."),)
     await record_end(scope, call, outcome="ok", content=taken)
     return True
 
 
-async def is_output_good(scope: QueryScope, turn: TurnOutcome, progress: Progress) -> bool:
+async def is_output_good(scope: QueryScope, outcome: TurnOutcome, progress: Progress) -> bool:
     """Parse the answer as the type that was asked for; False when the model is to try again."""
     output = scope.input.output
     tip = scope.fold.conversation.tip
@@ -75,7 +144,8 @@ async def is_output_good(scope: QueryScope, turn: TurnOutcome, progress: Progres
     try:
         scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
     except ValueError as error:
-        _count_repair(progress, output, error, provider=turn.provider)
+        _count_repair(progress, output, error, provider=outcome.turn.provider)
+        # At a limit no turn follows that could correct it.
         if progress.limit is None:
             await say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
         return False

@@ -1,19 +1,19 @@
 """QueryRunner: one prompt, answered to rest through as many turns as it takes."""
 
-from collections.abc import Awaitable, Callable
-
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.engine.compactor import Compactor, record_provider_summary
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_progress import (
+    NextTurn,
     Progress,
+    discard_turn,
     is_output_good,
     summary_of,
     took_output_call,
 )
-from holdfast.engine.query_scope import ModelPlan, QueryScope
+from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.turn_guards import NO_GUARDS, TurnGuards, limit_reached
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
@@ -24,7 +24,6 @@ from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
     QueryStarted,
-    TurnDiscarded,
 )
 from holdfast.vocabulary.errors import (
     ConfigError,
@@ -101,7 +100,7 @@ class QueryRunner:
         if scope.input.resumes is None:
             # After a rewind a prompt that waited may find questions open that it makes void.
             entries += scope.session.approvals.cancellations(NEW_PROMPT)
-        policy = self._dispatcher.policy(scope)
+        policy = self._dispatcher.permissions.policy(scope)
         started = QueryStarted(
             **scope.stamp(),
             message=message,
@@ -124,6 +123,7 @@ class QueryRunner:
             await scope.recorder.record(entries)
         else:
             scope.recorder.stage(entries)
+            # As the fold will have it: requests are the same before and after it is recorded.
             scope.prompt = said_at(message, started.time)
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
@@ -139,7 +139,7 @@ class QueryRunner:
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
         await scope.ready_tools()
-        self._dispatcher.warn_about_names(scope)
+        self._dispatcher.permissions.warn_about_names(scope)
         prompt = scope.input.message
         progress = Progress(
             reminders=scope.input.reminders,
@@ -147,6 +147,7 @@ class QueryRunner:
             fresh_media=media_of(prompt.parts) if prompt is not None else (),
         )
         while True:
+            # Calls first: a query that is resumed begins with those of the turn that was cut off.
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
@@ -154,11 +155,12 @@ class QueryRunner:
             await self._promote_steers(scope, progress)
             if (rest := await self._prepare_turn(scope)) is not None:
                 return rest
-            turn = await self._answered(scope, progress)
+            outcome = await self._answered(scope, progress)
             if scope.hooks is not None:
-                await scope.hooks.after_turn(turn.message_id)
+                await scope.hooks.after_turn(outcome.turn.message_id)
+            # They were for the first request that is answered.
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
-            stop_reason = await self._after_turn(scope, turn, progress)
+            stop_reason = await self._after_turn(scope, outcome, progress)
             if stop_reason is None and progress.limit is not None:
                 stop_reason = "limit"
             if stop_reason is not None:
@@ -166,7 +168,7 @@ class QueryRunner:
                 return QueryOutcome(stop_reason=stop_reason, stop_detail=detail)
 
     async def _prepare_turn(self, scope: QueryScope) -> QueryOutcome | None:
-        """Ask guards and hooks, and make room for the next request.
+        """Ask guards and hooks, and make space for the next request.
 
         Returns how the query rests, if it does; a compaction ends it where the settings say so.
         """
@@ -174,30 +176,31 @@ class QueryRunner:
             return refused
         if scope.hooks is not None and (rest := await scope.hooks.before_turn()) is not None:
             return rest
-        if await self._compactor.make_room(scope) and scope.settings.compaction.pause_after:
+        if await self._compactor.make_space(scope) and scope.settings.compaction.pause_after:
             return QueryOutcome(stop_reason="complete", stop_detail="compaction")
         return None
 
     async def _answered(self, scope: QueryScope, progress: Progress) -> TurnOutcome:
         """Run the next turn; once more, with something shorter, if its request was too long."""
+        turn = self._next_turn(scope, progress)
         try:
-            turn = await self._attempts.run(scope, self._next_turn(scope, progress))
+            outcome = await self._attempts.run(scope, turn)
         except RequestError as error:
-            if await self._compactor.after_overflow(scope, error) is None:
+            if await self._compactor.after_overflow(scope, turn, error) is None:
                 raise
         else:
-            return await self._learn(scope, turn)
-        turn = await self._attempts.run(scope, self._next_turn(scope, progress))
-        return await self._learn(scope, turn)
+            return await self._learn(scope, outcome)
+        # Outside the `except`, so that an error of this attempt is not chained to the first one.
+        outcome = await self._attempts.run(scope, self._next_turn(scope, progress))
+        return await self._learn(scope, outcome)
 
-    async def _learn(self, scope: QueryScope, turn: TurnOutcome) -> TurnOutcome:
+    async def _learn(self, scope: QueryScope, outcome: TurnOutcome) -> TurnOutcome:
         """Take in what the provider says of the length of the conversation."""
-        answer = scope.turn.answer if scope.turn is not None else None
-        if answer is not None and answer.finished is not None:
-            scope.session.meter.learn(turn.message_id, answer.finished.usage)
-            if any(isinstance(part, CompactionPart) and part.text for part in answer.parts):
-                await record_provider_summary(scope)
-        return turn
+        turn = outcome.turn
+        scope.session.meter.learn(turn.message_id, outcome.finished.usage)
+        if any(isinstance(part, CompactionPart) and part.text for part in turn.answer.parts):
+            await record_provider_summary(scope, outcome)
+        return outcome
 
     async def _run_tools(self, scope: QueryScope) -> QueryOutcome | None:
         records = tuple(scope.fold.calls.values())
@@ -206,6 +209,7 @@ class QueryRunner:
             if record.ended is not None:
                 result = record.ended.outcome, canonical_json(record.ended.content)
                 scope.loop.end(record.part.call_id, result)
+        # Also for a query that comes to rest: the snapshot after its tools is taken here.
         stopped = await self._guards.after_tools(scope, records)
         if outcome == "done":
             return stopped
@@ -224,14 +228,14 @@ class QueryRunner:
                 [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
             )
 
-    def _next_turn(
-        self, scope: QueryScope, progress: Progress
-    ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
-        """Return the next turn, to be run on any model and as often as it takes."""
+    def _next_turn(self, scope: QueryScope, progress: Progress) -> NextTurn:
+        """Return the next turn, with what it offers and reminds the model of."""
         settings = scope.settings
         progress.limit = limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = (*progress.reminders, *scope.notes)
+        # Sent once: a repeat of this turn has them in `extras`.
         scope.notes.clear()
+        # Kept for the turn: its calls run on these tools, whatever a source offers by then.
         scope.tools = scope.registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.limit is not None and tools:
@@ -249,58 +253,55 @@ class QueryRunner:
             caches_tail=bool(tools) or not scope.input.is_only,
         )
         scope.recorder.stage([summary_of(scope, extras)])
-        return lambda plan: self._turns.run(scope, plan, extras)
+        return NextTurn(scope, self._turns, extras)
 
     async def _after_turn(
-        self, scope: QueryScope, turn: TurnOutcome, progress: Progress
+        self, scope: QueryScope, outcome: TurnOutcome, progress: Progress
     ) -> StopReason | None:
         """Return why the query rests now, or None when it goes on."""
-        if turn.finish == "compaction" and scope.settings.compaction.pause_after:
+        finish = outcome.finished.kind
+        if finish == "compaction" and scope.settings.compaction.pause_after:
             return "complete"
-        if turn.finish in ("pause", "compaction"):
+        if finish in ("pause", "compaction"):
             return None
-        if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):
-            return await self._after_tool_turn(scope, turn, progress)
-        checked = turn.finish in ("stop", "other")
-        if checked and not await is_output_good(scope, turn, progress):
+        if finish not in _CUT_OFF and (scope.fold.calls or finish == "tool_calls"):
+            return await self._after_tool_turn(scope, outcome, progress)
+        checked = finish in ("stop", "other")
+        if checked and not await is_output_good(scope, outcome, progress):
             return None
         if progress.limit is not None and scope.turns > 1:
             return "limit"
-        stop_reason = _STOP_REASONS[turn.finish]
+        stop_reason = _STOP_REASONS[finish]
+        # The end of an answer is staged only if it has words; the fold does not have them yet.
         if stop_reason == "complete" and not (scope.is_end_staged or _has_answer(scope)):
             raise ProviderError(
                 ErrorCode.PROTOCOL,
-                f"the model ended its answer ({turn.finish_reason}) without saying anything",
-                provider=turn.provider,
+                f"the model ended its answer ({outcome.finished.reason}) without saying anything",
+                provider=outcome.turn.provider,
             )
         return stop_reason
 
     async def _after_tool_turn(
-        self, scope: QueryScope, turn: TurnOutcome, progress: Progress
+        self, scope: QueryScope, outcome: TurnOutcome, progress: Progress
     ) -> StopReason | None:
         """Go on with the tools that a turn asks for, unless it names none or may have none."""
         if not scope.fold.calls:
-            await self._take_back(scope, turn, progress)
+            await self._take_back(scope, outcome, progress)
             return None
         progress.empty_turns = 0
-        if await took_output_call(scope, turn, progress):
+        if await took_output_call(scope, outcome, progress):
             return "complete"
         return "limit" if progress.limit is not None else None
 
-    async def _take_back(self, scope: QueryScope, turn: TurnOutcome, progress: Progress) -> None:
+    async def _take_back(self, scope: QueryScope, outcome: TurnOutcome, progress: Progress) -> None:
         """Discard a turn that promised tool calls and made none, and let the model try again."""
         progress.empty_turns += 1
-        discarded = TurnDiscarded(
-            **scope.turn_stamp(),
-            message_id=turn.message_id,
-            reason="it asked for tools and named none",
-        )
-        await scope.recorder.record([discarded])
+        await discard_turn(scope, outcome.turn, reason="it asked for tools and named none")
         if progress.empty_turns > _EMPTY_RETRIES:
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the model asked for tools {progress.empty_turns} times and named none",
-                provider=turn.provider,
+                provider=outcome.turn.provider,
             )
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.doom_loop import LoopDetector
-from holdfast.blocks.repeated_errors import RepeatedErrors
+from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.blocks.tool_registry.registry import (
     ToolRegistry,
@@ -20,13 +19,13 @@ from holdfast.blocks.tool_registry.registry import (
 )
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_hooks import HookedQuery, QueryHooks
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.engine.token_meter import TokenMeter
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.runner import QueryInput, Recorder
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
@@ -40,7 +39,7 @@ from holdfast.vocabulary.ids import (
     new_input_id,
     new_message_id,
 )
-from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings, changed_settings
@@ -218,9 +217,14 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     def turn_stamp(self) -> Stamp:
         """The stamp of what belongs to the turn.
 
-        A query that carries on with the tool calls of an earlier one has no turn of its own yet.
+        A query that carries on with the tool calls of an earlier one has no turn of its own yet:
+        the turn is that of the answer with the calls.
         """
-        return self.stamp if self.turn is None else self.turn.stamp
+        if self.turn is not None:
+            return self.turn.stamp
+        tip = self.fold.conversation.tip
+        turn_id = tip.turn_id if isinstance(tip, AssistantMessage) else None
+        return self.stamp if turn_id is None else self.stamp.of_turn(turn_id)
 
     def begin_hooks(self) -> None:
         """Ask and tell hooks from now on, if any is registered."""

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.hook_dispatch.dispatch import HookDispatch, Patience
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch, WaitLimits
 from holdfast.ports.clock import Stamp
 from holdfast.ports.hooks import (
     AfterCompaction,
@@ -21,6 +20,7 @@ from holdfast.ports.hooks import (
     SessionStart,
 )
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.compactions import Compaction, CompactionTrigger
 from holdfast.vocabulary.entries import Entry, HookMessage
 from holdfast.vocabulary.errors import AgentError, HookError
@@ -158,6 +158,7 @@ class SessionHooks(HookCaller):
 
     async def open(self, fold: SessionFold, *, is_new: bool) -> None:
         """Tell that the session is open: new, or as the log left it."""
+        # Before observers are called: a close while they work tells of the end, too.
         self._is_open = True
         point: HookPoint = "session_start" if is_new else "session_resume"
         if not self._has(point):
@@ -202,9 +203,9 @@ class SessionHooks(HookCaller):
         dispatch: HookDispatch | None = None,
     ) -> None:
         """Call observers, and report those that fail: a query's own, or those of the session."""
-        patience = Patience(seconds=seconds, unless=(self._hurry,))
+        limits = WaitLimits(seconds=seconds, unless=(self._hurry,))
         failures = await (dispatch or self._dispatch).observe(
-            point, given, self._tasks, patience=patience
+            point, given, self._tasks, limits=limits
         )
         for error in failures:
             _logger.warning("%s", error.message)

@@ -58,7 +58,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cost: Decimal | None = Decimal(0)
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class SummaryReply(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What a model replied."""
 
     text: str
@@ -80,8 +80,8 @@ def question(messages: Sequence[Message], instructions: str | None, *, most: int
     before = f"<summary_so_far>\n{earlier}\n</summary_so_far>\n\n" if earlier else ""
     if earlier:
         asked += " Bring the summary so far up to date: keep what still holds."
-    room = most * _CHARACTERS_PER_TOKEN - len(before) - len(asked)
-    transcript = _shortened("\n\n".join(lines), max(room, 1_000))
+    space = most * _CHARACTERS_PER_TOKEN - len(before) - len(asked)
+    transcript = _shortened("\n\n".join(lines), max(space, 1_000))
     return f"{before}<conversation>\n{transcript}\n</conversation>\n\n{asked}"
 
 
@@ -91,58 +91,83 @@ def earlier_summary(messages: Sequence[Message]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, CompactionPart))
 
 
-async def ask(scope: QueryScope, plan: ModelPlan, text: str, *, most: int) -> Reply:
-    """Ask a model for a summary of at most so many tokens; reads no more than it may be long.
+class SummaryRequest:
+    """Asks a model for a summary of at most so many tokens (`ModelWork`).
 
-    Raises:
-        AgentError: what the provider or the transport said.
-        TimeoutError: when the model took longer than the query gives it.
-
+    A failed attempt has recorded nothing, and is no failure of a turn.
     """
-    settings = plan.settings
-    request = ModelRequest(
-        model=plan.model,
-        messages=(UserMessage(id=new_message_id(), parts=(TextPart(text=text),)),),
-        system=(_SYSTEM,),
-        max_tokens=most,
-        cache_ttl=None,
-        caches_tail=False,
-        timeouts=settings.timeouts,
-        reply_bytes=settings.limits.reply_bytes,
-    )
-    texts: dict[str, list[str]] = {}
-    characters, finished = 0, None
-    async with (
-        asyncio.timeout(scope.input.timeout or None),
-        aclosing(plan.client.stream(request)) as stream,
-    ):
-        async for batch in stream:
-            if scope.abort.signal.aborted:
-                raise query_stopped()
-            for part in batch:
-                match part:
-                    case PartOpened(key=key, kind="text"):
-                        texts.setdefault(key, [])
-                    case PartDelta(key=key, text=piece) if key in texts:
-                        texts[key].append(piece)
-                        characters += len(piece)
-                    case StreamFinished():
-                        finished = part
-            if characters > most * 16 and finished is None:
-                finished = StreamFinished(kind="length", reason="it is far too long")
-            if finished is not None:
-                break
-    if finished is None:
-        raise RequestError(
-            ErrorCode.STREAM_INTERRUPTED,
-            "the summary ended without saying so",
-            provider=plan.client.provider,
+
+    def __init__(self, scope: QueryScope, question: str, *, most: int) -> None:
+        self._scope = scope
+        self._question = question
+        self._most = most
+
+    async def attempt(self, plan: ModelPlan) -> SummaryReply:
+        """Ask once; no more is read than a summary may be long.
+
+        Raises:
+            AgentError: what the provider or the transport said.
+            TimeoutError: when the model took longer than the query gives it.
+
+        """
+        texts: dict[str, list[str]] = {}
+        characters, finished = 0, None
+        async with (
+            asyncio.timeout(self._scope.input.timeout or None),
+            aclosing(plan.client.stream(self._request(plan))) as stream,
+        ):
+            async for batch in stream:
+                if self._scope.abort.signal.aborted:
+                    raise query_stopped()
+                for part in batch:
+                    match part:
+                        case PartOpened(key=key, kind="text"):
+                            texts.setdefault(key, [])
+                        case PartDelta(key=key, text=piece) if key in texts:
+                            texts[key].append(piece)
+                            characters += len(piece)
+                        case StreamFinished():
+                            finished = part
+                # Far more than so many tokens can be: it will be rejected, so it is not read on.
+                if characters > self._most * 16 and finished is None:
+                    finished = StreamFinished(kind="length", reason="it is far too long")
+                if finished is not None:
+                    break
+        if finished is None:
+            raise RequestError(
+                ErrorCode.STREAM_INTERRUPTED,
+                "the summary ended without saying so",
+                provider=plan.client.provider,
+            )
+        text = "\n\n".join("".join(pieces) for pieces in texts.values()).strip()
+        return SummaryReply(
+            text=text, finished=finished, provider=plan.client.provider, model=plan.model
         )
-    text = "\n\n".join("".join(pieces) for pieces in texts.values()).strip()
-    return Reply(text=text, finished=finished, provider=plan.client.provider, model=plan.model)
+
+    def note_failure(self, failure: AgentError) -> bool:
+        """Let the retry policy alone decide."""
+        del failure
+        return False
+
+    async def discard(self, failure: AgentError) -> None:
+        """Do nothing: an attempt records nothing."""
+
+    def _request(self, plan: ModelPlan) -> ModelRequest:
+        settings = plan.settings
+        return ModelRequest(
+            model=plan.model,
+            messages=(UserMessage(id=new_message_id(), parts=(TextPart(text=self._question),)),),
+            system=(_SYSTEM,),
+            max_tokens=self._most,
+            # It is sent once: a provider's cache would be written for nothing.
+            cache_ttl=None,
+            caches_tail=False,
+            timeouts=settings.timeouts,
+            reply_bytes=settings.limits.reply_bytes,
+        )
 
 
-def why_rejected(reply: Reply, *, most: int) -> str | None:
+def why_rejected(reply: SummaryReply, *, most: int) -> str | None:
     """Say why a reply is no summary that could be sent instead of a conversation."""
     finish = reply.finished.kind
     if finish == "refusal":

@@ -3,6 +3,7 @@
 A module of its own because a session keeps one, and the compactor, which reads it, keeps nothing.
 """
 
+import operator
 from collections.abc import Sequence
 
 from holdfast.blocks.token_estimate import estimate_message, estimate_tokens
@@ -48,7 +49,7 @@ class TokenMeter:
     def fixed(self, system: Sequence[str], tools: tuple[ToolSpec, ...]) -> int:
         """Return the tokens that every request holds beside its messages."""
         known = self._fixed_of
-        if known is None or known[0] != system or known[1] is not tools:
+        if known is None or known[0] != system or not _are_same(known[1], tools):
             self._fixed_of = (system, tools)
             request = ModelRequest(model="", messages=(), system=tuple(system), tools=tools)
             self._fixed = estimate_tokens(request).tokens
@@ -68,6 +69,8 @@ class TokenMeter:
         """Let the sum hold the first messages of a view."""
         first, last = self._settled
         count = self._count
+        # Messages are frozen and shared between views: if the first and the last one counted are
+        # still in place, so is what lies between.
         is_grown = 0 < count <= settled and view[0] is first and view[count - 1] is last
         if not is_grown:
             self._sum = count = 0
@@ -84,6 +87,15 @@ class TokenMeter:
             if view[place].id == message_id:
                 return tokens + estimate_all(view[place + 1 :])
         return 0
+
+
+def _are_same(known: Sequence[ToolSpec], tools: Sequence[ToolSpec]) -> bool:
+    """Say whether tools are those that are known.
+
+    By identity, since schemas are slow to compare. One by one, since every view of a registry's
+    tools is another tuple of the same specifications.
+    """
+    return len(known) == len(tools) and all(map(operator.is_, known, tools))
 
 
 def estimate_all(messages: Sequence[Message]) -> int:

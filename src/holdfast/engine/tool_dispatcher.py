@@ -31,7 +31,7 @@ from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
 from holdfast.vocabulary.errors import ErrorCode, ToolError
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import TextPart, ToolCallPart
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
@@ -61,15 +61,7 @@ class ToolDispatcher:
 
     def __init__(self, *, execution: ToolExecution, permissions: CallPermissions) -> None:
         self._execution = execution
-        self._permissions = permissions
-
-    def policy(self, scope: QueryScope) -> JsonObject:
-        """Return the permission rules that a query runs under, for the log."""
-        return self._permissions.policy(scope)
-
-    def warn_about_names(self, scope: QueryScope) -> None:
-        """Log a warning where a rule or a setting names a tool that is not offered."""
-        self._permissions.warn_about_names(scope)
+        self.permissions = permissions
 
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
@@ -78,6 +70,7 @@ class ToolDispatcher:
             return "loop"
         asking = [item for item in prepared if isinstance(item, Question)]
         ready = [item for item in prepared if isinstance(item, Candidate)]
+        # A call was denied while the others were prepared: none of this answer runs.
         if _is_stopped(scope):
             for candidate in (*ready, *(question.candidate for question in asking)):
                 await self._refuse(scope, candidate.call, _ANOTHER_DENIED, source="on_deny")
@@ -87,6 +80,7 @@ class ToolDispatcher:
             await self._run_as_approved(scope, ready, asking)
         else:
             await self._run_all(scope, ready)
+            # Calls that need no answer have run; the query rests on the others.
             rests = asking or rests_on_children(scope)
             if rests and scope.session.unanswered == "stop":
                 return "approval"
@@ -126,6 +120,7 @@ class ToolDispatcher:
     ) -> Candidate | Question | Literal["loop"] | None:
         """Find out what a call needs; a call that cannot or may not run is answered here."""
         call, known = record.part, record.state
+        # First of all: hooks are told the end of a call that is refused below, too.
         if scope.hooks is not None:
             scope.hooks.expect(call)
         if record.state == "denied":
@@ -151,7 +146,7 @@ class ToolDispatcher:
                 scope, candidate, asked.arguments_hash if asked else None
             )
         if candidate is not None:
-            judged = await self._permissions.judge(scope, call.name, candidate.ready)
+            judged = await self.permissions.judge(scope, call.name, candidate.ready)
             if record.state != known:
                 return await self._prepare(scope, record)  # it was answered meanwhile
             return await self._judge(scope, candidate, judged)
@@ -206,7 +201,7 @@ class ToolDispatcher:
         """Return an approved call, unless it may not run all the same."""
         if candidate is None:
             return None
-        judged = await self._permissions.confirm(
+        judged = await self.permissions.confirm(
             scope, candidate.call.name, candidate.ready, asked=asked, answer=answer
         )
         if judged.ruling.action == "deny":
@@ -260,6 +255,7 @@ class ToolDispatcher:
             arrivals.put_nowait((question, answer))
 
         async with asyncio.TaskGroup() as group:
+            # All are asked before anything runs, so that people can answer while tools work.
             for item in asking:
                 group.create_task(bring(item))
             await self._run_all(scope, ready)
@@ -282,6 +278,7 @@ class ToolDispatcher:
                 scope.loop.refuse(call.call_id)
             await self._deny(scope, call, answer.reason)
             if _is_stopped(scope):
+                # Wakes the calls that still wait for an answer; each of them is refused above.
                 voided = scope.session.approvals.cancellations(_ANOTHER_DENIED)
                 await scope.recorder.record(voided)
             return

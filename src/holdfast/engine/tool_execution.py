@@ -106,6 +106,7 @@ class ToolExecution:
         measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
         with measurement.span:
             outcome = await self._run_with_repeats(scope, call, ready)
+        # Only what this call has noted: other calls run beside it.
         if scope.trouble is not None and scope.trouble.startswith(_repeating(call)):
             scope.trouble = None
         duration_ms = int((self._clock.now() - started_at) * 1000)
@@ -198,6 +199,7 @@ class ToolExecution:
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
     ) -> Succeeded | Resting | _Failure:
         scope.measurement.count_run(call.call_id)
+        # A signal for each run: the end of this one must not stop its repeat.
         abort, child = AbortController(), CallOfChild(scope, call, clock=self._clock)
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
         context: ToolContext[object] = ToolContext(
@@ -216,6 +218,8 @@ class ToolExecution:
         try:
             async with asyncio.timeout(limit):
                 await asyncio.wait({running})
+            # Seen only because `wait` does not pass it on: awaited directly, it would look like the
+            # cancellation of the query.
             if running.cancelled():
                 return _Failure(ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself"))
             outcome = running.result()
@@ -269,8 +273,8 @@ async def record_failure(
 ) -> ToolEnded:
     """Record that a call failed: for the model, and for consumers.
 
-    A tool that does not exist is the model's own mistake: only the model hears of it. `arguments`
-    are those that the tool got, if they are not the model's.
+    A tool that does not exist is the model's own mistake: only the model gets the error.
+    `arguments` are those that the tool got, if they are not the model's.
     """
     ended = ToolEnded(
         **scope.turn_stamp(),
@@ -283,6 +287,7 @@ async def record_failure(
     )
     events: list[Event] = [ended]
     if error.code is not ErrorCode.TOOL_NOT_FOUND:
+        # Arguments that could not be parsed are shown as the model wrote them.
         said = call.arguments if call.invalid is None else call.invalid
         events.append(
             ToolFailed(

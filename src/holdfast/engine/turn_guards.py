@@ -7,7 +7,7 @@ from holdfast.engine.file_snapshots import NO_SNAPSHOTS, FileSnapshots
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.budgets import BudgetCheck
 from holdfast.ports.runner import QueryOutcome
-from holdfast.vocabulary.parts import ResultContent, TextPart
+from holdfast.vocabulary.parts import lines_of
 from holdfast.vocabulary.settings import Limits
 
 _SHOWN = 200
@@ -33,6 +33,7 @@ class TurnGuards:
         if self._budget is None:
             return None
         settings = scope.settings
+        # A fallback may be asked in the same turn, so its price has to be known as well.
         for model in (settings.model, *(step.model for step in settings.fallbacks)):
             refused = await self._budget.refusal(scope.session.session_id, model)
             if refused is not None:
@@ -48,7 +49,7 @@ class TurnGuards:
             if record.ended is None:
                 continue
             failed = record.ended.outcome in {"error", "timed_out"}
-            error = _text_of(record.ended.content) if failed else None
+            error = lines_of(record.ended.content) if failed else None
             verdict = scope.errors.end_tool(record.part.name, error)
             if verdict == "insisting":
                 told = f"{record.part.name} failed again and again: {(error or '')[:_SHOWN]}"
@@ -69,6 +70,7 @@ def limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | Non
     """Return the limit that allows one more turn and no other after it, as `turns=50`."""
     cost = float(scope.cost or 0) + float(scope.children.cost or 0)
     used: dict[str, float] = {
+        # Counts the turn that is about to begin.
         "turns": scope.turns + 1,
         "tokens": scope.usage.total + scope.children.usage.total,
         "cost": cost,
@@ -80,7 +82,3 @@ def limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | Non
         if limit is not None and amount >= limit:
             return f"{name}={limit:g}"
     return None
-
-
-def _text_of(content: Sequence[ResultContent]) -> str:
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))

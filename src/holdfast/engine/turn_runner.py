@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from decimal import Decimal
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -24,23 +25,21 @@ from holdfast.ports.telemetry import TurnBegun
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event, Heartbeat
-from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.ids import new_message_id, new_turn_id
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
+from holdfast.vocabulary.stream_parts import StreamFinished
 
 _logger = scrubbed_logger(__name__)
 
 
-class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model finished."""
+class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A turn that was answered, and how the model finished."""
 
-    message_id: MessageId
-    provider: str
-    finish: FinishKind
-    finish_reason: str
+    turn: Turn
+    finished: StreamFinished
 
 
 class TurnRunnerInterface(Protocol):
@@ -103,9 +102,12 @@ class TurnRunner:
             with measurement.span, _Heartbeats(scope, turn, self._runtime) as heartbeats:
                 async for batch in stream:
                     if answer.finished is not None:
-                        continue  # nothing counts after the end of an answer
+                        # Nothing counts after the end of an answer, but only a stream that was
+                        # read to its end lets the connection be used again.
+                        continue
                     if stopped.aborted:
                         raise query_stopped()  # its answer was closed by then
+                    # What follows may wait for the log or a consumer, not for the provider.
                     heartbeats.listening = False
                     if measurement.first_at is None:
                         measurement.see(batch)
@@ -125,6 +127,7 @@ class TurnRunner:
                         checkpoints.start(self._clock, self._runtime.checkpoint_seconds)
                     heartbeats.listening = heartbeats.heard = True
         outcome = _outcome(turn)
+        # Staged, because the end of the turn may be: it must not be shown before that.
         scope.recorder.stage(measurement.end())
         return outcome
 
@@ -208,9 +211,7 @@ class TurnRunner:
 
     def _end(self, scope: QueryScope, turn: Turn, finished: StreamFinished) -> TurnEnded:
         provider, model = turn.provider, turn.model
-        cost = finished.cost
-        if cost is None:
-            cost = self._catalogue.cost(provider, model, finished.usage)
+        cost = cost_of(finished, self._catalogue, provider=provider, model=model)
         scope.turns += 1
         scope.finish_reason = finished.reason
         scope.add_usage(finished.usage, cost)
@@ -227,6 +228,15 @@ class TurnRunner:
         return ended
 
 
+def cost_of(
+    finished: StreamFinished, catalogue: ModelCatalogue, *, provider: str, model: str
+) -> Decimal | None:
+    """Return what a call cost: what the provider says, or else what its price says."""
+    if finished.cost is not None:
+        return finished.cost
+    return catalogue.cost(provider, model, finished.usage)
+
+
 def _ends_query(scope: QueryScope, answer: AnswerInterface) -> bool:
     """Whether nothing but the end of the query can follow an answer: words, and nothing asked."""
     finished = answer.finished
@@ -237,19 +247,14 @@ def _ends_query(scope: QueryScope, answer: AnswerInterface) -> bool:
 
 
 def _outcome(turn: Turn) -> TurnOutcome:
-    provider, finished = turn.provider, turn.answer.finished
+    finished = turn.answer.finished
     if finished is None:
         raise RequestError(
             ErrorCode.STREAM_INTERRUPTED,
             "the answer ended without a finish reason",
-            provider=provider,
+            provider=turn.provider,
         )
-    return TurnOutcome(
-        message_id=turn.message_id,
-        provider=provider,
-        finish=finished.kind,
-        finish_reason=finished.reason,
-    )
+    return TurnOutcome(turn=turn, finished=finished)
 
 
 class _ModelTime:
@@ -261,12 +266,13 @@ class _ModelTime:
 
     def __init__(self, recorder: Recorder, seconds: float | None) -> None:
         self._recorder = recorder
-        self._patience = asyncio.timeout(seconds)
+        self._timeout = asyncio.timeout(seconds)
+        # Without a limit there is no call in between for each delta.
         self.record = recorder.record if seconds is None else self._record
         """Records events, in time of their own."""
 
     async def __aenter__(self) -> Self:
-        await self._patience.__aenter__()
+        await self._timeout.__aenter__()
         return self
 
     async def __aexit__(
@@ -276,24 +282,25 @@ class _ModelTime:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._patience.__aexit__(kind, error, traceback)
+            await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
             await self._recorder.record(())  # raises what the store said, if that is the reason
             raise
 
     def end(self) -> None:
         """Let the time be over now."""
-        self._patience.reschedule(0)
+        # A time in the past: the timeout expires at the next step of the loop.
+        self._timeout.reschedule(0)
 
     async def _record(self, events: Sequence[Event]) -> None:
         clock = asyncio.get_running_loop().time
-        left = (self._patience.when() or 0.0) - clock()
-        self._patience.reschedule(None)
+        left = (self._timeout.when() or 0.0) - clock()
+        self._timeout.reschedule(None)
         try:
             await self._recorder.record(events)
         finally:
-            if self._patience.when() is None:  # otherwise it was ended meanwhile
-                self._patience.reschedule(clock() + left)
+            if self._timeout.when() is None:  # otherwise it was ended meanwhile
+                self._timeout.reschedule(clock() + left)
 
 
 class _Checkpoints:

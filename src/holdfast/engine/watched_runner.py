@@ -66,6 +66,7 @@ class WatchedRunner:
         refused = await self._watch.guards.before_turn(scope)
         if refused is not None:
             return refused
+        # The agent does not say beforehand which of its tools write.
         await self._watch.files.before_tool(scope, "external")
         outcome = await self.runner.run(scope)
         await self._watch.files.after_tools(scope)

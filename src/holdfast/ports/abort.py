@@ -1,4 +1,4 @@
-"""Abort signals: a thread-safe way to stop work, and to be told when work is to stop."""
+"""Abort signals: a thread-safe way to stop work, and to learn that it is to stop."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ class AbortSignal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.aborted = False
-        """Whether someone said stop. Only for reading; a property would cost a call per delta."""
+        """Whether work should stop. Only for reading; a property would cost a call per delta."""
         self._reason: str | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
         self._sources: tuple[AbortSignal, ...] = ()
@@ -29,7 +29,7 @@ class AbortSignal:
 
     @property
     def reason(self) -> str | None:
-        """Why, where it was said."""
+        """The reason, if one was given."""
         return self._reason
 
     @property
@@ -42,12 +42,14 @@ class AbortSignal:
         key = object()
 
         def forget() -> None:
+            # Needs no lock: `pop` of a dictionary is atomic.
             self._listeners.pop(key, None)
 
         with self._lock:
             if not self.aborted:
                 self._listeners[key] = listener
                 return forget
+        # Outside the lock, which is not reentrant: a listener may use the signal.
         listener()
         return forget
 
@@ -59,6 +61,7 @@ class AbortSignal:
         try:
             asyncio.get_running_loop().call_later(seconds, expire)
         except RuntimeError:
+            # No event loop runs in this thread.
             timer = threading.Timer(seconds, expire)
             timer.daemon = True
             timer.start()
@@ -101,14 +104,28 @@ class AbortSignal:
 
 
 class AbortController:
-    """The hand that says stop; its `signal` is what others see."""
+    """Aborts its `signal`, which is what others get to see."""
 
     def __init__(self) -> None:
         self.signal = AbortSignal()
 
     def abort(self, reason: str | None = None) -> None:
-        """Say stop; saying it again does nothing."""
+        """Abort the signal; a second call has no effect."""
         self.signal._abort(reason)  # noqa: SLF001 - only this module may abort a signal
+
+
+async def until_aborted(signal: AbortSignal) -> None:
+    """Wait until a signal says that work should stop, whichever thread aborts it."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(stopped.set)
+
+    forget = signal.add_listener(stop)
+    try:
+        await stopped.wait()
+    finally:
+        forget()
 
 
 def query_stopped() -> RequestError:

@@ -18,6 +18,7 @@ class _Scrubbing(logging.Filter):
         if record.exc_info:
             shown = logging.Formatter().formatException(record.exc_info)
             if (clean := scrub(shown)) != shown:
+                # Handlers write `exc_text` where there is no exception to format.
                 record.exc_info, record.exc_text = None, clean
         return True
 

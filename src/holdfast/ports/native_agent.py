@@ -1,7 +1,7 @@
 """The ports to agents that keep their own session: one agent, and one live session of it."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -77,6 +77,8 @@ class NativeOpening(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     model: str
     """The model's name without the provider."""
     settings: Settings
+    owner: str
+    """The owner of what is kept of it in the store."""
     tools: tuple[ToolSpec, ...] = ()
     """Our own tools; the host runs them."""
     host: NativeHost | None = None
@@ -84,8 +86,6 @@ class NativeOpening(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The id of the native session to go on with."""
     fork: bool = False
     """Whether to go on in a copy of it."""
-    owner: str = "local"
-    """The owner of what is kept of it in the store."""
 
 
 class NativeSession(Protocol):
@@ -118,10 +118,6 @@ class NativeSession(Protocol):
         """Return the agent's id of the session, when it is known."""
         ...
 
-    async def ensure_session_id(self) -> str:
-        """Return the id, starting to read if that is what it takes."""
-        ...
-
     async def interrupt(self) -> None:
         """End the turn that runs."""
         ...
@@ -145,11 +141,6 @@ class NativeAgent(Protocol):
     @property
     def provider(self) -> str:
         """The name before the slash in `provider/model`."""
-        ...
-
-    @property
-    def owns_session(self) -> Literal[True]:
-        """Tells a native agent from a model client."""
         ...
 
     async def open(self, opening: NativeOpening) -> NativeSession:

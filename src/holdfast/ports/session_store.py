@@ -6,7 +6,7 @@ docstrings on this page.
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from functools import cache
-from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -14,10 +14,8 @@ from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.results import SessionPhase
 from holdfast.vocabulary.shares import StoredShare
-
-SessionPhase: TypeAlias = Literal["idle", "running", "waiting", "failed"]
-"""What the log says of the last query: it ended, has no end yet, waits for an approval, failed."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,7 +312,7 @@ class UnownedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnownedQueries(Protocol):
-    """Finds queries that no process carries on. A store that many machines share has this port.
+    """Finds queries that no process carries on.
 
     - A session is claimed by one caller at a time, and not again before a pause that doubles with
       every attempt. An attempt counts also when its caller dies.
@@ -325,6 +323,14 @@ class UnownedQueries(Protocol):
         self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
     ) -> Sequence[UnownedQuery]:
         """Take some of them, and count the attempt."""
+        ...
+
+
+class SharedQueries(UnownedQueries, Protocol):
+    """The queries of a store that many machines share, which has them as `unowned`."""
+
+    def of_project(self, project: str) -> UnownedQueries:
+        """Return those of one project alone."""
         ...
 
 

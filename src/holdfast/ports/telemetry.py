@@ -1,6 +1,6 @@
-"""The port to a tracing system: told when a query, a turn or a tool call begins, and how it ended.
+"""The port to a tracing system: notified when a query, a turn or a tool call begins and ends.
 
-Nothing is told of deltas: what a streamed answer costs does not depend on it.
+Deltas are not reported: tracing adds no cost per delta.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,8 @@ class QueryBegun(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     query_id: QueryId
     model: str
     """As `provider/model`."""
+    provider_name: str = ""
+    """The name that tracing conventions have for the provider; empty: its own."""
     prompt: UserMessage | None = None
     """None when an earlier query goes on."""
 
@@ -35,6 +37,8 @@ class TurnBegun(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     query_id: QueryId
     turn_id: TurnId
     provider: str
+    provider_name: str = ""
+    """The name that tracing conventions have for the provider; empty: its own."""
     request: ModelRequest
     attempt: int
 

@@ -16,14 +16,12 @@ import msgspec
 
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
 from holdfast.ports.clock import Clock
-from holdfast.providers.vendors import VENDORS
+from holdfast.providers import local
+from holdfast.providers.vendors import VENDORS, protocol_of
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.usage import Usage
 
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
-
-_NATIVE_AGENTS = {"claude-agent": "anthropic"}
-"""Providers that are not vendors, and the vendor whose models they use."""
 
 _FEW = 2
 """How many names are offered for one that is not known."""
@@ -85,7 +83,7 @@ class _Catalogue(msgspec.Struct, frozen=True):
     providers: dict[str, msgspec.Raw]
 
 
-class Catalogue:
+class CatalogueFile:
     """Looks up models. Reads the data file on first use and caches what it decodes."""
 
     def __init__(self, content: bytes | None = None) -> None:
@@ -135,11 +133,6 @@ class Catalogue:
         return tuple(known[close[0]][:_FEW]) if close else ()
 
     @property
-    def providers(self) -> tuple[str, ...]:
-        """The providers that have a table."""
-        return tuple(self._decoded.providers)
-
-    @property
     def source(self) -> str:
         """The package and version that the data comes from."""
         return self._decoded.source
@@ -161,6 +154,8 @@ class Catalogue:
     def _search(self, provider: str, model: str) -> ModelFacts | None:
         table = self._table(provider)
         offered = () if table is None else table.also
+        # By spelling first: the exact name in another provider's table is better than a name
+        # without its date in the own one.
         for name in _spellings(model):
             for owner in (provider, *offered):
                 owned = self._table(owner)
@@ -173,9 +168,9 @@ class Catalogue:
 
 
 @cache
-def shipped_catalogue() -> Catalogue:
+def shipped_catalogue() -> CatalogueFile:
     """Return the catalogue that comes with the package: read once, for all agents of a process."""
-    return Catalogue()
+    return CatalogueFile()
 
 
 class KnownModels:
@@ -188,7 +183,7 @@ class KnownModels:
     def __init__(
         self,
         *,
-        catalogue: Catalogue,
+        catalogue: CatalogueFile,
         clock: Clock,
         prices: Mapping[str, PriceList] | None = None,
         windows: Mapping[str, int] | None = None,
@@ -208,8 +203,8 @@ class KnownModels:
     def context_window(self, provider: str, model: str) -> int | None:
         """Return the size of a model's context window, in tokens; None if unknown."""
         own = self._windows.get(f"{provider}/{model}")
-        if own is None and provider == "local":
-            known = late_module("holdfast.providers.local.weights").load_catalogue().get(model)
+        if own is None and protocol_of(provider) == "process":
+            known = local.load_catalogue().get(model)
             return known.context if known is not None else None
         facts = self.facts(provider, model)
         return own or (facts.context_window if facts is not None else None)
@@ -225,9 +220,7 @@ class KnownModels:
 def _owner_of_models(provider: str) -> str:
     """Return the provider whose table lists the models of this one."""
     vendor = VENDORS.get(provider)
-    if vendor is None:
-        return _NATIVE_AGENTS.get(provider, provider)
-    return vendor.same_models_as or vendor.account or provider
+    return provider if vendor is None else vendor.same_models_as or vendor.account or provider
 
 
 def _spellings(model: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ _FIRST_WAIT = 1.0
 """Seconds before the first of them; each later one waits twice as long."""
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The URL of a provider, and what is sent with every request to it."""
 
     base_url: str
@@ -48,7 +48,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Endpoint(base_url={scrub(self.base_url)!r})"
+        return f"ProviderEndpoint(base_url={scrub(self.base_url)!r})"
 
     def url(self, path: str) -> str:
         """Return the URL of one of the protocol's paths."""
@@ -75,7 +75,7 @@ class WireModelClient:
         *,
         provider: str,
         protocol: WireProtocol,
-        endpoint: Endpoint,
+        endpoint: ProviderEndpoint,
         tokens: TokenSource | None,
         transport: Transport,
         clock: Clock | None = None,
@@ -197,6 +197,8 @@ class WireModelClient:
         Some gateways report errors as an HTML page with status 200.
         """
         url = self._endpoint.url(wire.path)
+        # The origin of the URL that is really requested: the source refuses any but the configured
+        # one.
         secret = await self._tokens.token(_origin(url)) if self._tokens else None
         request = HttpRequest(
             url=url, headers=self._headers(wire, secret), body=wire.body, timeouts=timeouts

@@ -73,6 +73,8 @@ class HistoryAdapter:
 
     def adapt(self, request: ModelRequest) -> AdaptedHistory:
         """Return `request` in a form that the protocol accepts; see `adapt_history`."""
+        # What is kept of a message depends on these two, so adapted messages are cached for each
+        # pair.
         key = (request.model, request.compaction.enabled)
         cache = self._caches.setdefault(key, PrefixCache())
         return adapt_history(request, provider=self._provider, rules=self._rules, cache=cache)
@@ -119,6 +121,8 @@ def _adapted_messages(
     """Adapt the messages that are not in the cache; returns the same tuple if none changes."""
     stable = stable_length(messages)
     known, before = cache.get(messages)
+    # After a rewind, the last user message may be inside what is cached. It is adapted anew for
+    # each request.
     if before is None or known > stable:
         known, before = 0, _AdaptedMessages(messages=(), is_same=True)
     head = _extended(before, messages[:stable], adapter, known=known)
@@ -155,6 +159,7 @@ def _sendable(
             is_user = isinstance(message, UserMessage)
             if is_user and isinstance(last, UserMessage):
                 kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
+            # No provider accepts an answer before the first user message.
             elif last is not None or is_user or _is_summary(message):
                 kept.append(message)
     return kept

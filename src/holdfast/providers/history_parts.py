@@ -14,7 +14,6 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.providers.wire.message_forms import media_text
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import CallId
@@ -65,6 +64,7 @@ def well_formed(call_id: CallId, pattern: str) -> CallId:
 def made_id(seed: str, pattern: str) -> CallId:
     """Return an id that matches `pattern`, always the same for the same seed."""
     digest = hashlib.sha256(seed.encode("utf-8", "replace")).hexdigest()
+    # The last form is for Mistral, whose ids have exactly nine letters and digits.
     for candidate in (f"call_{digest[:24]}", digest[:24], digest[:9]):
         if _matcher(pattern).fullmatch(candidate):
             return CallId(candidate)
@@ -108,6 +108,8 @@ class ToolNames:
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_NAME_LIMIT] or "tool"
         if plain in self._taken or not self._matches(plain):
             digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
+            # 11 characters are for `t_`, `_` and the digest. The letter in front is for protocols
+            # that want one.
             plain = f"t_{plain[: _NAME_LIMIT - 11]}_{digest}"
         self.changed[plain] = name
         return plain
@@ -147,7 +149,7 @@ def accepted_media(
         return part
     name = part.url or part.filename
     if _is_text(part):
-        return TextPart(text=f"{name}:\n{media_text(part)}" if name else media_text(part))
+        return TextPart(text=f"{name}:\n{part.decoded_text}" if name else part.decoded_text)
     return TextPart(
         text=f"[{part.mime}{f' {name}' if name else ''}: not shown, this model cannot read it]"
     )

@@ -5,7 +5,7 @@ meaning (OpenAPI's `nullable` and upper-case types, keywords of older drafts) an
 none. Nothing here depends on a provider; `schema_fitting` does that part.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -51,12 +51,21 @@ def subschemas(schema: JsonObject) -> Iterator[tuple[str, str | int | None, Json
 
 
 def map_subschemas(
-    schema: JsonObject, path: str, change: Callable[[Json, str], Json]
+    schema: JsonObject,
+    path: str,
+    change: Callable[[Json, str], Json],
+    *,
+    kept: Collection[str] = (),
 ) -> JsonObject:
-    """Return a copy in which `change(subschema, path)` replaces each direct subschema."""
+    """Return a copy in which `change(subschema, path)` replaces each direct subschema.
+
+    What is under a keyword of `kept` stays as it is.
+    """
     result: JsonObject = {}
     for keyword, value in schema.items():
-        if keyword in SCHEMA_MAPS:
+        if keyword in kept:
+            result[keyword] = value
+        elif keyword in SCHEMA_MAPS:
             shown = path if keyword == "properties" else path_to(path, keyword)
             result[keyword] = {n: change(inner, path_to(shown, n)) for n, inner in value.items()}
         elif keyword in SCHEMA_LISTS:
@@ -75,6 +84,7 @@ def resolve_reference(root: JsonObject, reference: str, path: str) -> Json:
         raise SchemaRefusedError(path, f"refers to {reference!r}, outside of the schema")
     found: Json = root
     for step in reference[1:].split("/")[1:]:
+        # In this order (RFC 6901): `~01` stands for `~1`, not for a slash.
         name = step.replace("~1", "/").replace("~0", "~")
         if not isinstance(found, dict) or name not in found:
             raise SchemaRefusedError(path, f"refers to {reference!r}, which is not there")
@@ -82,12 +92,19 @@ def resolve_reference(root: JsonObject, reference: str, path: str) -> Json:
     return found
 
 
-class SchemaRepair:
-    """Repairs one schema and lists the changes."""
+class SchemaRewriting:
+    """Rewrites one schema, and lists what it changed and where."""
 
     def __init__(self, root: JsonObject) -> None:
         self.changes: list[str] = []
         self._root = root
+
+    def _note(self, path: str, change: str) -> None:
+        self.changes.append(f"{path or 'the schema'}: {change}")
+
+
+class SchemaRepair(SchemaRewriting):
+    """Repairs one schema and lists the changes."""
 
     def repaired(self) -> JsonObject:
         """Return the repaired schema; raises SchemaRefusedError for what has no meaning."""
@@ -106,12 +123,12 @@ class SchemaRepair:
         self._repair_type(node, path)
         self._repair_drafts(node, path)
         self._check_reference(node, path)
-        return map_subschemas(node, path, lambda inner, at: self._inner(inner, at, depth + 1))
-
-    def _inner(self, schema: Json, path: str, depth: int) -> Json:
-        if isinstance(schema, bool) and path.endswith("additionalProperties"):
-            return schema
-        return self._node(schema, path, depth)
+        # A bool is the usual value here, and `schema_fitting` looks for `False`.
+        is_plain = isinstance(node.get("additionalProperties"), bool)
+        kept = ("additionalProperties",) if is_plain else ()
+        return map_subschemas(
+            node, path, lambda inner, at: self._node(inner, at, depth + 1), kept=kept
+        )
 
     def _check_shape(self, node: JsonObject, path: str) -> None:
         wanted: tuple[tuple[tuple[str, ...], Any, str], ...] = (
@@ -170,9 +187,6 @@ class SchemaRepair:
     def _check_reference(self, node: JsonObject, path: str) -> None:
         if "$ref" in node:
             resolve_reference(self._root, node["$ref"], path)
-
-    def _note(self, path: str, change: str) -> None:
-        self.changes.append(f"{path or 'the schema'}: {change}")
 
 
 def _allow_null(node: JsonObject) -> None:

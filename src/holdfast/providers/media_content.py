@@ -107,6 +107,8 @@ def content_part(
         raise too_large(shown, limits.media)
     filename = _UNSAFE_IN_NAMES.sub("_", PurePath(shown).name)
     mime, text = media_type_of(content), _as_text(content)
+    # Some signatures are plain letters, such as `BM` and `FORM`: content that is text counts as
+    # text.
     if mime is not None and text is None:
         data = base64.b64encode(content).decode()
         return MediaPart(mime=mime, data=data, filename=filename if name else None)
@@ -144,6 +146,7 @@ def refused_attachment(name: str, reason: str) -> ConfigError:
 
 def _as_text(content: bytes) -> str | None:
     """Return the content as text, if it is text in a known encoding."""
+    # A PDF can consist of ASCII characters only.
     if content.startswith(b"%PDF-"):
         return None
     marks = (name for mark, name in _BYTE_ORDER_MARKS if content.startswith(mark))

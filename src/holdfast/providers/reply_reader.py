@@ -11,7 +11,7 @@ from holdfast.providers.wire.protocol import Frame, WireProtocol
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
 from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
 
-BODY_LIMIT = 64 * 1024
+_BODY_LIMIT = 64 * 1024
 """How many bytes of an error's body are read."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -84,6 +84,7 @@ class ReplyReader:
             if out:
                 self.silence, self.attempts = 0.0, 0
         self.is_finished = bool(out) and type(out[-1]) is StreamFinished
+        # After decoding, so that the parts of this read are yielded before the error.
         self._size += len(data)
         if self._size > self._limit:
             raise ProviderError(
@@ -141,12 +142,12 @@ class ReplyReader:
             )
 
 
-async def read_body(reply: Reply, *, seconds: float, limit: int = BODY_LIMIT) -> bytes:
+async def read_body(reply: Reply, *, seconds: float) -> bytes:
     """Read a short body; what breaks off, is too long or takes longer than `seconds` is cut."""
     body = bytearray()
     # The body is of a reply that failed already, and its status says more than a second failure.
     with contextlib.suppress(AgentError, TimeoutError):
         async with asyncio.timeout(seconds):
-            while len(body) < limit and (data := await reply.read()):
+            while len(body) < _BODY_LIMIT and (data := await reply.read()):
                 body += data
-    return bytes(body[:limit])
+    return bytes(body[:_BODY_LIMIT])

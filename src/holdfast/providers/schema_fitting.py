@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.providers.json_schema import (
     SchemaRefusedError,
+    SchemaRewriting,
     map_subschemas,
     merge_all,
     path_to,
@@ -26,6 +27,7 @@ _DESCRIBABLE = frozenset(
 _MAX_MERGES = 20
 _ANY_VALUE = ({"type": "string"}, {"type": "number"}, {"type": "boolean"})
 _TYPE_NAMES: tuple[tuple[type, str], ...] = (
+    # Before int: in Python a bool is one.
     (bool, "boolean"),
     (int, "integer"),
     (float, "number"),
@@ -70,14 +72,13 @@ class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
     max_unions: int | None = None
 
 
-class SchemaFitting:
+class SchemaFitting(SchemaRewriting):
     """Rewrites one repaired schema for one set of rules, and lists the changes."""
 
     def __init__(self, root: JsonObject, rules: SchemaRules) -> None:
-        self.changes: list[str] = []
+        super().__init__(root)
         self.adds_nulls = False
         """Whether an optional property became a nullable one."""
-        self._root = root
         self._rules = rules
 
     def fitted(self) -> JsonObject:
@@ -109,6 +110,7 @@ class SchemaFitting:
     ) -> tuple[str, ...]:
         """Check a reference for recursion; write out its target where the rules want that."""
         reference = node["$ref"]
+        # `trail` holds the references that are being written out: one that comes again has no end.
         if reference in trail and not self._rules.allows_recursion:
             raise SchemaRefusedError(
                 path, f"{reference!r} contains itself, which the provider does not support"
@@ -116,6 +118,7 @@ class SchemaFitting:
         if self._rules.inlines_references:
             target: JsonObject = resolve_reference(self._root, node.pop("$ref"), path)
             beside = dict(node)
+            # What stands beside a reference overrides its target, as a description mostly does.
             node.update(target | beside)
             self._note(path, f"{reference!r} written out")
             trail = (*trail, reference)
@@ -149,7 +152,7 @@ class SchemaFitting:
             if "allOf" not in node or self._accepts("allOf"):
                 return
             self._fit_all_of(node, path)
-        raise SchemaRefusedError(path, "has allOf path_to allOf without end")
+        raise SchemaRefusedError(path, "has an allOf inside an allOf without end")
 
     def _fit_all_of(self, node: JsonObject, path: str) -> None:
         parts = node.pop("allOf")
@@ -189,6 +192,7 @@ class SchemaFitting:
             self._fit_string_enum(node, path)
 
     def _fit_string_enum(self, node: JsonObject, path: str) -> None:
+        # Gemini refuses an empty text among the values of an enum.
         texts = [value for value in node["enum"] if isinstance(value, str) and value]
         rest = [value for value in node["enum"] if value not in texts and value is not None]
         if rest or not texts:
@@ -251,6 +255,7 @@ class SchemaFitting:
                 path,
                 "accepts properties of any name, but the provider needs every property to be named",
             )
+        # At the root it is a tool without arguments.
         if not node.get("properties") and others is not False and path:
             raise SchemaRefusedError(
                 path, "accepts any object, but the provider needs every property to be named"
@@ -337,9 +342,6 @@ class SchemaFitting:
     def _accepts(self, keyword: str) -> bool:
         return self._rules.keywords is None or keyword in self._rules.keywords
 
-    def _note(self, path: str, change: str) -> None:
-        self.changes.append(f"{path or 'the schema'}: {change}")
-
 
 def _references_in(schema: Json) -> set[str]:
     """Return all references in a schema, except those in definitions."""
@@ -356,6 +358,7 @@ def _references_in(schema: Json) -> set[str]:
 
 def _or_null(schema: JsonObject) -> JsonObject:
     """Return a schema that also accepts null."""
+    # Another type would not do here: null is not among the values.
     if "enum" in schema or "const" in schema or "type" not in schema:
         if any(part.get("type") == "null" for part in schema.get("anyOf", ())):
             return schema

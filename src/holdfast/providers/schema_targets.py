@@ -39,6 +39,7 @@ _STRICT_FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 )
 
+# What the providers document for their APIs, the numbers included.
 RULES: dict[SchemaTarget, SchemaRules] = {
     "any": SchemaRules(),
     "openai": SchemaRules(output_is_object=True),
@@ -173,6 +174,7 @@ def _without_combinator(whole: JsonObject, keyword: str, root: JsonObject) -> Js
     rest = {name: value for name, value in whole.items() if name != keyword}
     if keyword == "allOf":
         return merge_all([rest, *parts], "")
+    # Beside properties an alternative is often only a list of what it requires, without a type.
     alternatives = [{"type": "object", **part} if "properties" in rest else part for part in parts]
     return merge_all([rest, merge_alternatives(alternatives, "")], "")
 
@@ -267,6 +269,8 @@ class SchemaAdapter:
     def _adapted_tools(
         self, tools: tuple[ToolSpec, ...], target: SchemaTarget
     ) -> tuple[ToolSpec, ...]:
+        # The tools of a session are one tuple for all its requests, so the last result is found by
+        # identity.
         given, fitted_for, fitted = self._tools
         if given is tools and fitted_for == target:
             return fitted

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
-from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import Transport
-from holdfast.providers.vendors import Protocol, Vendor, ollama_url
+from holdfast.providers.vendors import Vendor, ollama_url
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.vendors import Protocol, VendorFields
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -45,7 +46,7 @@ _MODULES: dict[Protocol, str] = {
 """The modules of the protocols, below `providers.wire`."""
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class VendorAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What a client needs beside its vendor's row: transport, credentials, the user's settings."""
 
     transport: Transport
@@ -57,21 +58,18 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     dialect: "Dialect | None" = None
     """For Chat Completions, in place of the vendor's own."""
-    api_version: str | None = None
-    """For Azure: with a version, the path contains the deployment, as in its older API."""
-    organization: str | None = None
-    project: str | None = None
-    location: str | None = None
+    fields: VendorFields = VendorFields()
+    """What else the vendor has to be told."""
     clock: Clock | None = None
     """With a clock, a background response that broke off is continued."""
     is_bearer: bool = False
     """Whether a key is sent as a bearer token, whatever the vendor's header is."""
 
     def __repr__(self) -> str:
-        return f"Access(provider={self.provider!r}, base_url={self.base_url!r})"
+        return f"VendorAccess(provider={self.provider!r}, base_url={self.base_url!r})"
 
 
-def make_client(vendor: Vendor, access: Access) -> WireModelClient:
+def make_client(vendor: Vendor, access: VendorAccess) -> WireModelClient:
     """Return a client of a vendor.
 
     Raises:
@@ -81,7 +79,7 @@ def make_client(vendor: Vendor, access: Access) -> WireModelClient:
     return WireModelClient(
         provider=access.provider or vendor.name,
         protocol=_protocol(vendor, access),
-        endpoint=Endpoint(
+        endpoint=ProviderEndpoint(
             base_url=_base_url(vendor, access),
             headers={**_own_headers(vendor, access), **access.headers},
             key_header="authorization" if access.is_bearer else vendor.key_header,
@@ -93,28 +91,32 @@ def make_client(vendor: Vendor, access: Access) -> WireModelClient:
     )
 
 
-def _protocol(vendor: Vendor, access: Access) -> WireProtocol:
+def _protocol(vendor: Vendor, access: VendorAccess) -> WireProtocol:
     """Return a vendor's protocol; its module is imported here, when a client first needs it."""
     wire = import_module(f"holdfast.providers.wire.{_MODULES[vendor.protocol]}")
     protocol: WireProtocol = wire.PROTOCOL
-    if vendor.dialect:
-        dialect = access.dialect or wire.dialects.DIALECTS[vendor.dialect]
+    dialect = access.dialect
+    if dialect is None and vendor.dialect:
+        dialect = wire.dialects.DIALECTS[vendor.dialect]
+    if dialect is not None:
         if vendor.url_form == "azure" and vendor.protocol == "chat":
             older = wire.dialects.DIALECTS["azure"].path
-            path = older if access.api_version else "/chat/completions"
+            path = older if access.fields.api_version else "/chat/completions"
             dialect = replace(dialect, path=path)
         protocol = wire.protocol_for(dialect)
+    # Only requests with a person's login must begin with the identity; those with a key do not.
     is_login = access.tokens is not None and access.tokens.kind == "oauth"
     return _for_login(protocol) if is_login and vendor.protocol == "messages" else protocol
 
 
-def _base_url(vendor: Vendor, access: Access) -> str:
+def _base_url(vendor: Vendor, access: VendorAccess) -> str:
     given = access.base_url or vendor.base_url
     if vendor.url_form == "vertex":
-        location = access.location or "global"
+        location = access.fields.location or "global"
+        # The global endpoint has no location in its host name.
         prefix = "" if location == "global" else f"{location}-"
         host = (given or f"https://{prefix}aiplatform.googleapis.com").rstrip("/")
-        return f"{host}/v1/projects/{access.project}/locations/{location}"
+        return f"{host}/v1/projects/{access.fields.project}/locations/{location}"
     if not given:
         variables = " or ".join(vendor.url_variables)
         name, way = access.provider or vendor.name, f" or set {variables}" if variables else ""
@@ -130,19 +132,20 @@ def _base_url(vendor: Vendor, access: Access) -> str:
     return given
 
 
-def _azure_version(vendor: Vendor, access: Access) -> str | None:
+def _azure_version(vendor: Vendor, access: VendorAccess) -> str | None:
     """Return the API version for the query string; Azure's Responses API has none."""
     is_versioned = vendor.url_form == "azure" and vendor.protocol == "chat"
-    return access.api_version if is_versioned else None
+    return access.fields.api_version if is_versioned else None
 
 
-def _own_headers(vendor: Vendor, access: Access) -> dict[str, str]:
+def _own_headers(vendor: Vendor, access: VendorAccess) -> dict[str, str]:
     """Return the headers that a vendor needs, beside the user's."""
     if vendor.protocol == "messages":
         return {"anthropic-version": ANTHROPIC_VERSION}
     if vendor.protocol not in {"responses", "chat"} or vendor.url_form != "plain":
         return {}
-    known = {"openai-organization": access.organization, "openai-project": access.project}
+    told = access.fields
+    known = {"openai-organization": told.organization, "openai-project": told.project}
     return {name: value for name, value in known.items() if value}
 
 

@@ -13,9 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-Protocol: TypeAlias = Literal["messages", "responses", "chat", "generate_content", "ollama"]
-"""Anthropic Messages, OpenAI Responses, OpenAI Chat Completions, Gemini generateContent, and
-Ollama's own."""
+from holdfast.vocabulary.vendors import CLAUDE_AGENT, LOCAL, VENDOR_FIELDS, Protocol
 
 UrlForm: TypeAlias = Literal["plain", "azure", "vertex", "ollama"]
 """How the base URL is made.
@@ -38,7 +36,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """The name in `provider/model`, and the `kind` of a table in the configuration file."""
     protocol: Protocol
     dialect: str = ""
-    """The name of the protocol's dialect; empty if the protocol has no dialects."""
+    """The name of the protocol's dialect; empty for a protocol without dialects, or for the one
+    that it uses by default."""
     base_url: str = ""
     """With the API version, if the URL has one; empty if the user must set it."""
     url_form: UrlForm = "plain"
@@ -48,18 +47,39 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables for the key; the first one that is set counts."""
     url_variables: tuple[str, ...] = ()
     """Environment variables for the base URL; the first one that is set counts."""
+    token_variables: tuple[str, ...] = ()
+    """Environment variables for a token that is sent as a bearer token in place of a key."""
     more_variables: dict[str, tuple[str, ...]] = {}
-    """Environment variables for other fields of a provider's table, by field. `auth_token` is sent
-    as a bearer token in place of a key."""
+    """The `VendorFields` that it takes, with the environment variables of each; a table of the file
+    that has others is refused."""
     needs_key: bool = True
     needs: tuple[str, ...] = ()
-    """Other fields of a provider's table that must be set, in the table or by a variable."""
+    """Which of `more_variables` must be set, in the table or by a variable."""
     account: str = ""
     """The vendor whose key, URL and table this one uses: the same account, another protocol."""
     same_models_as: str = ""
     """The vendor whose models it offers with the same names and prices; default: `account`."""
+    catalogue_name: str | None = ""
+    """Its name in the source of the catalogue, for `scripts/build_catalogue.py`; empty: `name`;
+    None: the source does not have it, so its models have no prices."""
     default_model: str = ""
     """Used if no model is named and this vendor's key is the first one found."""
+    trace_name: str = ""
+    """The name in OpenTelemetry's conventions (`gen_ai.provider.name`); default: `account`, else
+    `name`."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether requests are sent to it, with a key and at a URL that can be configured."""
+        return self.protocol not in {"native", "process"}
+
+    def __post_init__(self) -> None:
+        for field in self.more_variables:
+            if field not in VENDOR_FIELDS:
+                raise ValueError(f"{self.name}: {field!r} is not a field of VendorFields")
+        for field in self.needs:
+            if field not in self.more_variables:
+                raise ValueError(f"{self.name}: {field!r} is needed and not in more_variables")
 
 
 def _vendor(name: str, base_url: str, *more_keys: str, dialect: str = "") -> Vendor:
@@ -77,7 +97,8 @@ def _vendor(name: str, base_url: str, *more_keys: str, dialect: str = "") -> Ven
 
 def _server(name: str, port: int) -> Vendor:
     """Return a local server with Chat Completions."""
-    return replace(_vendor(name, f"http://localhost:{port}/v1"), needs_key=False)
+    vendor = _vendor(name, f"http://localhost:{port}/v1")
+    return replace(vendor, needs_key=False, catalogue_name=None)
 
 
 def _also(first: Vendor, name: str, protocol: Protocol) -> Vendor:
@@ -85,6 +106,16 @@ def _also(first: Vendor, name: str, protocol: Protocol) -> Vendor:
     return replace(first, name=name, protocol=protocol, account=first.name, default_model="")
 
 
+_ANTHROPIC = Vendor(
+    name="anthropic",
+    protocol="messages",
+    base_url="https://api.anthropic.com",
+    key_header="x-api-key",
+    key_variables=("ANTHROPIC_API_KEY",),
+    url_variables=("ANTHROPIC_BASE_URL",),
+    token_variables=("ANTHROPIC_AUTH_TOKEN",),
+    default_model="claude-sonnet-5",
+)
 _OPENAI = Vendor(
     name="openai",
     protocol="responses",
@@ -104,24 +135,29 @@ _AZURE = Vendor(
     key_variables=("AZURE_OPENAI_API_KEY",),
     url_variables=("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_BASE_URL"),
     more_variables={"api_version": ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION")},
+    trace_name="azure.ai.openai",
 )
 _OPENROUTER = replace(
     _vendor("openrouter", "https://openrouter.ai/api/v1"), default_model="openrouter/auto"
 )
 _DEEPSEEK = replace(_vendor("deepseek", "https://api.deepseek.com"), default_model="deepseek-chat")
-_XAI = replace(_vendor("xai", "https://api.x.ai/v1"), default_model="grok-4")
+_XAI = replace(
+    _vendor("xai", "https://api.x.ai/v1"),
+    catalogue_name="x-ai",
+    default_model="grok-4",
+    trace_name="x_ai",
+)
+_COMPATIBLE = Vendor(
+    name="compatible",
+    protocol="chat",
+    dialect="compatible",
+    more_variables={"organization": (), "project": ()},
+    needs_key=False,
+    catalogue_name=None,
+)
 
 _ROWS = (
-    Vendor(
-        name="anthropic",
-        protocol="messages",
-        base_url="https://api.anthropic.com",
-        key_header="x-api-key",
-        key_variables=("ANTHROPIC_API_KEY",),
-        url_variables=("ANTHROPIC_BASE_URL",),
-        more_variables={"auth_token": ("ANTHROPIC_AUTH_TOKEN",)},
-        default_model="claude-sonnet-5",
-    ),
+    _ANTHROPIC,
     _OPENAI,
     _also(_OPENAI, "openai-chat", "chat"),
     Vendor(
@@ -132,7 +168,9 @@ _ROWS = (
         key_header="x-goog-api-key",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         url_variables=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
+        catalogue_name="google",
         default_model="gemini-2.5-flash",
+        trace_name="gcp.gemini",
     ),
     Vendor(
         name="vertex",
@@ -145,9 +183,10 @@ _ROWS = (
         },
         needs=("project",),
         same_models_as="gemini",
+        trace_name="gcp.vertex_ai",
     ),
     _AZURE,
-    _also(_AZURE, "azure-responses", "responses"),
+    replace(_also(_AZURE, "azure-responses", "responses"), more_variables={}),
     _OPENROUTER,
     _also(_OPENROUTER, "openrouter-responses", "responses"),
     replace(
@@ -155,7 +194,11 @@ _ROWS = (
     ),
     _DEEPSEEK,
     _also(_DEEPSEEK, "deepseek-responses", "responses"),
-    replace(_vendor("mistral", "https://api.mistral.ai/v1"), default_model="mistral-large-latest"),
+    replace(
+        _vendor("mistral", "https://api.mistral.ai/v1"),
+        default_model="mistral-large-latest",
+        trace_name="mistral_ai",
+    ),
     _XAI,
     _also(_XAI, "xai-responses", "responses"),
     _vendor("together", "https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
@@ -165,7 +208,10 @@ _ROWS = (
     # open.bigmodel.cn/api/paas/v4.
     _vendor("cerebras", "https://api.cerebras.ai/v1", dialect="compatible"),
     _vendor("cohere", "https://api.cohere.ai/compatibility/v1", "CO_API_KEY"),
-    _vendor("moonshot", "https://api.moonshot.ai/v1", dialect="compatible"),
+    replace(
+        _vendor("moonshot", "https://api.moonshot.ai/v1", dialect="compatible"),
+        catalogue_name="moonshotai",
+    ),
     # It ended Chat Completions in September 2026; its Agent API is the Responses API.
     replace(
         _vendor("perplexity", "https://api.perplexity.ai/v1", "PPLX_API_KEY"), protocol="responses"
@@ -179,16 +225,60 @@ _ROWS = (
         key_variables=("OLLAMA_API_KEY",),
         url_variables=("OLLAMA_HOST",),
         needs_key=False,
+        catalogue_name=None,
     ),
     _server("vllm", 8000),
     _server("lmstudio", 1234),
     _server("llamacpp", 8080),
-    Vendor(name="compatible", protocol="chat", dialect="compatible", needs_key=False),
-    Vendor(name="compatible-responses", protocol="responses", dialect="plain", needs_key=False),
+    _COMPATIBLE,
+    replace(_COMPATIBLE, name="compatible-responses", protocol="responses", dialect="plain"),
+    Vendor(
+        name=CLAUDE_AGENT,
+        protocol="native",
+        base_url=_ANTHROPIC.base_url,
+        needs_key=False,
+        same_models_as=_ANTHROPIC.name,
+    ),
+    Vendor(
+        name=LOCAL,
+        protocol="process",
+        needs_key=False,
+        catalogue_name=None,
+        default_model="smollm2",
+    ),
 )
 
 VENDORS: dict[str, Vendor] = {row.name: row for row in _ROWS}
 """By name; the first row whose key is found decides the default model."""
+
+
+def vendor_of(kind: str) -> Vendor:
+    """Return the row of a kind; a server that is not known speaks Chat Completions."""
+    return VENDORS.get(kind, _COMPATIBLE)
+
+
+def protocol_of(provider: str) -> Protocol | None:
+    """Return how a provider is spoken to; None of one that is not in the table."""
+    vendor = VENDORS.get(provider)
+    return None if vendor is None else vendor.protocol
+
+
+def names_in_the_catalogue() -> dict[str, str]:
+    """Return the vendors whose models have a table in the catalogue, by their names in its source.
+
+    A vendor with another one's models has that one's table.
+    """
+    return {
+        vendor.catalogue_name or vendor.name: vendor.name
+        for vendor in VENDORS.values()
+        if vendor.catalogue_name is not None and not (vendor.same_models_as or vendor.account)
+    }
+
+
+def trace_name_of(provider: str) -> str:
+    """Return the name of a provider in OpenTelemetry's conventions; of an unknown one, its own."""
+    vendor = VENDORS.get(provider)
+    return provider if vendor is None else vendor.trace_name or vendor.account or vendor.name
 
 
 def ollama_url(host: str) -> str:
@@ -209,6 +299,7 @@ def ollama_url(host: str) -> str:
     name = parts.hostname or "127.0.0.1"
     name = _LOOPBACK.get(name, name)
     name = f"[{name}]" if ":" in name else name
+    # With a scheme Ollama's client takes the scheme's port, without one its own.
     usual = _USUAL_PORTS[parts.scheme] if "://" in given else _OLLAMA_PORT
     return f"{parts.scheme}://{name}:{port or usual}{parts.path.rstrip('/')}"
 

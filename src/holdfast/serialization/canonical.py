@@ -13,9 +13,16 @@ def canonical_json(value: Json) -> bytes:
     return _encoder.encode(value)
 
 
+def json_digest(value: Json) -> str:
+    """Return the digest that equal values have in common."""
+    # It brings OpenSSL's digests, which only tool calls and recordings need.
+    sha256 = late_module("hashlib").sha256
+    return str(sha256(canonical_json(value)).hexdigest())
+
+
 def arguments_hash(tool: str, arguments: Json) -> str:
     """Return the digest that binds an approval to one tool and its exact arguments."""
-    return _digest([tool, arguments])
+    return json_digest([tool, arguments])
 
 
 def approval_key(tool: str, arguments: Json, folder: str, *, is_confined: bool = True) -> str:
@@ -24,10 +31,4 @@ def approval_key(tool: str, arguments: Json, folder: str, *, is_confined: bool =
     The same command in another folder, or without a sandbox around it, is another command.
     """
     bound = [tool, arguments, folder]
-    return _digest(bound if is_confined else [*bound, "unconfined"])
-
-
-def _digest(value: Json) -> str:
-    # It brings OpenSSL's digests, which only tool calls need.
-    sha256 = late_module("hashlib").sha256
-    return str(sha256(canonical_json(value)).hexdigest())
+    return json_digest(bound if is_confined else [*bound, "unconfined"])

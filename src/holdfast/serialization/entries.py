@@ -4,7 +4,7 @@ A stored entry may be newer than this code. Fields and kinds that it does not kn
 bytes they were read from, so that writing an entry out again gives the same bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -34,10 +34,9 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, SubagentEvent
 from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
-from holdfast.vocabulary.json_types import JsonObject
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +46,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     id: EntryId
     time: int
     seq: int
+    # Of any type, because a later version may have another one.
     query_id: object = None
     turn_id: object = None
 
@@ -55,6 +55,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(KnownEntry)
 _list_decoder = msgspec.json.Decoder(list[KnownEntry])
 _header_decoder = msgspec.json.Decoder(_Header)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 # A decoder stops at the first thing it does not like, so either of the two may meet any of these.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -68,15 +69,23 @@ def encode_entry(entry: Entry) -> bytes:
 def encode_event(event: Event) -> bytes:
     """Write an event as one line of JSON without a line end; only an entry has a `seq`.
 
-    A native session is also named as other programs name it.
+    An entry of a later version is written as it was stored. A native session is also named as other
+    programs name it.
     """
+    if isinstance(event, SubagentEvent) and isinstance(event.event, Entry | SubagentEvent):
+        return _with(_encoder.encode(event), {"event": msgspec.Raw(encode_event(event.event))})
     if not isinstance(event, Entry):
         return _encoder.encode(event)
+    written = encode_entry(event)
+    if event.raw is not None and (b"\n" in written or b"\r" in written):
+        written = msgspec.json.format(written, indent=-1)
     native = _native_id_of(event)
-    if native is None:
-        return encode_entry(event)
-    values: JsonObject = msgspec.json.decode(encode_entry(event))
-    return _encoder.encode(values | dict.fromkeys(NATIVE_ID_ALIASES, native))
+    return written if native is None else _with(written, dict.fromkeys(NATIVE_ID_ALIASES, native))
+
+
+def _with(written: bytes, more: Mapping[str, object]) -> bytes:
+    """Add fields to a JSON object; the others stay as they are."""
+    return _encoder.encode({**_fields_decoder.decode(written), **more})
 
 
 def _native_id_of(entry: Entry) -> str | None:
@@ -118,11 +127,12 @@ def refuse_unreadable(entry: Entry) -> None:
     """Raise CORRUPT for an entry that `decode_entry` would not give back.
 
     Providers, tools and hooks of the user's fill entries with values of their own, and a struct
-    takes any value for any field. Such values are checked where they come in (the stream
-    processor's assembly, the checks of tools' results and of decisions). This is the guard behind
-    those doors: one that was forgotten costs an error and not a session. It reads back the kinds
-    that can hold such values, which is some microseconds for each and a few times in a turn.
-    Checkpoints, the frequent kind, and the other kinds in `_OWN_VALUES` are not looked at.
+    takes any value for any field. Such values are checked where they come in, by the
+    `AnswerAssembler` and by the checks of tools' results and of decisions. This check comes after
+    all of these: if one of them misses something, an error is raised and the log stays readable. It
+    reads back the kinds that can hold such values, which takes some microseconds for each, a few
+    times in a turn. Checkpoints, the frequent kind, and the other kinds in `_OWN_VALUES` are not
+    checked.
     """
     if type(entry) not in _OWN_VALUES and entry.raw is None:
         try:
@@ -139,6 +149,7 @@ def decode_entry(raw: bytes) -> Entry:
     """Read an entry; raises CORRUPT when the bytes are not an entry of any version."""
     try:
         entry: Entry = _decoder.decode(raw)
+    # A DecodeError, too, but of valid JSON: it may be an entry of a later version.
     except msgspec.ValidationError:
         return _decode_unknown(raw)
     except _UNREADABLE as error:
@@ -160,6 +171,7 @@ def decode_entries(bodies: Sequence[bytes]) -> list[Entry]:
         entries: list[Entry] = [*_list_decoder.decode(joined)]
     except _UNREADABLE:
         return [decode_entry(body) for body in bodies]
+    # A damaged body can hold two values with a comma between them, which are two items of a list.
     is_whole = len(entries) == len(bodies) and _encoder.encode(entries) == joined
     if is_whole and all(entry.raw is None for entry in entries):
         return entries

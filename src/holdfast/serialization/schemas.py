@@ -1,10 +1,11 @@
 """JSON Schemas of the public types, for programs in other languages."""
 
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 
 from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorReport
@@ -30,15 +31,11 @@ from holdfast.vocabulary.events import (
 )
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 from holdfast.vocabulary.usage import Usage
 
-PUBLIC_TYPES: dict[str, Any] = {
-    "AgentResult": AgentResult[Any],
-    "ApprovalRequest": ApprovalRequest,
-    "Entry": KnownEntry,
-    "ErrorReport": ErrorReport,
-    "LiveEvent": TextDelta
+_LiveKinds: TypeAlias = (
+    TextDelta
     | ReasoningDelta
     | CompactionDelta
     | ToolInputDelta
@@ -55,8 +52,17 @@ PUBLIC_TYPES: dict[str, Any] = {
     | ToolMeasured
     | QueryMeasured
     | HookFailed
-    | ObserverLagged,
+    | ObserverLagged
+)
+
+PUBLIC_TYPES: dict[str, Any] = {
+    "AgentResult": AgentResult[Any],
+    "ApprovalRequest": ApprovalRequest,
+    "Entry": KnownEntry,
+    "ErrorReport": ErrorReport,
+    "LiveEvent": _LiveKinds,
     "Message": UserMessage | AssistantMessage,
+    "PoolSettings": PoolSettings,
     "RuntimeSettings": RuntimeSettings,
     "SessionState": SessionState,
     "Settings": Settings,
@@ -64,27 +70,45 @@ PUBLIC_TYPES: dict[str, Any] = {
 }
 
 
-def json_schema_of(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a public type by its name."""
-    (schema,), components = msgspec.json.schema_components(
-        [PUBLIC_TYPES[name]], ref_template="#/$defs/{name}"
-    )
-    return {**schema, "$defs": with_inner_events(components)}
+def as_written(components: dict[str, Any]) -> dict[str, Any]:
+    """Return schemas of events as `encode_event` writes them.
 
-
-def with_inner_events(components: dict[str, Any]) -> dict[str, Any]:
-    """Return schemas in which the event inside a sub-agent's event may be any event.
-
-    Without this it would be one of the two base classes, which no event is.
+    - No entry has a field `raw`: what it keeps is written in place of the entry.
+    - An entry that names a native session names it in all ways.
+    - The event inside a sub-agent's event may be any event. It would be one of the two base
+      classes, which no event is.
     """
     if (outer := components.get("SubagentEvent")) is not None:
         kind = {"kind": {"type": "string"}}
         inner = {"type": "object", "properties": kind, "required": ["kind"]}
         outer["properties"]["event"] = inner
+    for name, shape in components.items():
+        if "kind" in (fields := shape.get("properties", {})):
+            fields.pop("raw", None)
+        if name in _NAMING_NATIVE_SESSIONS:
+            fields.update({alias: {"type": "string"} for alias in NATIVE_ID_ALIASES})
     return {name: each for name, each in components.items() if name not in _BASES}
 
 
-_BASES = frozenset({"Entry", "LiveEvent"})
+def later_entry() -> dict[str, Any]:
+    """Return the schema of an entry of a kind that this version does not know, as it was stored."""
+    known = {"enum": [kind.__struct_config__.tag for kind in get_args(KnownEntry | _LiveKinds)]}
+    return {
+        "title": "UnknownEntry",
+        "description": "An entry that a later version stored, as it was stored.",
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string", "not": known},
+            "id": {"type": "string"},
+            "time": {"type": "integer"},
+            "seq": {"type": "integer"},
+        },
+        "required": ["kind", "id", "time", "seq"],
+    }
+
+
+_BASES = frozenset({"Entry", "LiveEvent", "NamedEvent"})
+_NAMING_NATIVE_SESSIONS = frozenset({"QueryEnded", "SessionChanged", "SessionOpened"})
 _RESULT = {
     "title": "result",
     "type": "object",
@@ -149,7 +173,7 @@ def stream_json_schema() -> dict[str, Any]:
     """Return the JSON Schema of one line of `holdfast --output-format stream-json`.
 
     The first line is a `session`, the last one a `result`, and every line between them an event,
-    whose `type` is its `kind`.
+    whose `type` is its `kind`. An event that this version does not know is an `UnknownEntry`.
     """
     (entry, live, _usage), components = msgspec.json.schema_components(
         [PUBLIC_TYPES["Entry"], PUBLIC_TYPES["LiveEvent"], Usage], ref_template="#/$defs/{name}"
@@ -159,6 +183,6 @@ def stream_json_schema() -> dict[str, Any]:
         "title": "A line of holdfast --output-format stream-json",
         "type": "object",
         "required": ["type"],
-        "oneOf": [_SESSION, _RESULT, *entry["anyOf"], *live["anyOf"]],
-        "$defs": with_inner_events(components),
+        "oneOf": [_SESSION, _RESULT, *entry["anyOf"], *live["anyOf"], later_entry()],
+        "$defs": as_written(components),
     }

@@ -41,21 +41,11 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
         return values | dict.fromkeys(NATIVE_ID_ALIASES, self.native_session_id)
 
 
-def decode_state(raw: bytes) -> SessionState:
-    """Read a state; raises CONFIG_INVALID naming the version or the field that is wrong."""
-    try:
-        values = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"the session state is not JSON: {error}"
-        ) from error
-    return check_state(values)
-
-
 def check_state(value: object) -> SessionState:
     """Check a state that a user hands in, as a value or as plain JSON."""
     try:
         if isinstance(value, SessionState):
+            # A struct takes any value for any field. As plain values it is checked like the others.
             value = value.to_dict()
         msgspec.json.encode(value)  # what cannot be written down cannot be restored
     except (TypeError, ValueError, RecursionError) as error:
@@ -69,6 +59,7 @@ def check_state(value: object) -> SessionState:
             ErrorCode.CONFIG_INVALID, "the session state is nested too deeply to be stored"
         )
     version = value.get("version") if isinstance(value, dict) else None
+    # `True` equals 1.
     if version != STATE_VERSION or isinstance(version, bool):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
@@ -83,7 +74,7 @@ def check_state(value: object) -> SessionState:
 
 
 def _half_character(value: Json, place: str = "$") -> str | None:
-    """Return where a text is that no encoding takes."""
+    """Return where there is a text with a lone surrogate, which cannot be encoded."""
     if isinstance(value, str):
         return place if writable(value) != value else None
     inside: list[tuple[str, Json]] = []

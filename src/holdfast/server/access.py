@@ -1,17 +1,17 @@
 """Access: which credentials there are, whose they are, and what they allow."""
 
-import hashlib
 import hmac
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Self, TypeAlias
 
 import msgspec
 
+from holdfast.administration import Clock, SystemClock
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.secrets import remember
+from holdfast.vocabulary.ids import DEFAULT_OWNER
+from holdfast.vocabulary.secrets import remember, token_digest
 
 Scope: TypeAlias = Literal["read", "write"]
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "write"))
@@ -57,10 +57,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ) -> Self:
         """Return what is stored of a key, which is valid for some days or without an end."""
         return cls(
-            digest=digest_of(key),
+            digest=token_digest(key),
             owner=owner,
             scopes=("read",) if read_only else ("read", "write"),
-            expires=None if days is None else int(_wall_clock() + days * _DAY_MS),
+            expires=None if days is None else int(SystemClock().time_ms() + days * _DAY_MS),
         )
 
 
@@ -80,15 +80,18 @@ class Access:
     directly; the one token that a person may have chosen is compared in constant time. `keys` are
     given as they are, or as a function, for keys that change while the server runs. Credentials
     that are valid are known as secrets from then on: no log record or error shows them.
+
+    The owner of the token and the clock, where they are not given, are those of the agent that is
+    served: `create_app` hands them over.
     """
 
     def __init__(
         self,
         token: str | None,
         *,
-        owner: str = "local",
+        owner: str | None = None,
         keys: Iterable[ApiKey] | KeySource = (),
-        now_ms: Callable[[], int] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if token is not None and not _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN:
             raise ConfigError(
@@ -97,15 +100,31 @@ class Access:
             )
         if token is not None:
             remember(token)
-        self.owner = owner
-        self._digest = None if token is None else digest_of(token)
+        self._owner, self._clock = owner, clock
+        self._digest = None if token is None else token_digest(token)
         if callable(keys):
             self._keys = keys
         else:
             known = {key.digest: key for key in keys}
             self._keys = lambda: known
         self._logins: OrderedDict[str, _Login] = OrderedDict()
-        self._now_ms = now_ms or _wall_clock
+
+    def adopt(self, *, owner: str, clock: Clock) -> None:
+        """Take the owner of the token and the clock, unless they were given or taken before."""
+        self._owner = owner if self._owner is None else self._owner
+        self._clock = self._clock or clock
+
+    @property
+    def owner(self) -> str:
+        """The owner of the token."""
+        return DEFAULT_OWNER if self._owner is None else self._owner
+
+    @property
+    def clock(self) -> Clock:
+        """The time by which credentials expire and requests are counted."""
+        if self._clock is None:
+            self._clock = SystemClock()
+        return self._clock
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -123,7 +142,7 @@ class Access:
         if found is None:
             return None
         value = new_token()
-        digest = digest_of(value)
+        digest = token_digest(value)
         principal = msgspec.structs.replace(found.principal, cookie=digest)
         self._logins[digest] = _Login(principal=principal, expires=found.expires)
         if len(self._logins) > _MOST_COOKIES:
@@ -132,20 +151,20 @@ class Access:
 
     def log_out(self, cookie: str | None) -> None:
         """Make a cookie worthless."""
-        self._logins.pop(digest_of(cookie or ""), None)
+        self._logins.pop(token_digest(cookie or ""), None)
 
     def principal_of_cookie(self, cookie: str | None) -> Principal | None:
         """Return whose cookie this is, or None."""
         if cookie is None or not 0 < len(cookie) <= _LONGEST_TOKEN:
             return None
-        login = self._logins.get(digest_of(cookie))
+        login = self._logins.get(token_digest(cookie))
         return login.principal if login and self.is_valid(login.principal) else None
 
     def is_valid(self, principal: Principal) -> bool:
         """Whether the credential of a caller still holds: not removed, expired or logged out."""
         if principal.cookie is not None:
             login = self._logins.get(principal.cookie)
-            if login is None or login.expires <= self._now_ms():
+            if login is None or login.expires <= self.clock.time_ms():
                 return False
         return principal.key is None or self._valid_key(principal.key) is not None
 
@@ -153,9 +172,9 @@ class Access:
         """Return whose credential this is, and until when a login with it may last."""
         if token is None or not 0 < len(token) <= _LONGEST_TOKEN:
             return None
-        now = self._now_ms()
+        now = self.clock.time_ms()
         until = now + COOKIE_SECONDS * 1000
-        digest = digest_of(token)
+        digest = token_digest(token)
         if self._digest is not None and hmac.compare_digest(digest, self._digest):
             return _Login(principal=Principal(owner=self.owner), expires=until)
         key = self._valid_key(digest)
@@ -163,11 +182,12 @@ class Access:
             return None
         remember(token)
         principal = Principal(owner=key.owner, scopes=frozenset(key.scopes), key=digest)
+        # A login does not outlive the key that it was made with.
         return _Login(principal=principal, expires=min(until, key.expires or until))
 
     def _valid_key(self, digest: str) -> ApiKey | None:
         key = self._keys().get(digest)
-        if key is None or (key.expires is not None and key.expires <= self._now_ms()):
+        if key is None or (key.expires is not None and key.expires <= self.clock.time_ms()):
             return None
         return key
 
@@ -175,12 +195,3 @@ class Access:
 def new_token() -> str:
     """Return a credential that cannot be guessed."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
-
-
-def digest_of(token: str) -> str:
-    """Return the SHA-256 of a credential, as it is stored and looked up."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _wall_clock() -> int:
-    return time.time_ns() // 1_000_000

@@ -16,9 +16,9 @@ from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import Access
 from holdfast.server.endpoint import routes_of
 from holdfast.server.event_routes import EVENT_OPERATIONS
-from holdfast.server.gate import Gate
+from holdfast.server.gate import RequestGate
 from holdfast.server.history_routes import HISTORY_OPERATIONS
-from holdfast.server.limits import ServerSettings
+from holdfast.server.limits import ServerSettings, checked_settings
 from holdfast.server.message_routes import MESSAGE_OPERATIONS
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
@@ -102,7 +102,7 @@ def create_app(
 
     Raises:
         ConfigError: CONFIG_MISSING without a token and without access, CONFIG_INVALID when the
-            token is too short.
+            token is too short, or naming the field of the settings that is not valid.
 
     """
     if access is None:
@@ -111,7 +111,8 @@ def create_app(
                 ErrorCode.CONFIG_MISSING, "a server needs a token: holdfast.server.new_token()"
             )
         access = Access(token)
-    settings = settings or ServerSettings()
+    access.adopt(owner=agent.owner, clock=agent.clock)
+    settings = checked_settings(settings or ServerSettings())
     own = access.owner
 
     def agent_of(owner: str) -> Agent | None:
@@ -138,7 +139,7 @@ def create_app(
         lifespan=lifespan,
     )
     inner.router.redirect_slashes = False
-    return HoldfastApp(Gate(inner, settings), hub, inner)
+    return HoldfastApp(RequestGate(inner, settings), hub, inner)
 
 
 def _cors(settings: ServerSettings) -> list[Middleware]:

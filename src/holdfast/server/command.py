@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import os
-import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,22 @@ import click
 import msgspec
 
 from holdfast import Agent
-from holdfast.administration import state_folder
-from holdfast.administration.configured import command_line_store
+from holdfast.administration import (
+    SystemClock,
+    key_advice,
+    list_local_models,
+    pool_limits,
+    state_folder,
+)
+from holdfast.administration.command_flags import MODEL, STORE, flag
+from holdfast.administration.configured import configured_store
 from holdfast.administration.failure_log import log_to_stderr
-from holdfast.server.access import Access, ApiKey, new_token
+from holdfast.administration.pool import PoolLimits
+from holdfast.administration.unowned import LeftQueries
+from holdfast.server.access import Access, ApiKey, KeySource, new_token
 from holdfast.server.app import OPERATIONS, create_app
 from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
-from holdfast.server.limits import ServerSettings
+from holdfast.server.limits import ServerSettings, checked_settings
 from holdfast.server.rpc_stdio import serve_stdio
 from holdfast.server.serving import (
     Certificate,
@@ -32,23 +40,38 @@ from holdfast.server.serving import (
     run_process,
     url_of,
 )
-from holdfast.server.start_checks import check_store, own_keys_only_read, warn_without_model
+from holdfast.vocabulary.option_declarations import declared_fields
+from holdfast.vocabulary.vendors import LOCAL
 
-_LIMITS = ServerSettings()
-_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+_DECLARED = declared_fields(ServerSettings)
+_LOCAL = f"{LOCAL}/"
+
+
+def _setting(
+    name: str, field: str, *, metavar: str | None = None, more: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a flag of a field of `ServerSettings`."""
+    return flag(name, field, declared=_DECLARED[field], metavar=metavar, more=more)
 
 
 @click.command(help="Serve sessions over HTTP, to programs of this user and to holders of keys.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The IP address to listen on.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The IP address to listen on.",
+)
 @click.option(
     "--port",
     default=4747,
+    metavar="N",
     show_default=True,
     type=click.IntRange(0, 65535),
     help="The port to listen on; 0 takes a free one.",
 )
-@click.option("--model", "-m", help="The model of new sessions, as `provider/model`.")
-@click.option("--store", help="Where sessions are kept; by default as for the command line.")
+@MODEL
+@STORE
 @click.option(
     "--tls-certificate",
     type=click.Path(exists=True, dir_okay=False),
@@ -57,50 +80,22 @@ _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 @click.option(
     "--tls-key", type=click.Path(exists=True, dir_okay=False), help="A PEM file with its key."
 )
-@click.option("--behind-proxy", is_flag=True, help="A proxy adds TLS: listen beyond this machine.")
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    help="A host name that clients use, such as chat.example, with the port unless it is 80 or "
-    "443. Replaces 127.0.0.1 and localhost. Repeatable.",
-)
-@click.option(
-    "--cors",
-    "origins",
-    multiple=True,
-    help="An origin whose pages may call, such as https://app.example. Repeatable.",
-)
+@_setting("--behind-proxy", "behind_tls", more="The server may then listen beyond this machine.")
+@_setting("--allow-host", "hosts", metavar="HOST", more="Repeatable.")
+@_setting("--cors", "origins", metavar="ORIGIN", more="Repeatable.")
 @click.option(
     "--tools-for-keys", is_flag=True, help="Let owners of API keys use files and the shell, too."
 )
-@click.option(
+@flag(
     "--max-sessions",
     "sessions",
-    default=_LIMITS.sessions,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many sessions are kept open at once; one owner has at most three quarters of them.",
+    declared=_DECLARED["sessions"].brief(),
+    more="One owner has at most three quarters of them.",
+    is_configured=True,
 )
-@click.option(
-    "--max-streams",
-    "streams",
-    default=_LIMITS.streams_per_owner,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many streams of events one owner may have open.",
-)
-@click.option(
-    "--max-requests",
-    "requests",
-    default=_LIMITS.requests_per_second,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    help="How many requests a second one owner may make.",
-)
-@click.option(
-    "--no-resume", is_flag=True, help="Carry no query on that an earlier server did not finish."
-)
+@_setting("--max-streams", "streams_per_owner")
+@_setting("--max-requests", "requests_per_second")
+@_setting("--resume/--no-resume", "resume")
 def serve(**flags: object) -> None:
     """Listen until SIGINT or SIGTERM; then streams end, and running queries may end.
 
@@ -120,8 +115,8 @@ The end of the input ends the command, after running queries. Nothing listens on
 token is needed: the caller is the user who starts it. Messages for people go to standard error.
 """
 )
-@click.option("--model", "-m", help="The model of new sessions, as `provider/model`.")
-@click.option("--store", help="Where sessions are kept; by default as for the command line.")
+@MODEL
+@STORE
 def rpc(**flags: object) -> None:
     """Answer until the input ends, or SIGINT or SIGTERM comes."""
     log_to_stderr()
@@ -130,17 +125,15 @@ def rpc(**flags: object) -> None:
 
 async def _rpc(flags: dict[str, Any]) -> None:
     async with _agent_maker(flags)(None, has_tools=True) as agent:
-        await check_store(agent)
-        await warn_without_model(agent)
-        await serve_stdio(agent, OPERATIONS)
+        await _check_store(agent)
+        await _warn_without_model(agent)
+        await serve_stdio(agent, OPERATIONS, limits=_limits())
 
 
 async def _serve(flags: dict[str, Any]) -> None:
     tls = _certificate(flags)
     settings = _settings(flags)
-    sock = listen(
-        flags["host"], flags["port"], is_protected=tls is not None or flags["behind_proxy"]
-    )
+    sock = listen(flags["host"], flags["port"], is_protected=tls is not None or flags["behind_tls"])
     with contextlib.closing(sock):
         if not (flags["hosts"] or is_loopback(flags["host"])):
             raise click.UsageError("name the hosts that clients use with --allow-host")
@@ -166,14 +159,14 @@ async def _serve_on(
         return others[owner]
 
     async with make(None, has_tools=True) as agent:
-        await check_store(agent)
-        known = own_keys_only_read(KeyFile(folder).keys, owner=agent.owner, has_tools=has_tools)
+        await _check_store(agent)
+        known = _own_keys_only_read(KeyFile(folder).keys, owner=agent.owner, has_tools=has_tools)
         access = Access(state.token, owner=agent.owner, keys=known)
         app = create_app(agent, access=access, agents=agent_of, settings=settings)
         try:
             with announced(folder, state) as path:
                 click.echo(f"{url}/#token={state.token}\nthe token is in {path}", err=True)
-                await warn_without_model(agent)
+                await _warn_without_model(agent)
                 await HttpServer(app, tls=tls).serve(sockets=[sock])
         finally:
             for other in others.values():
@@ -188,20 +181,18 @@ def _certificate(flags: dict[str, Any]) -> Certificate | None:
 
 
 def _settings(flags: dict[str, Any]) -> ServerSettings:
-    for each in flags["origins"]:
-        if _ORIGIN.fullmatch(each.lower()) is None:
-            told = f"--cors {each!r} is not an origin such as https://app.example, without a path"
-            raise click.UsageError(told)
-    return ServerSettings(
-        hosts=frozenset(each.lower() for each in flags["hosts"]),
-        origins=frozenset(each.lower() for each in flags["origins"]),
-        behind_tls=flags["behind_proxy"],
-        resume=not flags["no_resume"],
-        sessions=flags["sessions"],
-        streams_per_owner=flags["streams"],
-        streams=max(_LIMITS.streams, flags["streams"]),
-        requests_per_second=flags["requests"],
-    )
+    limits = _limits()
+    given: dict[str, Any] = {"sessions": limits.sessions, "idle_seconds": limits.idle_seconds}
+    given |= {name: flags[name] for name in _DECLARED if flags.get(name) is not None}
+    made = checked_settings(ServerSettings(**given))
+    return msgspec.structs.replace(made, streams=max(made.streams, made.streams_per_owner))
+
+
+def _limits() -> PoolLimits:
+    """Return how many sessions are kept open, and for how long, by what the user configured."""
+    usual = ServerSettings()
+    own = PoolLimits(sessions=usual.sessions, idle_seconds=usual.idle_seconds)
+    return pool_limits(otherwise=own)
 
 
 def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
@@ -210,7 +201,7 @@ def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
     Without them, the model of a session gets none at all: neither the built-in ones nor those of
     the configured MCP servers, and an agent such as Claude Code runs without its own.
     """
-    shared: dict[str, Any] = {"store": flags["store"] or command_line_store()}
+    shared: dict[str, Any] = {"store": flags["store"] or configured_store()}
     if flags["model"]:
         shared["model"] = flags["model"]
 
@@ -225,6 +216,59 @@ def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
         return Agent(**options)
 
     return make
+
+
+async def _check_store(agent: Agent) -> None:
+    """Refuse a store that cannot be used, before a client is told of the server.
+
+    A database that does not answer yet is not refused: the server waits for it.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for one that is none, CONFIG_MISSING without its extra.
+        StoreError: UNAVAILABLE for files that cannot be read or written.
+
+    """
+    if isinstance(agent.sessions.unowned, LeftQueries):  # a store of this machine
+        await agent.sessions.list(limit=1)
+
+
+async def _warn_without_model(agent: Agent) -> None:
+    """Say on standard error that the default model is a local one that was never fetched."""
+    model = agent.settings.model
+    name = model.removeprefix(_LOCAL)
+    if not model.startswith(_LOCAL):
+        return
+    absent = {each.name for each in await list_local_models() if not each.is_present}
+    if name in absent:
+        told = (
+            f"warning: queries will fail: no key of a provider is found, and the model {model} is "
+            f"not on this machine. Either {key_advice()} and start again, or install the extra "
+            f"`local` and run `holdfast models pull {name}`"
+        )
+        click.echo(told, err=True)
+
+
+def _own_keys_only_read(keys: KeySource, *, owner: str, has_tools: bool) -> KeySource:
+    """Return keys of which those of the server's own user can only read.
+
+    The sessions of that user have files and the shell, and holders of keys must not get these
+    unless the server was told so (`has_tools`).
+    """
+    seen: Mapping[str, ApiKey] | None = None
+    made: Mapping[str, ApiKey] = {}
+
+    def limited() -> Mapping[str, ApiKey]:
+        nonlocal seen, made
+        now = keys()
+        if now is not seen:
+            seen, made = now, {digest: _limited(key, owner) for digest, key in now.items()}
+        return made
+
+    return keys if has_tools else limited
+
+
+def _limited(key: ApiKey, owner: str) -> ApiKey:
+    return msgspec.structs.replace(key, scopes=("read",)) if key.owner == owner else key
 
 
 @click.group(help="Manage the API keys of `holdfast serve`.")
@@ -266,12 +310,8 @@ def list_keys() -> None:
 def _validity(key: ApiKey) -> str:
     if key.expires is None:
         return ""
-    word = "until" if key.expires > _now_ms() else "expired"
+    word = "until" if key.expires > SystemClock().time_ms() else "expired"
     return f"{word} {time.strftime('%Y-%m-%d %H:%M', time.localtime(key.expires / 1000))}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @keys.command("remove")

@@ -4,11 +4,12 @@ import re
 from array import array
 from functools import cache
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.server.problems import ProblemError
+from holdfast.vocabulary.option_declarations import Declared, allowed_words
 
 BodyT = TypeVar("BodyT")
 _DEEPEST = 64
@@ -17,6 +18,18 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """One deeper, or one less deep: signed bytes."""
 _NOT_NESTING = bytes(set(range(256)) - set(b"[]{}"))
 _WRONG_WORD = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
+
+
+def described(said: Declared | str) -> msgspec.Meta:
+    """Return what is said of a field that clients send: a sentence, or all of a declared option.
+
+    It is in the OpenAPI document, and bounds are checked when a body is decoded.
+    """
+    if isinstance(said, str):
+        return msgspec.Meta(description=said)
+    option = said.option
+    low: dict[str, Any] = {"gt": option.above} if option.above is not None else {"ge": option.least}
+    return msgspec.Meta(description=option.sentence, le=option.most, **low)
 
 
 @cache
@@ -45,13 +58,9 @@ def _choices(kind: type, told: str) -> str:
     found = _WRONG_WORD.search(told)
     if found is None:
         return ""
-    info = msgspec.inspect.type_info(kind)
-    fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
-    for field in fields:
-        if field.encode_name == found[1]:
-            kinds = getattr(field.type, "types", (field.type,))
-            words = [word for each in kinds for word in getattr(each, "values", ())]
-            return f"; it is one of {', '.join(map(str, words))}" if words else ""
+    for field in msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ():
+        if field.encode_name == found[1] and (words := allowed_words(field.type)):
+            return f"; it is one of {', '.join(sorted(words))}"
     return ""
 
 

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from holdfast import AgentError
+from holdfast.administration import OwnedTasks
 from holdfast.server.access import COOKIE, Access, Principal
 from holdfast.server.decoding import decode_body, field_names
 from holdfast.server.event_stream import SSE
@@ -112,12 +113,9 @@ async def noticing_departure(request: Request, left: asyncio.Event) -> AsyncGene
         if (await request.receive())["type"] == "http.disconnect":
             left.set()
 
-    noticing = asyncio.get_running_loop().create_task(notice())
-    try:
+    async with OwnedTasks() as tasks:
+        tasks.start(notice(), name="holdfast-client-left")
         yield
-    finally:
-        noticing.cancel()
-        await asyncio.wait({noticing})
 
 
 def _refusal_of(operation: Operation, request: Request, problem: ProblemError) -> Response:

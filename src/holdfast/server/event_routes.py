@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from holdfast.administration.descriptions import SessionEvent
+from holdfast.server.decoding import described
 from holdfast.server.event_stream import (
     SSE,
     EventStream,
@@ -14,20 +15,29 @@ from holdfast.server.event_stream import (
     resume_point,
     told_event,
 )
-from holdfast.server.funnel import Funnel
+from holdfast.server.feeds import Overview, Told
 from holdfast.server.operations import Call, EventAnswer, Operation
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION
-from holdfast.server.sessions import Told, named_events
+from holdfast.vocabulary.events import ObserverLagged
+
+_LAGGED = str(ObserverLagged.__struct_config__.tag)
 
 
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events to send."""
 
-    after: Annotated[int, msgspec.Meta(ge=0, le=10**15)] | None = None
-    follow: bool = True
-    types: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
-    """Kinds of events, separated by commas; all without it."""
+    after: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=10**15)] | None,
+        described("The `seq` after which to begin; the beginning of the log without it."),
+    ] = None
+    follow: Annotated[
+        bool, described("Whether to go on with what happens, and not to end at `log.synced`.")
+    ] = True
+    types: Annotated[
+        Annotated[str, msgspec.Meta(max_length=1000)] | None,
+        described("Kinds of events, separated by commas; all without it."),
+    ] = None
 
 
 async def stream_events(call: Call) -> EventAnswer:
@@ -63,24 +73,32 @@ async def stream_all(call: Call) -> EventAnswer:
 
 async def _all_events(call: Call) -> AsyncGenerator[list[SentEvent], None]:
     hub, owner = call.server.hub, call.principal.owner
-    funnel: Funnel[Told] = Funnel()
-    forget = call.sessions.agent.sessions.on(funnel.offer)
+    overview = Overview()
+    forget = call.sessions.agent.sessions.on(lambda told: overview.publish((told,)))
     try:
-        with hub.showing(owner, funnel):
-            for session_id, session in hub.sessions_open(owner).items():
-                funnel.add(named_events(session_id, session, after=session.snapshot().head))
+        with hub.showing(owner, overview):
             yield []
             while not hub.is_closing:
-                taken = await funnel.take(hub.settings.ping_seconds)
-                if not call.is_allowed():
+                sent = await _next_sent(call, overview)
+                if not (sent and call.is_allowed()):
                     return
-                if taken is None:
-                    yield [event_of("ping", {})]
-                elif taken:
-                    yield [_sent(call, told) for told in taken]
+                yield sent
+                if sent[0].kind == _LAGGED:
+                    return
     finally:
         forget()
-        await funnel.close()
+        overview.abandon()
+
+
+async def _next_sent(call: Call, overview: Overview) -> list[SentEvent]:
+    """Return what a client gets next: what happened, or that nothing did, or that it lags."""
+    try:
+        taken = await overview.next_batch(call.server.hub.settings.ping_seconds)
+    except TimeoutError:
+        return [event_of("ping", {})]
+    if not taken and overview.lagged:
+        return [event_of(_LAGGED, {})]
+    return [_sent(call, told) for told in taken]
 
 
 def _sent(call: Call, told: Told) -> SentEvent:

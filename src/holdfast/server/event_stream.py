@@ -5,21 +5,31 @@ entry once. An event is encoded once, however many clients get it.
 """
 
 import contextlib
+import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
 from holdfast import AgentError, Event, QueryEnded, QueryStarted
+from holdfast.serialization.entries import encode_event
 from holdfast.server.feeds import SessionFeed
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub
-from holdfast.vocabulary.entries import Entry, InputDrained, InputPromoted, InputQueued
+from holdfast.vocabulary.entries import (
+    Entry,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    UnknownEntry,
+)
 
 SSE = "text/event-stream"
 _KEPT = 512
 _KEPT_BYTES = 2 * 1024 * 1024
 _LONGEST_SEQ = 15
+_NAME = re.compile(r"[\w.:-]{1,100}", re.ASCII)
+_UNKNOWN = str(UnknownEntry.__struct_config__.tag)
 
 
 class SentEvent(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +59,8 @@ class EventEncoder:
         known = self._known.get(id(event))
         if known is not None and known[0] is event:
             return known[1]
-        made = event_of(event.kind, event, seq=event.seq if isinstance(event, Entry) else 0)
+        seq = event.seq if isinstance(event, Entry) else 0
+        made = _sent(_name_of(event), encode_event(event), seq)
         self._known[id(event)] = (event, made)  # holds the event, so that its id stays its own
         self._bytes += len(made.frame)
         while len(self._known) > _KEPT or (self._bytes > _KEPT_BYTES and len(self._known) > 1):
@@ -57,9 +68,20 @@ class EventEncoder:
         return made
 
 
-def event_of(kind: str, value: object, *, seq: int = 0) -> SentEvent:
-    """Encode an event; only one with a `seq` can be resumed from."""
-    data = msgspec.json.encode(value)
+def event_of(kind: str, value: object) -> SentEvent:
+    """Encode what is no event of a session, such as a `ping`."""
+    return _sent(kind, msgspec.json.encode(value))
+
+
+def _name_of(event: Event) -> str:
+    """Return the kind of an event; that of an unknown entry may be any text."""
+    kind = event.kind
+    is_name = not isinstance(event, UnknownEntry) or _NAME.fullmatch(kind)
+    return kind if is_name else _UNKNOWN
+
+
+def _sent(kind: str, data: bytes, seq: int = 0) -> SentEvent:
+    """Frame an event; only one with a `seq` can be resumed from."""
     number = b"id: %d\n" % seq if seq else b""
     frame = b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)
     return SentEvent(kind, seq, data, frame)
@@ -190,4 +212,4 @@ def resume_point(last_event_id: str | None, after: int | None) -> int:
 def told_event(encoder: EventEncoder, session_id: str, event: Event) -> SentEvent:
     """Return an event on the stream of all sessions: it names its session."""
     told = {"session_id": session_id, "event": msgspec.Raw(encoder.encode(event).data)}
-    return event_of(event.kind, told)
+    return event_of(_name_of(event), told)

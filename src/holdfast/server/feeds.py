@@ -7,81 +7,90 @@ doubled, and a consumer that does not read is told to resume instead of a queue 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeAlias
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from holdfast import AgentError, AgentSession, ErrorCode, Event, QueryEnded
-from holdfast.server.funnel import ROOM, Funnel
+from holdfast.administration import OwnedTasks
+from holdfast.administration.descriptions import SessionEvent
+from holdfast.agent.query_stream import Subscription
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.events import ObserverLagged, ReasoningDelta, SessionDeleted, TextDelta
 
-_EVERY_KIND: Any = object
-"""The kinds of events have no class in common but this one."""
-
 _AGAIN_SECONDS = 1.0
 """How soon a store that did not answer is asked again."""
+_STOP_SECONDS = 1.0
+"""How long a store that is still asked where to begin is waited for when a feed is closed."""
+_READ_AHEAD = 256
+"""How many entries of a log wait for a consumer before reading waits."""
+_KEPT = 512
+"""How many events that happen wait for a consumer before it lags."""
+_KEPT_SIZE = 512 * 1024
+"""How large their text may be before it lags."""
 
+Told: TypeAlias = tuple[str, Event] | SessionEvent
+"""An event of a session with its id, or what happened to a session as a whole."""
 Source: TypeAlias = AsyncGenerator[Event, None]
-OpenSource: TypeAlias = Callable[["SessionFeed"], Awaitable[Source | None]]
-"""Lets a feed have the events after its `seen`: attaches it to the relay of a session that is open
-here, and returns what is to be read from the log before; or else returns all of them."""
+OpenSource: TypeAlias = Callable[[int], Awaitable[AgentSession | Source]]
+"""Finds the events of a session after a `seq`: a session that is open here, or else its log."""
 
 
-class Relay:
-    """Passes the events of a session that is open here on to the feeds that follow it.
+def _size_of(event: Event) -> int:
+    """Return how long a delta is; another event is short, or the session keeps it."""
+    return len(event.text) if isinstance(event, TextDelta | ReasoningDelta) else 0
 
-    Observes the session once, however many feeds there are, and only while there are any.
+
+def _size_of_told(told: Told) -> int:
+    return 0 if isinstance(told, SessionEvent) else _size_of(told[1])
+
+
+class Overview(Subscription[Told]):
+    """What happens in the sessions of an owner that are open here, for a client of all of them.
+
+    Owns what each session publishes to; a client that does not read lags.
     """
 
-    def __init__(self, session: AgentSession) -> None:
-        self.session = session
-        self._feeds: set[SessionFeed] = set()
-        self._forget: Callable[[], None] | None = None
-
-    def attach(self, feed: "SessionFeed") -> Source | None:
-        """Give a feed every event from now on; returns what is stored already after its `seen`."""
-        self._feeds.add(feed)
-        if self._forget is None:
-            self._forget = self.session.on(_EVERY_KIND, self._pass_on)
-        head = self.session.snapshot().head
-        return _stored(self.session, after=feed.seen, head=head) if feed.seen < head else None
-
-    def detach(self, feed: "SessionFeed") -> None:
-        """Give a feed nothing more."""
-        self._feeds.discard(feed)
-        if not self._feeds and self._forget is not None:
-            self._forget()
-            self._forget = None
-
-    def end(self) -> None:
-        """Let the feeds look elsewhere: the session was closed."""
-        for feed in tuple(self._feeds):
-            feed.leave()
-
-    def _pass_on(self, event: Event) -> None:
-        for feed in tuple(self._feeds):
-            feed.push(event)
-
-
-class Relays:
-    """The relays of the sessions that are open here."""
-
     def __init__(self) -> None:
-        self._relays: dict[tuple[str, str], Relay] = {}
+        super().__init__(
+            limit=_KEPT - 1, when_full="lag", size_limit=_KEPT_SIZE, size_of=_size_of_told
+        )
+        self._taps: dict[_Tap, Callable[[], None]] = {}
 
-    def of(self, session: AgentSession, owner: str, session_id: str) -> Relay:
-        """Return the relay of a session that is open; one that was closed before has ended."""
-        relay = self._relays.get((owner, session_id))
-        if relay is None or relay.session is not session:
-            self.end(owner, session_id)
-            relay = self._relays[owner, session_id] = Relay(session)
-        return relay
+    def show(self, session: AgentSession, session_id: str) -> None:
+        """Get every event of a session from now on, until it is closed."""
+        tap = _Tap(self, session_id)
+        detach = session.attach(tap)
+        if not tap.ended:
+            self._taps[tap] = detach
 
-    def end(self, owner: str, session_id: str) -> None:
-        """Let the feeds of a session look elsewhere: it was closed."""
-        relay = self._relays.pop((owner, session_id), None)
-        if relay is not None:
-            relay.end()
+    def forget(self, tap: "_Tap") -> None:
+        """Let go of a session that was closed."""
+        self._taps.pop(tap, None)
+
+    def leave(self) -> None:
+        """Get no more events of any session."""
+        for detach in self._taps.values():
+            detach()
+        self._taps.clear()
+
+
+class _Tap(Subscription[Event]):
+    """Hands the events of a session on to an overview, with the id of the session."""
+
+    def __init__(self, overview: Overview, session_id: str) -> None:
+        super().__init__()
+        self._overview = overview
+        self._session_id = session_id
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand a batch on."""
+        self._overview.publish([(self._session_id, event) for event in events])
+
+    def end(self, error: AgentError | None = None) -> None:
+        """Let the overview forget the session, which was closed."""
+        super().end(error)
+        self._overview.forget(self)
 
 
 async def _stored(session: AgentSession, *, after: int, head: int) -> Source:
@@ -96,30 +105,42 @@ async def _stored(session: AgentSession, *, after: int, head: int) -> Source:
                 return
 
 
-def _size_of(event: Event) -> int:
-    """Return how long a delta is; another event is short, or the session keeps it."""
-    return len(event.text) if isinstance(event, TextDelta | ReasoningDelta) else 0
-
-
 class SessionFeed:
-    """The events of one session after a `seq`, wherever the session is."""
+    """The events of one session after a `seq`, wherever the session is.
+
+    Owns the tasks that read the log. Reading waits for the consumer; what happens does not, and a
+    consumer that does not take it lags.
+    """
 
     def __init__(self, open_source: OpenSource, *, session_id: str, after: int) -> None:
         self.session_id = session_id
         self.seen = after
         """The `seq` of the last entry that was delivered."""
         self._open_source = open_source
-        self._funnel: Funnel[Event] = Funnel()
-        self._relay: Relay | None = None
-        self._held: list[Event] | None = None
-        """What happened while the log is still read."""
-        self._replaying: asyncio.Task[None] | None = None
-        self._is_stopped = self._is_moved = self._is_live = self._has_lagged = False
+        self._parts: deque[Subscription[Event]] = deque()
+        """What is taken one after the other: what the log has, then what happens."""
+        self._live: tuple[Subscription[Event], Callable[[], None]] | None = None
+        """What a session that is open here publishes to, and what ends that."""
+        self._readings = OwnedTasks()
+        self._beginnings = OwnedTasks()
+        self._failure: AgentError | None = None
+        """What reading the log failed with."""
+        self._changed = asyncio.Event()
+        """Set when it is to begin anew, or to end."""
+        self._is_stopped = self._is_live = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it reads, or gets what happens."""
+        return bool(self._parts)
 
     def stop(self) -> None:
-        """End the feed: the server shuts down."""
+        """End the feed, without waiting for it: the server shuts down, or the client left."""
         self._is_stopped = True
-        self._funnel.wake()
+        self._changed.set()
+        self._leave()
+        for reading in self._readings:
+            reading.cancel()
 
     async def move(self) -> None:
         """Observe the session, which was opened here, before anything happens in it.
@@ -127,82 +148,69 @@ class SessionFeed:
         What waits to be taken stays; what the log and the session both have is delivered once.
         """
         if not self.is_begun:  # it is about to begin, perhaps with the log
-            self._is_moved = True
-            self._funnel.wake()
+            self._changed.set()
             return
+        before = tuple(self._readings)
         with contextlib.suppress(AgentError):  # the session was closed again: the log goes on
-            self._funnel.stop(but=await self._read_on())
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether it reads, or gets what happens."""
-        return self._relay is not None or self._funnel.is_reading
-
-    def abandon(self) -> None:
-        """Stop reading, without waiting for it: the client left before it took anything."""
-        self._is_stopped = True
-        self.leave()
-        self._funnel.stop()
-
-    def follow(self, relay: Relay) -> Source | None:
-        """Get the events of a session that is open here; returns what is to be read before."""
-        self.leave()
-        self._relay, self._is_live = relay, True
-        source = relay.attach(self)
-        self._held = None if source is None else []
-        return source
-
-    def leave(self) -> None:
-        """Get no more events of the session that is open here, or was: take what waits, go on."""
-        if self._relay is not None:
-            self._relay.detach(self)
-            self._relay = None
-        self._held = None
-        self._funnel.wake()
-
-    def push(self, event: Event) -> None:
-        """Take an event of the relay, unless too many wait: then the feed ends with a cursor."""
-        if self._has_lagged:
-            return
-        if self._held is not None and len(self._held) < 2 * ROOM:
-            self._held.append(event)
-        elif self._held is not None or not self._funnel.offer(event, size=_size_of(event)):
-            self._has_lagged = True
-            self._funnel.replace(ObserverLagged(resume_after=self.seen))
+            await self._read_on()
+            for reading in before:
+                reading.cancel()
 
     async def begin(self) -> None:
         """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""
-        self._is_moved = False
+        self._changed.clear()
         await self._read_on()
 
-    async def _read_on(self) -> "asyncio.Task[None] | None":
-        """Open the source of events; returns what reads it, if anything is to be read."""
+    async def _read_on(self) -> None:
+        """Let what is stored after `seen`, and what happens, follow what is taken now."""
         self._is_live = False
-        source = await self._open_source(self)
-        if source is None:
-            return None
-        reading = self._funnel.add(source)
-        if self._relay is not None:
-            self._replaying = reading
-            reading.add_done_callback(self._release)
-        return reading
+        source = await self._open_source(self.seen)
+        self._leave()
+        if isinstance(source, AgentSession):
+            self._attach(source)
+        else:
+            self._read(source)
 
-    def _release(self, reading: "asyncio.Task[None]") -> None:
-        """Go on with what happened while the log was read."""
-        if reading is not self._replaying or self._held is None:
-            return
-        held, self._held = self._held, None
-        if self._funnel.failure is not None:
-            self._is_moved = True  # what was not read must come before what happened since
-            self._funnel.wake()
-            return
-        for event in held:
-            self.push(event)
+    def _attach(self, session: AgentSession) -> None:
+        """Get what happens from now on, after what is stored already."""
+        self._is_live = True
+        live = Subscription(
+            limit=_KEPT - 1, when_full="lag", size_limit=_KEPT_SIZE, size_of=_size_of
+        )
+        self._live = live, session.attach(live)
+        head = session.snapshot().head
+        if self.seen < head:
+            self._read(_stored(session, after=self.seen, head=head))
+        self._parts.append(live)
+
+    def _read(self, source: Source) -> None:
+        part: Subscription[Event] = Subscription(limit=_READ_AHEAD)
+        reading = self._readings.start(_publish(source, part), name="holdfast-feed-reading")
+
+        def end(reading: asyncio.Task[None]) -> None:
+            error = None if reading.cancelled() else reading.exception()
+            part.end(error if isinstance(error, AgentError) else None)
+
+        reading.add_done_callback(end)
+        self._parts.append(part)
+
+    def _leave(self) -> None:
+        """Get no more events of the session that is open here; what waits can still be taken."""
+        if self._live is not None:
+            live, detach = self._live
+            detach()
+            live.end()
+            self._live = None
 
     async def close(self) -> None:
         """Stop reading."""
-        self.leave()
-        await self._funnel.close()
+        self._leave()
+        for part in self._parts:  # first: the caller may be cancelled, and its wait with it
+            part.abandon()
+        self._parts.clear()
+        self._failure = None
+        await self._readings.cancel(within=None)
+        await self._beginnings.cancel(within=_STOP_SECONDS)
 
     async def batches(self, *, ping_seconds: float) -> AsyncGenerator[list[Event], None]:
         """Yield events, all that are there at once; an empty list when nothing happened.
@@ -215,13 +223,14 @@ class SessionFeed:
                     async with contextlib.aclosing(self._begin_again(ping_seconds)) as waits:
                         async for _ in waits:
                             yield []
-                while batch := await self._next(ping_seconds):
-                    fresh = [] if batch == [None] else self._fresh(batch)
-                    if fresh or batch == [None]:
+                while (batch := await self._next(ping_seconds)) is not None:
+                    fresh = self._fresh(batch)
+                    if fresh or not batch:
                         yield fresh
                     if any(isinstance(item, ObserverLagged | SessionDeleted) for item in fresh):
                         return
-                if not (self._is_live or self._is_moved or _is_unavailable(self._funnel.failure)):
+                is_moved = self._is_live or self._changed.is_set()
+                if not (is_moved or _is_unavailable(self._failure)):
                     return  # the log itself came to its end: the store is closed
                 await self.close()
         except AgentError:
@@ -232,7 +241,7 @@ class SessionFeed:
     async def _begin_again(self, ping_seconds: float) -> AsyncGenerator[None, None]:
         """Begin to read; yields at intervals while the store does not answer."""
         while not self._is_stopped:
-            beginning = asyncio.get_running_loop().create_task(self.begin())
+            beginning = self._beginnings.start(self.begin(), name="holdfast-feed-beginning")
             try:
                 while not (await asyncio.wait({beginning}, timeout=ping_seconds))[0]:
                     yield
@@ -246,32 +255,48 @@ class SessionFeed:
                 return
             finally:
                 beginning.cancel()
-            await self._funnel.take(_AGAIN_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_SECONDS):
+                    await self._changed.wait()
             yield
 
-    async def _next(self, seconds: float) -> "list[Event] | list[None]":
-        """Return what came, `[None]` when nothing did for a while, nothing at the end."""
-        while not (self._is_stopped or self._is_moved):
-            is_reading = self.is_begun
-            taken = await self._funnel.take(seconds if is_reading else 0)
-            if taken:
-                return taken
-            if not is_reading:
+    async def _next(self, seconds: float) -> list[Event] | None:
+        """Return what came, an empty list when nothing did for a while, None at the end."""
+        while self._parts and not self._changed.is_set():
+            part = self._parts[0]
+            try:
+                batch = await part.next_batch(seconds)
+            except TimeoutError:
                 return []
-            if taken is None:
-                return [None]
-        return []
+            except AgentError as error:
+                self._failure = error  # it looks where to go on
+                return None
+            if batch:
+                return batch
+            if part.lagged:
+                return [ObserverLagged(resume_after=self.seen)]
+            self._parts.popleft()
+        return None
 
-    def _fresh(self, batch: "list[Event] | list[None]") -> list[Event]:
+    def _fresh(self, batch: list[Event]) -> list[Event]:
+        """Return what was not delivered yet of what came."""
         fresh: list[Event] = []
         for event in batch:
             if isinstance(event, Entry) and event.seq:
                 if event.seq <= self.seen:
                     continue
                 self.seen = event.seq
-            if event is not None and not _is_end_elsewhere(event):
+            if not _is_end_elsewhere(event):
                 fresh.append(event)
         return fresh
+
+
+async def _publish(source: Source, part: Subscription[Event]) -> None:
+    """Publish what a log has, no faster than it is taken."""
+    async with contextlib.aclosing(source):
+        async for event in source:
+            part.publish((event,))
+            await part.wait_for_space()
 
 
 def _is_end_elsewhere(event: Event) -> bool:

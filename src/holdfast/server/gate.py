@@ -39,7 +39,7 @@ _SECURE_HEADERS = [
 _HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 
 
-class Gate:
+class RequestGate:
     """An ASGI layer that refuses a request before anything else looks at it."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:

@@ -8,15 +8,18 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from holdfast import ConfigError, SessionDescription
-from holdfast.administration.descriptions import SessionStats
+from holdfast.administration.descriptions import ExportOptions, SessionStats
 from holdfast.administration.transfer import Imported
+from holdfast.agent.query_options import RewindOptions
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
-from holdfast.server.operations import Answer, Call, FileAnswer, Operation
+from holdfast.server.decoding import described
+from holdfast.server.operations import Call, FileAnswer, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
-from holdfast.server.sessions import Door
+from holdfast.server.sessions import SessionHandle
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.file_snapshots import RewindReport
+from holdfast.vocabulary.option_declarations import options_of
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
@@ -25,24 +28,29 @@ _FORMATS = {
 _IN_MEMORY = 1024 * 1024
 FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
 
+_EXPORT = options_of(ExportOptions)
+_REWIND = options_of(RewindOptions)
+
 
 class ForkBody(Strict, frozen=True, kw_only=True):
     """Where a copy ends, and its name."""
 
-    at_message_id: Name | None = None
-    name: Name | None = None
+    at_message_id: Annotated[
+        Name | None, described("The last message of the copy; without one, the last of all.")
+    ] = None
+    name: Annotated[Name | None, described("The name of the copy.")] = None
 
 
 class RewindBody(Strict, frozen=True, kw_only=True):
     """The message that becomes the last one; null takes the last rewind back."""
 
-    message_id: Name | None = None
-    files: bool = False
-    """Whether the files of the workspace become what they were after that message."""
-    dry_run: bool = False
-    """Whether to say only which messages and files would change."""
-    force: bool = False
-    """Whether files that others changed since then are overwritten, too."""
+    message_id: Annotated[
+        Name | None,
+        described("The message that becomes the last one; null takes the last rewind back."),
+    ] = None
+    files: Annotated[bool, described(_REWIND["files"])] = _REWIND["files"].default
+    dry_run: Annotated[bool, described(_REWIND["dry_run"])] = _REWIND["dry_run"].default
+    force: Annotated[bool, described(_REWIND["force"])] = _REWIND["force"].default
 
 
 class RewoundSession(SessionDescription, frozen=True, kw_only=True):
@@ -54,27 +62,29 @@ class RewoundSession(SessionDescription, frozen=True, kw_only=True):
 class CompactBody(Strict, frozen=True, kw_only=True):
     """How to compact."""
 
-    instructions: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None = None
-    """What the summary is to pay attention to."""
+    instructions: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None,
+        described("What the summary is to pay attention to."),
+    ] = None
 
 
 class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is exported."""
 
-    format: FormatName = "archive"
-    redact: bool = False
-    """Whether secrets, paths and media are masked."""
+    format: Annotated[FormatName, described(_EXPORT["to"])] = _EXPORT["to"].default
+    redact: Annotated[bool, described(_EXPORT["redact"])] = _EXPORT["redact"].default
 
 
 class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is read."""
 
-    format: FormatName | None = None
-    """Recognised without one."""
-    name: Name | None = None
+    format: Annotated[
+        FormatName | None, described("The format of the file; recognised without one.")
+    ] = None
+    name: Annotated[Name | None, described("The name of the new session.")] = None
 
 
-async def fork_session(call: Call) -> Answer:
+async def fork_session(call: Call) -> OperationAnswer:
     """Copy a session, up to a message or as a whole."""
     body: ForkBody = call.body
     found = await call.sessions.describe(call.path["session_id"])
@@ -82,36 +92,38 @@ async def fork_session(call: Call) -> Answer:
     forked = await sessions.fork(found.id, after=body.at_message_id, name=body.name)
     await forked.close()
     made = await call.sessions.describe(forked.session_id or "")
-    return Answer(made, headers={"location": f"/api/v1/sessions/{made.id}"})
+    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{made.id}"})
 
 
-async def rewind_session(call: Call) -> Answer:
+async def rewind_session(call: Call) -> OperationAnswer:
     """Make a message the last one, or take the last rewind back."""
     body: RewindBody = call.body
     if body.message_id is None and (body.files or body.dry_run):
         raise ProblemError(400, "BODY_INVALID", "`files` and `dry_run` need a `message_id`")
-    async with call.sessions.door(call.path["session_id"], carries_on=False) as door:
-        report = await _rewound(door, body)
+    async with call.sessions.handle(call.path["session_id"], carries_on=False) as handle:
+        report = await _rewound(handle, body)
     found = await call.sessions.describe(call.path["session_id"])
-    return Answer(RewoundSession(**msgspec.structs.asdict(found), rewind=report.writable()))
+    return OperationAnswer(
+        RewoundSession(**msgspec.structs.asdict(found), rewind=report.writable())
+    )
 
 
-async def _rewound(door: Door, body: RewindBody) -> RewindReport:
+async def _rewound(handle: SessionHandle, body: RewindBody) -> RewindReport:
     if body.message_id is None:
-        return await door.undo_rewind(force=body.force)
+        return await handle.undo_rewind(force=body.force)
     try:
-        return await door.rewind(
+        return await handle.rewind(
             to=body.message_id, files=body.files, dry_run=body.dry_run, force=body.force
         )
     except ConfigError as error:  # no failure of the server: the agent takes no snapshots of files
         raise ProblemError(409, error.code, error.message) from error
 
 
-async def compact_session(call: Call) -> Answer:
+async def compact_session(call: Call) -> OperationAnswer:
     """Replace the earlier messages by a summary in what is sent to the model."""
     body: CompactBody = call.body
-    async with call.sessions.door(call.path["session_id"], carries_on=False) as door:
-        return Answer(await door.compact(body.instructions))
+    async with call.sessions.handle(call.path["session_id"], carries_on=False) as handle:
+        return OperationAnswer(await handle.compact(body.instructions))
 
 
 async def export_session(call: Call) -> FileAnswer:
@@ -136,7 +148,7 @@ async def _started(
         yield piece
 
 
-async def import_session(call: Call) -> Answer:
+async def import_session(call: Call) -> OperationAnswer:
     """Make a session from a file of Holdfast or of another program.
 
     One at a time for each owner: a file takes many times its size in memory while it is read.
@@ -146,13 +158,15 @@ async def import_session(call: Call) -> Answer:
         return await _import(call, query)
 
 
-async def _import(call: Call, query: ImportQuery) -> Answer:
+async def _import(call: Call, query: ImportQuery) -> OperationAnswer:
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
         async for piece in call.file:
             await asyncio.to_thread(file.write, piece)
         file.seek(0)
         imported = await _imported(call, file, query)  # type: ignore[arg-type]  # it is binary
-    return Answer(imported, headers={"location": f"/api/v1/sessions/{imported.session.id}"})
+    return OperationAnswer(
+        imported, headers={"location": f"/api/v1/sessions/{imported.session.id}"}
+    )
 
 
 async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
@@ -160,10 +174,10 @@ async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
     return await sessions.import_from(file, of=query.format, name=query.name)
 
 
-async def session_usage(call: Call) -> Answer:
+async def session_usage(call: Call) -> OperationAnswer:
     """Add up the tokens, cost and time of a session."""
     found = await call.sessions.describe(call.path["session_id"])
-    return Answer(await call.sessions.agent.sessions.stats(found.id))
+    return OperationAnswer(await call.sessions.agent.sessions.stats(found.id))
 
 
 HISTORY_OPERATIONS = (

@@ -4,8 +4,6 @@ A module of its own because programs that make keys by themselves use it without
 """
 
 import contextlib
-import fcntl
-import os
 import re
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import ConfigError, ErrorCode
+from holdfast.administration.credentials import locked, replace_file
 from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import ApiKey
 
@@ -81,17 +80,10 @@ def write_private(path: Path, content: bytes) -> None:
         ConfigError: CONFIG_INVALID when it cannot be written.
 
     """
-    new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new.unlink(missing_ok=True)
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        new.replace(path)
+        replace_file(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink()
         raise _unusable(path, error) from error
 
 
@@ -127,16 +119,12 @@ def remove_key(folder: Path, prefix: str) -> bool:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Generator[None, None, None]:
     """Let one process at a time read the keys and write them again: none of them is lost."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / _FILE))
+        except OSError as error:
+            raise _unusable(folder, error) from error
         yield
-    finally:
-        os.close(handle)
 
 
 def _write(folder: Path, keys: tuple[ApiKey, ...]) -> None:

@@ -1,69 +1,178 @@
 """Limits of a server: the rate of requests, failed credentials, and open streams."""
 
 import asyncio
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
+from holdfast.administration import Clock
 from holdfast.server.problems import ProblemError
+from holdfast.vocabulary.given_options import checked_fields
+from holdfast.vocabulary.option_declarations import (
+    Option,
+    declared_fields,
+    is_list,
+)
+from holdfast.vocabulary.settings import PoolSettings
 
 _MOST_CALLERS = 10_000
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.IGNORECASE)
+_POOL = declared_fields(PoolSettings)
+
+
+def _are_origins(value: object) -> bool:
+    return is_list(value) and all(
+        isinstance(each, str) and _ORIGIN.fullmatch(each) for each in value
+    )
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server is reached, and what it bounds."""
+    """How a server is reached, and what it bounds.
 
-    hosts: frozenset[str] = frozenset()
-    """Values of the Host header to answer to, with the port unless it is 80 or 443, such as
-    `chat.example`. Empty: `127.0.0.1`, `localhost` and `[::1]` with the port that it listens on."""
-    origins: frozenset[str] = frozenset()
-    """Origins of pages of other sites that may call, such as `https://app.example`."""
-    behind_tls: bool = False
-    """Whether a proxy in front of the server adds TLS: cookies are for HTTPS only then, too."""
-    body_bytes: int = 4 * 1024 * 1024
-    body_seconds: float = 30.0
-    """How long a client may stop in the middle of a body."""
-    import_bytes: int = 64 * 1024 * 1024
-    """The largest file that may be imported."""
-    requests_per_second: float = 100.0
-    """How many requests one owner may make, after a burst of twice as many."""
-    failures_per_second: float = 5.0
-    """How many requests with a wrong credential, or a wrong link, are answered for one client."""
-    readings_per_second: float = 10.0
-    """How many requests one link to a session may get."""
-    streams_per_owner: int = 100
-    streams: int = 1000
-    ping_seconds: float = 12.0
-    """How long a stream is silent before it sends a `ping`."""
-    calls_per_connection: int = 64
-    """How many calls of JSON-RPC one connection may have in flight."""
-    wait_seconds: int = 600
-    """The longest `Prefer: wait`."""
-    sessions: int = 200
-    """How many sessions are kept open at once."""
-    sessions_per_owner: int | None = None
-    """How many of them one owner may have; None: three quarters, so that places are left for the
-    others."""
-    idle_seconds: float = 300.0
-    """How long a session without a query is kept open."""
-    resume: bool = True
-    """Whether queries that were cut off are carried on: those of servers that have gone, and those
-    that an earlier server left in a store of one machine."""
-    resume_seconds: float = 5.0
-    """How often to look for them, and whether the store can be reached."""
-    resume_at_once: int = 8
-    """How many of them are carried on at the same time."""
-    store_seconds: float = 5.0
-    """How long a store may take to answer before requests are refused with 503."""
+    Each field is the one declaration of its type, default, bounds and sentence: the check in
+    `create_app`, the flags of `holdfast serve` and the table of the documentation derive from it.
+    """
+
+    hosts: Annotated[
+        frozenset[str],
+        Option(
+            "Host names that clients use, such as `chat.example`, with the port unless "
+            "it is 80 or 443. Without any: `127.0.0.1`, `localhost` and `[::1]` with "
+            "the port that it listens on."
+        ),
+    ] = frozenset()
+    origins: Annotated[
+        frozenset[str],
+        Option(
+            "Origins of pages of other sites that may call, such as `https://app.example`.",
+            fits=_are_origins,
+            wanted="origins such as https://app.example, without a path",
+        ),
+    ] = frozenset()
+    behind_tls: Annotated[
+        bool,
+        Option(
+            "Whether a proxy in front of the server adds TLS; cookies are then for HTTPS only, too."
+        ),
+    ] = False
+    body_bytes: Annotated[
+        int,
+        Option("The largest body of a request, imports apart.", least=1),
+    ] = 4 * 1024 * 1024
+    body_seconds: Annotated[
+        float,
+        Option("How long a client may stop in the middle of a body.", above=0),
+    ] = 30.0
+    import_bytes: Annotated[
+        int,
+        Option("The largest file that may be imported.", least=1),
+    ] = 64 * 1024 * 1024
+    requests_per_second: Annotated[
+        float,
+        Option(
+            "How many requests a second one owner may make, after a burst of twice as many.",
+            above=0,
+        ),
+    ] = 100.0
+    failures_per_second: Annotated[
+        float,
+        Option(
+            "How many requests a second with a wrong credential, or a wrong link, are "
+            "answered for one client.",
+            above=0,
+        ),
+    ] = 5.0
+    readings_per_second: Annotated[
+        float,
+        Option("How many requests a second one link to a session may get.", above=0),
+    ] = 10.0
+    streams_per_owner: Annotated[
+        int,
+        Option("How many streams of events one owner may have open.", least=1),
+    ] = 100
+    streams: Annotated[
+        int, Option("How many streams of events all owners may have open.", least=1)
+    ] = 1000
+    ping_seconds: Annotated[
+        float,
+        Option("How long a stream is silent before it sends a `ping`.", above=0),
+    ] = 12.0
+    calls_per_connection: Annotated[
+        int,
+        Option("How many calls of JSON-RPC one connection may have in flight.", least=1),
+    ] = 64
+    wait_seconds: Annotated[int, Option("The longest `Prefer: wait`.", least=0)] = 600
+    sessions: Annotated[
+        int,
+        Option(
+            "Sessions that a server keeps open. `holdfast serve` and `holdfast rpc` use the "
+            "configured `max_concurrent_sessions` instead, if it is set.",
+            least=_POOL["max_concurrent_sessions"].option.least,
+        ),
+    ] = 200
+    sessions_per_owner: Annotated[
+        int | None,
+        Option(
+            "How many of them one owner may have; None: three quarters, so that places "
+            "are left for the others.",
+            least=1,
+        ),
+    ] = None
+    idle_seconds: Annotated[
+        float,
+        Option(
+            "Seconds without use after which a server closes a session. `holdfast serve` and "
+            "`holdfast rpc` use the configured `session_timeout` instead, if it is set.",
+            least=_POOL["session_timeout"].option.least,
+        ),
+    ] = 300.0
+    resume: Annotated[
+        bool,
+        Option(
+            "Whether queries that were cut off are carried on: those of servers that "
+            "have gone, and those that an earlier server left in a store of one "
+            "machine."
+        ),
+    ] = True
+    resume_seconds: Annotated[
+        float,
+        Option("How often to look for them, and whether the store can be reached.", above=0),
+    ] = 5.0
+    resume_at_once: Annotated[
+        int, Option("How many of them are carried on at the same time.", least=1)
+    ] = 8
+    store_seconds: Annotated[
+        float,
+        Option(
+            "How long a store may take to answer before requests are refused with 503.", above=0
+        ),
+    ] = 5.0
+
+
+def checked_settings(settings: ServerSettings) -> ServerSettings:
+    """Return the settings of a server, checked; hosts and origins in lower case, as they are read.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the field.
+
+    """
+    checked = checked_fields(settings)
+    return msgspec.structs.replace(
+        checked,
+        hosts=frozenset(each.lower() for each in checked.hosts),
+        origins=frozenset(each.lower() for each in checked.origins),
+    )
 
 
 class RateLimit:
     """A token bucket for each caller: refilled evenly, twice a second's worth deep."""
 
-    def __init__(self, per_second: float, *, now: Callable[[], float] | None = None) -> None:
+    def __init__(self, per_second: float, *, clock: Clock) -> None:
         self._per_second = per_second
-        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str) -> None:
@@ -73,10 +182,11 @@ class RateLimit:
             ProblemError: 429 with when to try again.
 
         """
-        now, deepest = self._now(), max(1.0, 2 * self._per_second)
+        now, deepest = self._clock.now(), max(1.0, 2 * self._per_second)
         level, since = self._buckets.pop(caller, (deepest, now))
         level = min(deepest, level + (now - since) * self._per_second)
         is_empty = level < 1
+        # At the end again, so that the caller that asked longest ago is forgotten first.
         self._buckets[caller] = (level if is_empty else level - 1, now)
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)

@@ -2,34 +2,50 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast.administration import OwnedTasks
 from holdfast.administration.descriptions import FoundPrompt
+from holdfast.agent.query_options import AdmissionOptions
+from holdfast.server.decoding import described
 from holdfast.server.event_stream import SSE, EventStream, QueryWatch
 from holdfast.server.feeds import SessionFeed
-from holdfast.server.operations import JSON, Answer, Call, EventAnswer, Operation
+from holdfast.server.operations import JSON, Call, EventAnswer, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
 from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.ids import CHOSEN_MESSAGE_ID
+from holdfast.vocabulary.option_declarations import options_of
 from holdfast.vocabulary.parts import MediaPart, Part, TextPart
+from holdfast.vocabulary.settings import Delivery
+
+_OPTIONS = options_of(AdmissionOptions)
 
 
 class NewMessage(Strict, frozen=True, kw_only=True):
     """A prompt to a session."""
 
-    content: (
+    content: Annotated[
         Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
-        | Annotated[tuple[TextPart | MediaPart, ...], msgspec.Meta(min_length=1)]
-    )
-    id: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.:-]{1,128}$")] | None = None
-    """An id of the client's choice: a message that the session has already is not sent again."""
-    delivery: Literal["queue", "steer", "reject", "interrupt"] = "queue"
-    on_disconnect: Literal["continue", "abort"] = "continue"
-    """Whether the query is aborted when the client leaves a streamed response before its end."""
+        | Annotated[tuple[TextPart | MediaPart, ...], msgspec.Meta(min_length=1)],
+        described("The prompt: a text, or a list of parts."),
+    ]
+    id: Annotated[
+        Annotated[str, msgspec.Meta(pattern=CHOSEN_MESSAGE_ID)] | None,
+        described(_OPTIONS["message_id"]),
+    ] = None
+    delivery: Annotated[Delivery, described(_OPTIONS["delivery"])] = _OPTIONS["delivery"].default
+    on_disconnect: Annotated[
+        Literal["continue", "abort"],
+        described(
+            "Whether the query is aborted when the client leaves a streamed response before its "
+            "end."
+        ),
+    ] = "continue"
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,18 +63,29 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CancelBody(Strict, frozen=True, kw_only=True):
     """Which query to stop; one that does not run any more is ignored."""
 
-    query_id: Name | None = None
-    reason: Name | None = None
+    query_id: Annotated[
+        Name | None, described("The query to stop; without one, the query that runs.")
+    ] = None
+    reason: Annotated[Name | None, described("Why it is stopped.")] = None
 
 
 class ApprovalAnswer(Strict, frozen=True, kw_only=True):
     """The answer to a question about a tool call."""
 
-    decision: Literal["allow_once", "allow_always", "reject_once"]
-    message: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None = None
-    """A note to the model."""
-    arguments: dict[str, Any] | None = None
-    """Arguments that replace the model's."""
+    decision: Annotated[
+        Literal["allow_once", "allow_always", "reject_once"],
+        described(
+            "`allow_once`: the call runs. `allow_always`: the same call also runs for the rest of "
+            "the session without a question. `reject_once`: it does not run."
+        ),
+    ]
+    message: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None,
+        described("A note to the model."),
+    ] = None
+    arguments: Annotated[
+        dict[str, Any] | None, described("Arguments that replace the model's.")
+    ] = None
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +94,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[ApprovalRequest, ...]
 
 
-async def send_message(call: Call) -> Answer | EventAnswer:
+async def send_message(call: Call) -> OperationAnswer | EventAnswer:
     """Store a prompt, then answer at once, stream, or wait for its end."""
     if call.wants_stream:
         # Before the prompt is stored: a client that is refused sends it again.
@@ -85,8 +112,10 @@ async def send_message(call: Call) -> Answer | EventAnswer:
         finally:
             await feed.close()
         if ended is not None:
-            return Answer(ended, status=200, headers={"preference-applied": f"wait={seconds}"})
-    return Answer(admitted)
+            return OperationAnswer(
+                ended, status=200, headers={"preference-applied": f"wait={seconds}"}
+            )
+    return OperationAnswer(admitted)
 
 
 async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
@@ -102,11 +131,11 @@ async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
             seq = before.seq - 1
             _refuse_another(content, before)
     feed = call.sessions.feed(found.id, after=seq)
-    async with call.sessions.door(found.id, is_known=True) as door:
+    async with call.sessions.handle(found.id, is_known=True) as handle:
         if call.wants_stream or call.wait is not None:
             await feed.begin()  # before the prompt is stored, so that nothing is to be read back
         try:
-            query_id = await door.send(content, delivery=body.delivery, message_id=body.id)
+            query_id = await handle.send(content, delivery=body.delivery, message_id=body.id)
         except BaseException:
             await feed.close()
             raise
@@ -144,7 +173,7 @@ def _streamed(
 
     def end() -> None:
         release()
-        feed.abandon()
+        feed.stop()
         is_left = not (stream.is_over or hub.is_closing)
         session = hub.open_here(owner, admitted.session_id)
         if is_left and call.body.on_disconnect == "abort" and session is not None:
@@ -168,12 +197,9 @@ async def _wait(
     """
     hub = call.server.hub
     watch, text, seq = QueryWatch(admitted.query_id), "", admitted.seq
-    with (
-        contextlib.suppress(TimeoutError),
-        hub.feeding(call.principal.owner, feed),
-        _stopped_by(call.left, feed),
-    ):
+    with contextlib.suppress(TimeoutError), hub.feeding(call.principal.owner, feed):
         async with (
+            _stopped_by(call.left, feed),
             asyncio.timeout(seconds),
             contextlib.aclosing(feed.batches(ping_seconds=float(seconds + 1))) as batches,
         ):
@@ -195,51 +221,49 @@ async def _wait(
     return None
 
 
-@contextlib.contextmanager
-def _stopped_by(left: asyncio.Event, feed: SessionFeed) -> Generator[None, None, None]:
+@contextlib.asynccontextmanager
+async def _stopped_by(left: asyncio.Event, feed: SessionFeed) -> AsyncGenerator[None, None]:
     """End a feed when its client has gone, while the block runs."""
-    leaving = asyncio.get_running_loop().create_task(left.wait())
-    leaving.add_done_callback(lambda _: feed.stop())
-    try:
+    async with OwnedTasks() as tasks:
+        leaving = tasks.start(left.wait(), name="holdfast-client-left")
+        leaving.add_done_callback(lambda _: feed.stop())
         yield
-    finally:
-        leaving.cancel()
 
 
-async def cancel_query(call: Call) -> Answer:
+async def cancel_query(call: Call) -> OperationAnswer:
     """Stop the running query; what was said is kept."""
     body: CancelBody = call.body
-    async with call.sessions.door(call.path["session_id"]) as door:
-        if isinstance(door, AgentSession):
-            door.abort(body.reason, query_id=body.query_id)
+    async with call.sessions.handle(call.path["session_id"]) as handle:
+        if isinstance(handle, AgentSession):
+            handle.abort(body.reason, query_id=body.query_id)
         else:
-            await door.abort(body.reason, query_id=body.query_id)
-    return Answer()
+            await handle.abort(body.reason, query_id=body.query_id)
+    return OperationAnswer()
 
 
-async def list_approvals(call: Call) -> Answer:
+async def list_approvals(call: Call) -> OperationAnswer:
     """List the tool calls that wait for an answer."""
     found = await call.sessions.describe(call.path["session_id"])
     remote = await call.sessions.agent.remote(found.id)
-    return Answer(Pending(data=await remote.pending()))
+    return OperationAnswer(Pending(data=await remote.pending()))
 
 
-async def answer_approval(call: Call) -> Answer:
-    """Answer a question about a tool call; a query that rests on it is carried on."""
+async def answer_approval(call: Call) -> OperationAnswer:
+    """OperationAnswer a question about a tool call; a query that rests on it is carried on."""
     body: ApprovalAnswer = call.body
     approval_id, by = call.path["approval_id"], call.principal.owner
-    async with call.sessions.door(call.path["session_id"]) as door:
+    async with call.sessions.handle(call.path["session_id"]) as handle:
         if body.decision == "reject_once":
-            await door.deny(approval_id, body.message, by=by)
+            await handle.deny(approval_id, body.message, by=by)
         else:
-            await door.approve(
+            await handle.approve(
                 approval_id,
                 arguments=body.arguments,
                 scope="session" if body.decision == "allow_always" else "once",
                 by=by,
                 feedback=body.message,
             )
-    return Answer()
+    return OperationAnswer()
 
 
 MESSAGE_OPERATIONS = (

@@ -6,18 +6,38 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.serialization.schemas import PUBLIC_TYPES, with_inner_events
+from holdfast.serialization.schemas import PUBLIC_TYPES, as_written, later_entry
 from holdfast.server.access import COOKIE
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import FILE_TYPES, JSON, Nothing, Operation
 from holdfast.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
+from holdfast.server.rpc_aliases import ALIASES
+from holdfast.server.rpc_methods import RpcOptions, RpcParams
 
 _REF = "#/components/schemas/{name}"
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
-    "session_id": {"type": "string", "format": "uuid"},
-    "approval_id": {"type": "string", "minLength": 1, "maxLength": 128},
-    "share_id": {"type": "string", "minLength": 1, "maxLength": 128},
-    "token": {"type": "string", "pattern": "^[A-Za-z0-9_-]{44}$"},
+    "session_id": {
+        "description": "The id of the session.",
+        "type": "string",
+        "format": "uuid",
+    },
+    "approval_id": {
+        "description": "The id of the question, as `list_approvals` names it.",
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 128,
+    },
+    "share_id": {
+        "description": "The id of the link, as `list_shares` names it.",
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 128,
+    },
+    "token": {
+        "description": "The token of the link.",
+        "type": "string",
+        "pattern": "^[A-Za-z0-9_-]{44}$",
+    },
 }
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}, {"cookie": []}]
 _SECURITY_SCHEMES = {
@@ -51,6 +71,8 @@ _HEADERS = {
 _EVENT = _REF.format(name="Event")
 _EVENT_DATA = "x-event-data"
 """What the `data` of a server-sent event is: OpenAPI 3.1 has no field for it."""
+_RPC = "x-json-rpc"
+"""The methods of JSON-RPC, by name, with their parameters."""
 
 
 def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, Any]:
@@ -71,6 +93,7 @@ def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, An
         },
         "servers": [{"url": root or "/"}],
         "paths": paths,
+        _RPC: _rpc_methods(operations, schemas, components),
         "components": {
             "schemas": components,
             "responses": responses,
@@ -79,11 +102,51 @@ def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, An
     }
 
 
+def _rpc_methods(
+    operations: Sequence[Operation], schemas: dict[int, Any], components: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what each method of JSON-RPC takes: of operations, and of the names beside them."""
+    found = {
+        each.rpc: {"summary": each.summary, "params": _rpc_params(each, schemas, components)}
+        for each in operations
+        if each.rpc is not None
+    }
+    aliases = {
+        name: {"summary": (method.__doc__ or "").strip(), "params": schemas[id(kind)]}
+        for name, (kind, method) in ALIASES.items()
+    }
+    return dict(sorted({**found, **aliases}.items()))
+
+
+def _rpc_params(
+    operation: Operation, schemas: dict[int, Any], components: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the parameters of a method: those that HTTP has in four places, in one object."""
+    known = RpcParams.of(operation)
+    properties = {name: _PATH_SCHEMAS[name] for name in known.path}
+    required = list(known.path)
+    for kind, names in (
+        (operation.query, known.query),
+        (RpcOptions, known.options),
+        (operation.body, known.body),
+    ):
+        struct = _resolved(schemas[id(kind)], components) if names else {}
+        properties |= {name: struct["properties"][name] for name in names}
+        required += [name for name in struct.get("required", ()) if name in names]
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
 _EVENT_TYPES = (PUBLIC_TYPES["Entry"], PUBLIC_TYPES["LiveEvent"])
 
 
 def _types_of(operations: Iterable[Operation]) -> list[Any]:
-    types: list[Any] = [ProblemBody, *_EVENT_TYPES]
+    types: list[Any] = [ProblemBody, *_EVENT_TYPES, RpcOptions]
+    types += [kind for kind, _ in ALIASES.values()]
     for operation in operations:
         given = (operation.body, operation.answer, operation.query)
         types += [each for each in given if each not in {None, bytes} and each not in types]
@@ -94,10 +157,10 @@ def _schemas_of(operations: Sequence[Operation]) -> tuple[dict[int, Any], dict[s
     types = _types_of(operations)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
-    components = with_inner_events(components)
+    components = as_written(components) | {"UnknownEntry": later_entry()}
     kinds = [kind for each in _EVENT_TYPES for kind in by_type[id(each)]["anyOf"]]
     components["Event"] = {
-        "oneOf": kinds,
+        "oneOf": [*kinds, {"$ref": _REF.format(name="UnknownEntry")}],
         "description": "An event of a session, by its `kind`. Those with a `seq` are stored.",
     }
     return by_type, components
@@ -132,7 +195,7 @@ def _described(
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
+        _parameter(name, _PATH_SCHEMAS[name], place="path", is_required=True)
         for name in operation.path_names
     ]
 
@@ -145,14 +208,24 @@ def _query_parameters(
     struct = _resolved(schemas[id(kind)], components)
     required = struct.get("required", [])
     return [
-        {
-            "name": name,
-            "in": "query",
-            "required": name in required,
-            "schema": _without_null(schema),
-        }
+        _parameter(name, _without_null(schema), place="query", is_required=name in required)
         for name, schema in struct["properties"].items()
     ]
+
+
+def _parameter(
+    name: str, schema: dict[str, Any], *, place: str, is_required: bool
+) -> dict[str, Any]:
+    """Return a parameter, which has the sentence that its schema would have in a body."""
+    plain = {key: value for key, value in schema.items() if key != "description"}
+    told = schema["description"]
+    return {
+        "name": name,
+        "in": place,
+        "required": is_required,
+        "description": told,
+        "schema": plain,
+    }
 
 
 def _header_parameters(operation: Operation) -> list[dict[str, Any]]:

@@ -13,11 +13,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.server.access import Access, Principal, Scope, digest_of
+from holdfast.server.access import Access, Principal, Scope
 from holdfast.server.event_stream import EventEncoder, SentEvent
 from holdfast.server.limits import RateLimit
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub, OwnerSessions
+from holdfast.vocabulary.secrets import token_digest
 
 JSON = "application/json"
 HTML = "text/html"
@@ -32,7 +33,7 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _no_file() -> AsyncGenerator[bytes, None]:
     return
-    yield b""
+    yield b""  # makes this a generator, which yields nothing
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.server.access.is_valid(self.principal)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class OperationAnswer(msgspec.Struct, frozen=True):
     """A value as the answer of an operation."""
 
     value: object = None
@@ -109,7 +110,7 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the events go on until the client leaves."""
 
 
-AnyAnswer: TypeAlias = Answer | FileAnswer | EventAnswer
+AnyAnswer: TypeAlias = OperationAnswer | FileAnswer | EventAnswer
 Handler: TypeAlias = Callable[[Call], Awaitable[AnyAnswer]]
 
 
@@ -152,9 +153,9 @@ class Server:
         self.access = access
         self.operations = tuple(operations)
         self.encoder = EventEncoder()
-        self._rate = RateLimit(hub.settings.requests_per_second)
-        self._failures = RateLimit(hub.settings.failures_per_second)
-        self._readings = RateLimit(hub.settings.readings_per_second)
+        self._rate = RateLimit(hub.settings.requests_per_second, clock=access.clock)
+        self._failures = RateLimit(hub.settings.failures_per_second, clock=access.clock)
+        self._readings = RateLimit(hub.settings.readings_per_second, clock=access.clock)
 
     def authorise(self, operation: Operation, principal: Principal) -> None:
         """Check that a caller may use an operation.
@@ -205,4 +206,4 @@ class Server:
             ProblemError: 429 when there are too many with this one.
 
         """
-        self._readings.take(digest_of(token))
+        self._readings.take(token_digest(token))

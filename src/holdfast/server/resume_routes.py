@@ -2,26 +2,34 @@
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast import AgentError, AgentSession
 from holdfast.administration.doctor import known_models
-from holdfast.server.operations import Answer, Call, Operation
+from holdfast.agent.agent_options import SettingsOptions
+from holdfast.server.decoding import described
+from holdfast.server.operations import Call, Operation, OperationAnswer
 from holdfast.server.session_routes import ONE_SESSION, Strict, Text
-from holdfast.server.sessions import Door
+from holdfast.server.sessions import SessionHandle
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.option_declarations import options_of
+
+_SETTINGS = options_of(SettingsOptions)
 
 
 class ResumeBody(Strict, frozen=True, kw_only=True):
     """How to resume."""
 
-    model: Text | None = None
-    """A model to use from now on; without one, the session's own."""
-    carry_on: bool = True
-    """Whether a query that was cut off or rests is carried on."""
+    model: Annotated[
+        Text | None,
+        described(_SETTINGS["model"].brief("From now on; without one, the session's own.")),
+    ] = None
+    carry_on: Annotated[
+        bool, described("Whether a query that was cut off or rests is carried on.")
+    ] = True
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,29 +55,29 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     long is compacted before the next request to the model. A `compaction` event says so then."""
 
 
-async def resume_session(call: Call) -> Answer:
+async def resume_session(call: Call) -> OperationAnswer:
     """Open a session again, and carry on the query that was cut off or rests.
 
     A session that another process holds is left to it: what its log says is answered.
     """
     body: ResumeBody = call.body
     found = await call.sessions.describe(call.path["session_id"])
-    async with call.sessions.door(found.id, carries_on=False) as door:
+    async with call.sessions.handle(found.id, carries_on=False) as handle:
         if body.model is not None:
-            await door.configure(model=body.model)
-        if isinstance(door, AgentSession):
-            left, view, is_native = door.unfinished, door.snapshot(), door.is_native
+            await handle.configure(model=body.model)
+        if isinstance(handle, AgentSession):
+            left, view, is_native = handle.unfinished, handle.snapshot(), handle.is_native
         else:
-            left, view = await door.unfinished(), await door.snapshot()
-            is_native = await door.is_native()
+            left, view = await handle.unfinished(), await handle.snapshot()
+            is_native = await handle.is_native()
         native = view.native_session_id if is_native else None
-        told = {} if native is not None else await _replayed(door, head=view.head)
-        if isinstance(door, AgentSession):
-            _go_on(call, door)
+        told = {} if native is not None else await _replayed(handle, head=view.head)
+        if isinstance(handle, AgentSession):
+            _go_on(call, handle)
     if native is None:
         told["messages_loaded"] = len(view.messages)
         told["context_window"] = await _window(f"{view.provider}/{view.model}")
-    return Answer(
+    return OperationAnswer(
         Resumed(
             session_id=found.id,
             resumed=native is not None or left.query_id is not None,
@@ -87,22 +95,22 @@ def _go_on(call: Call, session: AgentSession) -> None:
     """Carry on what is unfinished in a session that is held here, or leave it as asked."""
     left = session.unfinished
     if not call.body.carry_on:
-        call.server.hub.resuming.leave(session)
+        call.server.hub.cut_off.leave(session)
     elif (left.query_id or left.inputs) and not left.approvals:
-        call.server.hub.resuming.carry_on(session)
+        call.server.hub.cut_off.carry_on(session)
 
 
-async def _replayed(door: Door, *, head: int) -> dict[str, Any]:
+async def _replayed(handle: SessionHandle, *, head: int) -> dict[str, Any]:
     """Return what replaying the conversation comes to, where no provider keeps it."""
     tokens: int | None = None
     try:
-        tokens = (await door.count_tokens()).tokens
+        tokens = (await handle.count_tokens()).tokens
     except AgentError as error:  # a session can be resumed while its provider cannot count
         if error.code is ErrorCode.NOTHING_TO_SEND:
             tokens = 0
     return {
         "context_tokens": tokens,
-        "compactions_applied": await _compactions(door, head=head),
+        "compactions_applied": await _compactions(handle, head=head),
         "auto_compacted": False,  # nothing is compacted before the next request to a model
     }
 
@@ -112,10 +120,10 @@ async def _window(model: str) -> int | None:
     return windows.get(model)
 
 
-async def _compactions(door: Door, *, head: int) -> int:
+async def _compactions(handle: SessionHandle, *, head: int) -> int:
     """Count the compactions in the log up to a `seq`."""
     count = 0
-    async with contextlib.aclosing(door.events()) as events:
+    async with contextlib.aclosing(handle.events()) as events:
         async for event in events:
             count += isinstance(event, Compaction)
             if getattr(event, "seq", 0) >= head:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast import AgentError
+from holdfast.administration import OwnedTasks
 from holdfast.server.access import Principal
 from holdfast.server.decoding import decode_body
 from holdfast.server.operations import EventAnswer, FileAnswer
@@ -28,7 +29,7 @@ from holdfast.server.rpc_messages import (
     rpc_error,
 )
 from holdfast.server.rpc_methods import RpcCaller, RpcMethods, file_result
-from holdfast.server.rpc_subscription import Send, Subscription
+from holdfast.server.rpc_subscription import RpcSubscription, Send
 
 STOP = "events/stop"
 
@@ -53,9 +54,9 @@ class RpcConnection:
         self._caller = caller
         self._send = send
         self._sending = asyncio.Lock()
-        self._room = methods.server.hub.settings.calls_per_connection
-        self._calls: set[asyncio.Task[None]] = set()
-        self._subscriptions: dict[str, Subscription] = {}
+        self._free_calls = methods.server.hub.settings.calls_per_connection
+        self._calls = OwnedTasks()
+        self._subscriptions: dict[str, RpcSubscription] = {}
         self._made = 0
         self.left = asyncio.Event()
         """Set when the client has gone."""
@@ -63,18 +64,16 @@ class RpcConnection:
     async def take(self, message: RpcMessage) -> None:
         """Begin to answer what the client sent; waits only for a client that does not read."""
         count = len(message.requests)
-        if count > self._room or all(each.error is not None for each in message.requests):
+        if count > self._free_calls or all(each.error is not None for each in message.requests):
             await self.send(message.joined(self._refusals(message)))
             return
-        self._room -= count
-        task = asyncio.get_running_loop().create_task(self._answer_and_send(message))
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        self._free_calls -= count
+        self._calls.start(self._answer_and_send(message), name="holdfast-rpc-call")
 
     async def answer(self, content: bytes) -> bytes | None:
         """Answer a message to its end, for a client that gets nothing else."""
         message = read_message(content)
-        if len(message.requests) > self._room:
+        if len(message.requests) > self._free_calls:
             responses = self._refusals(message)
         else:
             responses = [told for told, _ in await self._answers(message) if told is not None]
@@ -127,7 +126,7 @@ class RpcConnection:
         ]
 
     async def _answer_and_send(self, message: RpcMessage) -> None:
-        begun: list[Subscription] = []
+        begun: list[RpcSubscription] = []
         try:
             answers = await self._answers(message)
             begun = [subscription for _, subscription in answers if subscription is not None]
@@ -138,11 +137,13 @@ class RpcConnection:
         except ConnectionError:
             pass  # the client has gone; what it asked for was done
         finally:
-            self._room += len(message.requests)
+            self._free_calls += len(message.requests)
             for subscription in begun:
                 await subscription.stop()
 
-    async def _answers(self, message: RpcMessage) -> list[tuple[bytes | None, Subscription | None]]:
+    async def _answers(
+        self, message: RpcMessage
+    ) -> list[tuple[bytes | None, RpcSubscription | None]]:
         """Return the response to each request, and what follows it."""
         requests = message.requests
         results = await asyncio.gather(*map(self._result, requests), return_exceptions=True)
@@ -153,7 +154,7 @@ class RpcConnection:
             for request, result in zip(requests, results, strict=True)
         ]
 
-    async def _result(self, request: RpcRequest) -> tuple[Any, Subscription | None]:
+    async def _result(self, request: RpcRequest) -> tuple[Any, RpcSubscription | None]:
         if request.error is not None:
             raise request.error
         principal = self._caller()
@@ -176,9 +177,9 @@ class RpcConnection:
                 return told | msgspec.to_builtins(answer.value or {}), subscription
         return answer.value, None
 
-    def _subscribe(self, answer: EventAnswer) -> Subscription:
+    def _subscribe(self, answer: EventAnswer) -> RpcSubscription:
         self._made += 1
-        made = Subscription(f"sub_{self._made}", answer, self._methods.server.hub)
+        made = RpcSubscription(f"sub_{self._made}", answer, self._methods.server.hub)
         self._subscriptions[made.id] = made
         made.on_end = lambda: self._subscriptions.pop(made.id, None)
         return made

@@ -159,6 +159,7 @@ def _request_of(value: object) -> RpcRequest:
     if not isinstance(value, dict):
         return RpcRequest(error=_invalid("a request is an object"))
     given = value.get("id")
+    # In Python a bool is a number; in JSON-RPC it is no id.
     is_id = given is None or (isinstance(given, str | int | float) and not isinstance(given, bool))
     id_ = given if is_id else None
     params = value.get("params", {})
@@ -169,6 +170,7 @@ def _request_of(value: object) -> RpcRequest:
         return RpcRequest(id=id_, error=_invalid("params are an object"))
     error = None
     if isinstance(params, list):
+        # Some clients that give none send an empty list.
         if params:
             error = rpc_error(INVALID_PARAMS, "PARAMS_INVALID", "params are given by name")
         params = {}

@@ -6,16 +6,23 @@ source names are the exception: they translate fields, and then call operations,
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.server.access import Principal
-from holdfast.server.decoding import decode_body, field_names
+from holdfast.server.decoding import decode_body, described, field_names
 from holdfast.server.event_stream import SSE
-from holdfast.server.operations import Answer, AnyAnswer, Call, FileAnswer, Operation, Server
+from holdfast.server.operations import (
+    AnyAnswer,
+    Call,
+    FileAnswer,
+    Operation,
+    OperationAnswer,
+    Server,
+)
+from holdfast.server.rpc_aliases import ALIASES, AliasCall
 from holdfast.server.rpc_messages import INVALID_PARAMS, UNKNOWN_METHOD, rpc_error
-from holdfast.server.source_names import SOURCE_METHODS, SourceCall
 
 
 class RpcCaller(msgspec.Struct, frozen=True):
@@ -29,14 +36,14 @@ class RpcCaller(msgspec.Struct, frozen=True):
 class RpcOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What HTTP sends as headers or as a file."""
 
-    wait: int | None = None
-    """Seconds to wait for the end of the query."""
-    stream: bool = False
-    """Whether the events of the query follow."""
-    if_match: int | None = None
-    """The `head` that the session must still have."""
-    content: str = ""
-    """The file to import."""
+    wait: Annotated[
+        int | None, described("Seconds to wait for the end of the query; without it, no wait.")
+    ] = None
+    stream: Annotated[bool, described("Whether the events of the query follow.")] = False
+    if_match: Annotated[int | None, described("The `head` that the session must still have.")] = (
+        None
+    )
+    content: Annotated[str, described("The file to import, as text.")] = ""
 
 
 class RpcParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +90,7 @@ class RpcMethods:
             AgentError: what the library refuses.
 
         """
-        if name in SOURCE_METHODS:
+        if name in ALIASES:
             return await self._call_source(name, params, client)
         operation = self._operations.get(name)
         if operation is None:
@@ -121,12 +128,12 @@ class RpcMethods:
     async def _call_source(self, name: str, params: dict[str, Any], client: RpcCaller) -> AnyAnswer:
         async def invoke(method: str, **named: object) -> object:
             answer = await self.call(method, named, client, can_stream=False)
-            return answer.value if isinstance(answer, Answer) else None
+            return answer.value if isinstance(answer, OperationAnswer) else None
 
-        kind, method = SOURCE_METHODS[name]
+        kind, method = ALIASES[name]
         given = decode_body(msgspec.json.encode(params), kind)
         sessions = self.server.hub.owner(client.principal.owner)
-        return Answer(await method(SourceCall(invoke=invoke, sessions=sessions), given))
+        return OperationAnswer(await method(AliasCall(invoke=invoke, sessions=sessions), given))
 
 
 async def file_result(answer: FileAnswer) -> dict[str, str]:

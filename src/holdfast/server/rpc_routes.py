@@ -3,7 +3,6 @@
 Both need a credential. The gate has checked host, origin and size before.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from holdfast.administration import OwnedTasks
 from holdfast.server.access import Principal
 from holdfast.server.endpoint import (
     authenticated,
@@ -92,7 +92,8 @@ class RpcEndpoint:
 
         # The credential is looked at for each call: a key expires, and a browser logs out.
         connection = RpcConnection(self._methods, caller=lambda: self._caller(websocket), send=send)
-        ending = asyncio.get_running_loop().create_task(self._end(websocket, connection))
+        tasks = OwnedTasks()
+        tasks.start(self._end(websocket, connection), name="holdfast-rpc-end")
         try:
             while (content := await _next(websocket)) is not None:
                 if len(content) > limit:
@@ -102,8 +103,7 @@ class RpcEndpoint:
         except ConnectionError:
             pass
         finally:
-            ending.cancel()
-            await asyncio.wait({ending})
+            await tasks.cancel(within=None)
             await connection.close()
 
     async def _end(self, websocket: WebSocket, connection: RpcConnection) -> None:

@@ -13,9 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast import Agent
+from holdfast.administration import OwnedTasks
+from holdfast.administration.credentials import write_all
+from holdfast.administration.pool import PoolLimits
 from holdfast.server.access import Access, Principal
 from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Operation, Server
@@ -29,15 +32,20 @@ _UNLIMITED = 1e9
 ResultT = TypeVar("ResultT")
 
 
-async def serve_stdio(agent: Agent, operations: Sequence[Operation]) -> None:
+async def serve_stdio(agent: Agent, operations: Sequence[Operation], *, limits: PoolLimits) -> None:
     """Answer the owner of an agent until standard input ends, or SIGINT or SIGTERM comes.
 
     Then calls in flight and running queries may end.
     """
     # It is started for one client: it carries on nothing that the client did not ask for.
-    settings = ServerSettings(requests_per_second=_UNLIMITED, resume=False)
+    settings = ServerSettings(
+        requests_per_second=_UNLIMITED,
+        resume=False,
+        sessions=limits.sessions,
+        idle_seconds=limits.idle_seconds,
+    )
     hub = Hub({agent.owner: agent}.get, settings, owners=lambda: (agent.owner,))
-    server = Server(hub, Access(None, owner=agent.owner), operations)
+    server = Server(hub, Access(None, owner=agent.owner, clock=agent.clock), operations)
     principal = Principal(owner=agent.owner)
     stopped = asyncio.Event()
     with _own_streams() as (source, target), _signals(stopped):
@@ -46,7 +54,7 @@ async def serve_stdio(agent: Agent, operations: Sequence[Operation]) -> None:
         async def send(messages: Sequence[bytes]) -> None:
             content = b"".join([message + b"\n" for message in messages])
             try:
-                await output.run(lambda: _write(target, content))
+                await output.run(lambda: write_all(target, content))
             except OSError as error:
                 stopped.set()
                 raise ConnectionResetError from error
@@ -78,16 +86,13 @@ async def _read(source: int, connection: RpcConnection, *, limit: int) -> None:
                     await connection.take(read_message(line))
 
 
-async def _until(stopped: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+async def _until(stopped: asyncio.Event, work: Coroutine[object, object, None]) -> None:
     """Wait for work, or give it up when the process is told to stop."""
-    loop = asyncio.get_running_loop()
-    task, stopping = loop.create_task(work), loop.create_task(stopped.wait())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        task.cancel()
-        await asyncio.wait({task, stopping})
+    async with OwnedTasks() as tasks:
+        task = tasks.start(work, name="holdfast-rpc-work")
+        stopping = tasks.start(stopped.wait(), name="holdfast-rpc-stopped")
+        both: set[asyncio.Task[Any]] = {task, stopping}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if not task.cancelled():
         task.result()
 
@@ -162,12 +167,6 @@ class _Worker:
     def _work(self) -> None:
         while True:
             self._jobs.get()()
-
-
-def _write(target: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(target, view) :]
 
 
 @contextlib.contextmanager

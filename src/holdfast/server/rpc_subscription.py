@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.administration import OwnedTasks
 from holdfast.server.event_stream import SentEvent
 from holdfast.server.operations import EventAnswer
 from holdfast.server.rpc_messages import notification
@@ -18,7 +19,7 @@ Send: TypeAlias = Callable[[Sequence[bytes]], Awaitable[None]]
 _REASONS = {"observer.lagged": "lagged", "session.deleted": "deleted"}
 
 
-class Subscription:
+class RpcSubscription:
     """Sends events to a client.
 
     Owns the task that does it. It reads on when the client has taken what was sent before.
@@ -27,6 +28,7 @@ class Subscription:
     def __init__(self, id_: str, answer: EventAnswer, hub: Hub) -> None:
         self.id = id_
         self.is_endless = answer.is_endless
+        self._tasks = OwnedTasks()
         self.task: asyncio.Task[None] | None = None
         self.on_end: Callable[[], object] = lambda: None
         """Called once, when nothing is sent any more."""
@@ -44,13 +46,11 @@ class Subscription:
 
     def start(self, send: Send) -> None:
         """Begin to send."""
-        self.task = asyncio.get_running_loop().create_task(self._run(send))
+        self.task = self._tasks.start(self._run(send), name="holdfast-rpc-subscription")
 
     async def stop(self) -> None:
         """End it without a word, also when it was never begun."""
-        if self.task is not None:
-            self.task.cancel()
-            await asyncio.wait({self.task})
+        await self._tasks.cancel(within=None)
         await self._release()  # a task that was cancelled before its first step has not done it
 
     async def _run(self, send: Send) -> None:

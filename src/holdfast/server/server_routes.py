@@ -11,8 +11,9 @@ from holdfast import AgentSessions, SessionDescription, __version__
 from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.doctor import KnownModel, known_models
 from holdfast.server.access import COOKIE, COOKIE_SECONDS
+from holdfast.server.decoding import described
 from holdfast.server.openapi import document
-from holdfast.server.operations import Answer, Call, Operation
+from holdfast.server.operations import Call, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -49,10 +50,20 @@ class ToolList(msgspec.Struct, frozen=True, kw_only=True):
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to add up: a page of them, the last updated first."""
 
-    group_by: Literal["session", "day", "model"] = "session"
-    """What the numbers are for. A day (UTC) or a model has those of the sessions on this page."""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
-    after: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
+    group_by: Annotated[
+        Literal["session", "day", "model"],
+        described(
+            "What the numbers are for. A day (UTC) or a model has those of the sessions on this "
+            "page."
+        ),
+    ] = "session"
+    limit: Annotated[
+        int, msgspec.Meta(ge=1, le=100), described("How many sessions a page has at most.")
+    ] = 50
+    after: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None,
+        described("The id of the last session of the page before."),
+    ] = None
 
 
 class UsageGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,25 +87,29 @@ class UsagePage(msgspec.Struct, frozen=True, kw_only=True):
 class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to exchange for a cookie."""
 
-    token: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    token: Annotated[
+        str,
+        msgspec.Meta(min_length=1, max_length=512),
+        described("The token of the server, or an API key."),
+    ]
 
 
-async def health(call: Call) -> Answer:
+async def health(call: Call) -> OperationAnswer:
     """Say that the server answers."""
     del call
-    return Answer(Health(status="ok"))
+    return OperationAnswer(Health(status="ok"))
 
 
-async def readiness(call: Call) -> Answer:
+async def readiness(call: Call) -> OperationAnswer:
     """Say whether requests are answered: not while it shuts down, nor without its store."""
     await call.server.hub.health.check()
     call.server.check_open()
-    return Answer(Health(status="ready"))
+    return OperationAnswer(Health(status="ready"))
 
 
-async def openapi(call: Call) -> Answer:
+async def openapi(call: Call) -> OperationAnswer:
     """Return the OpenAPI document."""
-    return Answer(_encoded_document(call.server.operations, call.root))
+    return OperationAnswer(_encoded_document(call.server.operations, call.root))
 
 
 @lru_cache(maxsize=4)
@@ -102,20 +117,20 @@ def _encoded_document(operations: tuple[Operation, ...], root: str) -> msgspec.R
     return msgspec.Raw(msgspec.json.encode(document(operations, root=root)))
 
 
-async def log_in(call: Call) -> Answer:
+async def log_in(call: Call) -> OperationAnswer:
     """Exchange a token for a cookie that scripts of a page cannot read."""
     body: Login = call.body
     cookie = call.server.access.log_in(body.token)
     if cookie is None:
         call.server.count_failure(call.client)
         raise ProblemError(401, "TOKEN_REQUIRED", "this token is not valid")
-    return Answer(headers={"set-cookie": _cookie(call, cookie, seconds=COOKIE_SECONDS)})
+    return OperationAnswer(headers={"set-cookie": _cookie(call, cookie, seconds=COOKIE_SECONDS)})
 
 
-async def log_out(call: Call) -> Answer:
+async def log_out(call: Call) -> OperationAnswer:
     """Make the cookie worthless."""
     call.server.access.log_out(call.cookie)
-    return Answer(headers={"set-cookie": _cookie(call, "", seconds=0)})
+    return OperationAnswer(headers={"set-cookie": _cookie(call, "", seconds=0)})
 
 
 def _cookie(call: Call, value: str, *, seconds: int) -> str:
@@ -124,9 +139,9 @@ def _cookie(call: Call, value: str, *, seconds: int) -> str:
     return f"{COOKIE}={value}; HttpOnly; Max-Age={seconds}; Path=/; SameSite=strict{secure}"
 
 
-async def describe_server(call: Call) -> Answer:
+async def describe_server(call: Call) -> OperationAnswer:
     """Describe the server."""
-    return Answer(
+    return OperationAnswer(
         ServerDescription(
             version=__version__,
             owner=call.principal.owner,
@@ -136,19 +151,19 @@ async def describe_server(call: Call) -> Answer:
     )
 
 
-async def list_models(call: Call) -> Answer:
+async def list_models(call: Call) -> OperationAnswer:
     """List the models of providers whose key the server has."""
     known = await asyncio.to_thread(known_models)
     usable = tuple(each for each in known if each.has_key)
-    return Answer(ModelList(default=call.sessions.agent.settings.model, data=usable))
+    return OperationAnswer(ModelList(default=call.sessions.agent.settings.model, data=usable))
 
 
-async def list_tools(call: Call) -> Answer:
+async def list_tools(call: Call) -> OperationAnswer:
     """List the tools of new sessions."""
-    return Answer(ToolList(data=call.sessions.agent.tools))
+    return OperationAnswer(ToolList(data=call.sessions.agent.tools))
 
 
-async def usage(call: Call) -> Answer:
+async def usage(call: Call) -> OperationAnswer:
     """Return the tokens, cost and time of a page of sessions."""
     query: UsageQuery = call.query
     sessions = call.sessions.agent.sessions
@@ -161,8 +176,11 @@ async def usage(call: Call) -> Answer:
         data = [UsageGroup(session_id=each.id, model=each.model, stats=it) for each, it in stats]
     else:
         data = await _grouped(sessions, page, query.group_by)
+    # A page that is not full is the last; a full one may be, and the next is empty then.
     is_full = len(page) == query.limit
-    return Answer(UsagePage(data=tuple(data), next_cursor=page[-1].id if is_full else None))
+    return OperationAnswer(
+        UsagePage(data=tuple(data), next_cursor=page[-1].id if is_full else None)
+    )
 
 
 async def _grouped(

@@ -1,15 +1,19 @@
 """Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast import AgentError, SessionDescription
 from holdfast.administration.descriptions import ListOptions, MessageDescription, SessionChanges
-from holdfast.server.operations import Answer, Call, Operation
+from holdfast.agent.agent_options import SettingsOptions
+from holdfast.server.decoding import described
+from holdfast.server.operations import Call, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.ids import parse_session_id
+from holdfast.vocabulary.option_declarations import Declared, options_of
+from holdfast.vocabulary.results import SessionPhase
 
 ONE_SESSION = "/api/v1/sessions/{session_id}"
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
@@ -19,6 +23,14 @@ NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
+_SETTINGS = options_of(SettingsOptions)
+_LIST = options_of(ListOptions)
+_CHANGES = options_of(SessionChanges)
+
+
+def _sentence(option: Declared, more: str = "") -> msgspec.Meta:
+    """Describe a field by the first part of an option's sentence, and what is different here."""
+    return described(option.brief(more).option.sentence)
 
 
 class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,21 +40,28 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list."""
 
-    limit: Limit = 50
-    after: SessionIdText | None = None
-    """The id of the last session of the page before."""
-    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None = None
-    """Words that were said in the session; the other fields but `limit` are not used then."""
-    name: Name | None = None
-    """The name of one session of the server's project; the other fields are not used then."""
-    tag: Name | None = None
-    archived: bool = False
-    """Whether archived sessions are listed, too."""
-    parent_id: SessionIdText | None = None
-    project: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
-    """The folder, or the name, that the sessions belong to; all without it."""
-    phase: Literal["idle", "running", "waiting", "failed"] | None = None
-    """What the sessions are doing; `waiting` are those that wait for an approval."""
+    limit: Annotated[Limit, _sentence(_LIST["limit"])] = _LIST["limit"].default
+    after: Annotated[SessionIdText | None, described(_LIST["after"])] = None
+    q: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None,
+        described(
+            "Words that were said in the session; the other fields but `limit` are not used then."
+        ),
+    ] = None
+    name: Annotated[
+        Name | None,
+        described(
+            "The name of one session of the server's project; the other fields are not used then."
+        ),
+    ] = None
+    tag: Annotated[Name | None, described(_LIST["tag"])] = None
+    archived: Annotated[bool, described("Whether archived sessions are listed, too.")] = False
+    parent_id: Annotated[SessionIdText | None, described(_LIST["parent"])] = None
+    project: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None,
+        _sentence(_LIST["project"], "Without it, those of all projects."),
+    ] = None
+    phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,38 +75,63 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
 class NewSession(Strict, frozen=True, kw_only=True):
     """A session to make."""
 
-    id: NewSessionId | None = None
-    """A UUID of the client's choice: the request may be repeated with it."""
-    name: Name | None = None
-    title: Name | None = None
-    tags: tuple[Name, ...] = ()
-    metadata: dict[str, Any] = {}
-    model: Text | None = None
-    system_prompt: SystemPrompt | None = None
+    id: Annotated[
+        NewSessionId | None,
+        described("A UUID of the client's choice: the request may be repeated with it."),
+    ] = None
+    name: Annotated[Name | None, described(_CHANGES["name"])] = None
+    title: Annotated[Name | None, _sentence(_CHANGES["title"])] = None
+    tags: Annotated[tuple[Name, ...], _sentence(_CHANGES["tags"])] = ()
+    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = {}
+    model: Annotated[
+        Text | None, _sentence(_SETTINGS["model"], "Without one, that of the server.")
+    ] = None
+    system_prompt: Annotated[
+        SystemPrompt | None,
+        _sentence(_SETTINGS["system_prompt"], "Without one, that of the server."),
+    ] = None
 
 
 class Changed(Strict, frozen=True, kw_only=True):
     """What to change of a session; what is absent stays, null clears."""
 
-    name: Name | msgspec.UnsetType | None = msgspec.UNSET
-    title: Name | msgspec.UnsetType | None = msgspec.UNSET
-    tags: tuple[Name, ...] | msgspec.UnsetType = msgspec.UNSET
-    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    archived: bool | msgspec.UnsetType = msgspec.UNSET
-    model: Text | msgspec.UnsetType = msgspec.UNSET
-    system_prompt: SystemPrompt | msgspec.UnsetType | None = msgspec.UNSET
-    native_session_id: Name | msgspec.UnsetType | None = msgspec.UNSET
-    """The id of the session that an agent keeps itself; it is stored as it is given."""
+    name: Annotated[Name | msgspec.UnsetType | None, described(_CHANGES["name"])] = msgspec.UNSET
+    title: Annotated[Name | msgspec.UnsetType | None, _sentence(_CHANGES["title"])] = msgspec.UNSET
+    tags: Annotated[tuple[Name, ...] | msgspec.UnsetType, described(_CHANGES["tags"])] = (
+        msgspec.UNSET
+    )
+    metadata: Annotated[
+        dict[str, Any] | msgspec.UnsetType,
+        _sentence(_CHANGES["metadata"], "A field that is null is removed, and others stay."),
+    ] = msgspec.UNSET
+    archived: Annotated[bool | msgspec.UnsetType, described("Whether the session is put away.")] = (
+        msgspec.UNSET
+    )
+    model: Annotated[Text | msgspec.UnsetType, _sentence(_SETTINGS["model"])] = msgspec.UNSET
+    system_prompt: Annotated[
+        SystemPrompt | msgspec.UnsetType | None, _sentence(_SETTINGS["system_prompt"])
+    ] = msgspec.UNSET
+    native_session_id: Annotated[
+        Name | msgspec.UnsetType | None, described(_CHANGES["native_session_id"])
+    ] = msgspec.UNSET
 
 
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages to return."""
 
-    limit: Limit = 100
-    before: Name | None = None
-    after: Name | None = None
-    newest: bool = False
-    """Whether the last ones are returned, and not the first; oldest first all the same."""
+    limit: Annotated[Limit, described("How many messages a page has at most.")] = 100
+    before: Annotated[
+        Name | None, described("The id of a message: those before it are returned.")
+    ] = None
+    after: Annotated[
+        Name | None, described("The id of a message: those after it are returned.")
+    ] = None
+    newest: Annotated[
+        bool,
+        described(
+            "Whether the last ones are returned, and not the first; oldest first all the same."
+        ),
+    ] = False
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,16 +142,16 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
 
 
-async def list_sessions(call: Call) -> Answer:
+async def list_sessions(call: Call) -> OperationAnswer:
     """List sessions, or find those in which something was said."""
     query: ListQuery = call.query
     sessions = call.sessions.agent.sessions
     if query.name is not None:
-        return Answer(SessionPage(data=await _named(call, query.name)))
+        return OperationAnswer(SessionPage(data=await _named(call, query.name)))
     if query.q is not None:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         found = {hit.session.id: hit.session for hit in hits}
-        return Answer(SessionPage(data=tuple(found.values())))
+        return OperationAnswer(SessionPage(data=tuple(found.values())))
     wanted: ListOptions = {"limit": query.limit, "everywhere": query.project is None}
     wanted["archived"] = None if query.archived else False
     if query.after is not None:
@@ -122,7 +166,7 @@ async def list_sessions(call: Call) -> Answer:
         wanted["phase"] = query.phase
     page = await sessions.list(**wanted)
     is_full = len(page) == query.limit
-    return Answer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+    return OperationAnswer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
 
 
 async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
@@ -135,7 +179,7 @@ async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
     return (found,) if found.name == name else ()
 
 
-async def create_session(call: Call) -> Answer:
+async def create_session(call: Call) -> OperationAnswer:
     """Make a session; with an id of the client's choice, once."""
     body: NewSession = call.body
     sessions = call.sessions.agent.sessions
@@ -158,7 +202,7 @@ async def create_session(call: Call) -> Answer:
             raise
     made = await call.sessions.describe(session_id)
     sessions.announce("created", made.id)
-    return Answer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
+    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
 
 
 async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
@@ -176,13 +220,13 @@ async def _session_there(call: Call, session_id: str) -> SessionDescription | No
     return None
 
 
-def _repeated(found: SessionDescription, body: NewSession) -> Answer:
-    """Answer a repeated request; another session with the same id is a conflict."""
+def _repeated(found: SessionDescription, body: NewSession) -> OperationAnswer:
+    """OperationAnswer a repeated request; another session with the same id is a conflict."""
     wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
     for field, value in wanted.items():
         if getattr(found, field) != value:
             raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
-    return Answer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
+    return OperationAnswer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
 
 
 def _changes(body: NewSession | Changed) -> SessionChanges:
@@ -202,27 +246,27 @@ def _changes(body: NewSession | Changed) -> SessionChanges:
     return changes
 
 
-async def get_session(call: Call) -> Answer:
+async def get_session(call: Call) -> OperationAnswer:
     """Describe a session."""
     found = await call.sessions.describe(call.path["session_id"])
-    return Answer(found, headers={"etag": f'"{found.head}"'})
+    return OperationAnswer(found, headers={"etag": f'"{found.head}"'})
 
 
-async def change_session(call: Call) -> Answer:
+async def change_session(call: Call) -> OperationAnswer:
     """Change what a session is called and how it answers, or archive it."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
     _check_unchanged(call, found)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
-        async with call.sessions.door(session_id, carries_on=False) as door:
-            await door.configure(model=body.model)
+        async with call.sessions.handle(session_id, carries_on=False) as handle:
+            await handle.configure(model=body.model)
     if changes := _changes(body):
         await sessions.update(session_id, **changes)
     if body.archived is not msgspec.UNSET:
         await sessions.archive(session_id, undo=not body.archived)
     changed = await call.sessions.describe(session_id)
-    return Answer(changed, headers={"etag": f'"{changed.head}"'})
+    return OperationAnswer(changed, headers={"etag": f'"{changed.head}"'})
 
 
 def _check_unchanged(call: Call, found: SessionDescription) -> None:
@@ -239,16 +283,16 @@ def _check_unchanged(call: Call, found: SessionDescription) -> None:
         raise ProblemError(412, "CHANGED", "the session has changed since it was read")
 
 
-async def delete_session(call: Call) -> Answer:
+async def delete_session(call: Call) -> OperationAnswer:
     """Delete a session for good."""
     found = await call.sessions.describe(call.path["session_id"])
     _check_unchanged(call, found)
     await call.sessions.discard(found.id, force=True)
     await call.sessions.agent.sessions.delete(found.id)
-    return Answer()
+    return OperationAnswer()
 
 
-async def list_messages(call: Call) -> Answer:
+async def list_messages(call: Call) -> OperationAnswer:
     """Return messages with the `seq` that they reach to."""
     query: MessagesQuery = call.query
     found = await call.sessions.describe(call.path["session_id"])
@@ -257,7 +301,7 @@ async def list_messages(call: Call) -> Answer:
         found.id, limit=limit, before=query.before, after=query.after, through=found.head
     )
     page = page[-query.limit :] if query.newest else page
-    return Answer(MessagePage(data=page, watermark=found.head))
+    return OperationAnswer(MessagePage(data=page, watermark=found.head))
 
 
 SESSION_OPERATIONS = (

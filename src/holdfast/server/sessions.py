@@ -13,19 +13,17 @@ from holdfast import (
     AgentSession,
     AgentSessions,
     ApprovalSettled,
-    Event,
     SessionDescription,
 )
-from holdfast.administration.descriptions import SessionEvent
+from holdfast.administration import OwnedTasks
 from holdfast.administration.failure_log import FailureLog
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
 from holdfast.administration.unowned import LeftQueries
 from holdfast.administration.worker import is_running
-from holdfast.server.feeds import Relays, SessionFeed, Source
-from holdfast.server.funnel import Funnel
+from holdfast.server.cut_off_queries import CutOffQueries
+from holdfast.server.feeds import Overview, SessionFeed, Source
 from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
-from holdfast.server.resuming import Resuming
 from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import parse_session_id
@@ -35,10 +33,8 @@ _failures = FailureLog(
     message="the agent of an owner could not be made",
     expects=(AgentError, ProblemError),
 )
-Door: TypeAlias = AgentSession | AgentRemote
+SessionHandle: TypeAlias = AgentSession | AgentRemote
 """A session to talk to: open here, or reached through the inbox of the process that holds it."""
-Told: TypeAlias = tuple[str, Event] | SessionEvent
-"""An event of a session with its id, or what happened to a session as a whole."""
 
 
 class Hub:
@@ -69,12 +65,11 @@ class Hub:
         )
         self._owners: dict[str, OwnerSessions] = {}
         self._open: dict[tuple[str, str], AgentSession] = {}
-        self.relays = Relays()
         self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
-        self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
-        self.resuming = Resuming(self._pool, self._open, settings)
+        self._overviews: dict[str, set[Overview]] = defaultdict(set)
+        self.cut_off = CutOffQueries(self._pool, self._open, settings)
         self.health = StoreHealth(self._ask_store, settings)
-        self._aborting: list[asyncio.Task[None]] = []
+        self._aborting = OwnedTasks()
         self._is_started = False
         self.closing = asyncio.Event()
         """Set when the server shuts down."""
@@ -92,7 +87,7 @@ class Hub:
         if self._is_started or self.is_closing:
             return
         self._is_started = True
-        self.resuming.start(self._stores)
+        self.cut_off.start(self._stores)
         if not isinstance(self._stores()[0].unowned, LeftQueries):
             self.health.start()
 
@@ -133,24 +128,24 @@ class Hub:
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.stop()
-        for funnels in self._pages.values():
-            for funnel in funnels:
-                funnel.wake()
+        for overviews in self._overviews.values():
+            for overview in overviews:
+                overview.end()
 
     def abort_queries(self) -> None:
         """Close the sessions by force: their queries end now, as aborted in the log."""
         self.end_streams()
-        loop = asyncio.get_running_loop()
-        self._aborting += [loop.create_task(_close_now(each)) for each in self._open.values()]
+        for session in self._open.values():
+            self._aborting.start(_close_now(session), name="holdfast-close-now")
 
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
         self.end_streams()
         await self.health.close()
-        await self.resuming.stop()
+        await self.cut_off.stop()
         await self._pool.close()
         await asyncio.gather(*self._aborting)
-        await self.resuming.close()
+        await self.cut_off.close()
 
     def open_here(self, owner: str, session_id: str) -> AgentSession | None:
         """Return a session that is open in this process."""
@@ -161,10 +156,6 @@ class Hub:
         """Return whether a session that was open here has another holder now."""
         session = self._open.get((owner, session_id))
         return session is not None and session.taken_over
-
-    def sessions_open(self, owner: str) -> dict[str, AgentSession]:
-        """Return the sessions of an owner that are open in this process."""
-        return {key[1]: each for key, each in self._open.items() if key[0] == owner}
 
     @contextlib.contextmanager
     def feeding(self, owner: str, feed: SessionFeed) -> Generator[None, None, None]:
@@ -179,13 +170,17 @@ class Hub:
                 del self._feeds[key]
 
     @contextlib.contextmanager
-    def showing(self, owner: str, funnel: Funnel[Told]) -> Generator[None, None, None]:
-        """Put the events of every session that is opened here into a funnel, too."""
-        self._pages[owner].add(funnel)
+    def showing(self, owner: str, overview: Overview) -> Generator[None, None, None]:
+        """Publish what happens in every session that is, or will be, open here."""
+        self._overviews[owner].add(overview)
+        for (its_owner, session_id), session in self._open.items():
+            if its_owner == owner and not session.closed:
+                overview.show(session, session_id)
         try:
             yield
         finally:
-            self._pages[owner].discard(funnel)
+            self._overviews[owner].discard(overview)
+            overview.leave()
 
     def _stores(self) -> list[AgentSessions]:
         """Return the sessions of every owner that has an agent."""
@@ -202,38 +197,26 @@ class Hub:
         session = await self._owner(owner).agent.session(session_id, must_exist=True).open()
         self._open[owner, session_id] = session
         session.on(ApprovalSettled, lambda _: self._after_approval(session))
+        for overview in self._overviews[owner]:
+            overview.show(session, session_id)
         for feed in tuple(self._feeds.get((owner, session_id), ())):
             await feed.move()
-        if self._pages[owner]:
-            head = (await self._owner(owner).describe(session_id)).head
-            for funnel in self._pages[owner]:
-                funnel.add(named_events(session_id, session, after=head))
         return session
 
     def _after_approval(self, session: AgentSession) -> None:
         """Carry a query on when the last of the approvals that it rests on was answered."""
         left = session.unfinished
         if left.resting and not left.approvals and not is_running(session.status):
-            self.resuming.carry_on(session)
+            self.cut_off.carry_on(session)
 
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
         del reason
         self._open.pop((owner, session_id), None)
-        self.relays.end(owner, session_id)
 
 
 async def _close_now(session: AgentSession) -> None:
     with contextlib.suppress(AgentError):  # the pool closes it as well, and says what failed
         await session.close(force=True)
-
-
-async def named_events(
-    session_id: str, session: AgentSession, *, after: int
-) -> AsyncGenerator[Told, None]:
-    """Yield the events of a session after a `seq`, each with its id."""
-    async with contextlib.aclosing(session.events(after=after)) as events:
-        async for event in events:
-            yield session_id, event
 
 
 class OwnerSessions:
@@ -268,9 +251,9 @@ class OwnerSessions:
             raise SessionError(ErrorCode.NOT_FOUND, told) from None
 
     @contextlib.asynccontextmanager
-    async def door(
+    async def handle(
         self, session_id: str, *, carries_on: bool = True, is_known: bool = False
-    ) -> AsyncGenerator[Door, None]:
+    ) -> AsyncGenerator[SessionHandle, None]:
         """Open a session here, or reach it where another process holds it.
 
         What was cut off is carried on first, unless the request is about the history. `is_known`:
@@ -279,17 +262,17 @@ class OwnerSessions:
         if not is_known:
             await self.describe(session_id)
         async with contextlib.AsyncExitStack() as stack:
-            door: Door
+            handle: SessionHandle
             try:
                 session = await stack.enter_async_context(self._use(session_id))
                 if carries_on:
-                    await self.hub.resuming.before_request(session)
-                door = session
+                    await self.hub.cut_off.before_request(session)
+                handle = session
             except SessionError as error:
                 if error.code is not ErrorCode.BUSY:
                     raise
-                door = await self.agent.remote(session_id)
-            yield door
+                handle = await self.agent.remote(session_id)
+            yield handle
 
     @contextlib.asynccontextmanager
     async def _use(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
@@ -317,10 +300,10 @@ class OwnerSessions:
     def feed(self, session_id: str, *, after: int) -> SessionFeed:
         """Return the events of a session after a `seq`; use it inside `hub.feeding`."""
 
-        async def open_source(feed: SessionFeed) -> Source | None:
+        async def open_source(seen: int) -> AgentSession | Source:
             session = self.hub.open_here(self.owner, session_id)
             if session is not None:
-                return feed.follow(self.hub.relays.of(session, self.owner, session_id))
-            return (await self.agent.remote(session_id)).events(after=feed.seen)
+                return session
+            return (await self.agent.remote(session_id)).events(after=seen)
 
         return SessionFeed(open_source, session_id=session_id, after=after)

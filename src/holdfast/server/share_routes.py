@@ -11,13 +11,17 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.administration.sharing import LONGEST_DAYS, Share, SharedSession, owners_of
+from holdfast.administration.descriptions import ShareOptions
+from holdfast.administration.sharing import Share, SharedSession, owners_of
 from holdfast.serialization.exchange.html_page import PAGE_POLICY
-from holdfast.server.operations import HTML, Answer, Call, FileAnswer, Operation, Server
+from holdfast.server.decoding import described
+from holdfast.server.operations import HTML, Call, FileAnswer, Operation, OperationAnswer, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Strict
 from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.option_declarations import options_of
 
+_OPTIONS = options_of(ShareOptions)
 _NOT_INDEXED = {"x-robots-tag": "noindex, nofollow, noarchive"}
 _PAGE_HEADERS = {
     **_NOT_INDEXED,
@@ -28,11 +32,9 @@ _PAGE_HEADERS = {
 class NewShare(Strict, frozen=True, kw_only=True):
     """A link to make."""
 
-    days: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_DAYS)] = 7
-    redact: bool = True
-    """Whether secrets, paths, media and notes to the model are masked."""
-    live: bool = False
-    """Whether it shows the session as it is, and not as it was when it was shared."""
+    days: Annotated[float, described(_OPTIONS["days"])] = _OPTIONS["days"].default
+    redact: Annotated[bool, described(_OPTIONS["redact"])] = _OPTIONS["redact"].default
+    live: Annotated[bool, described(_OPTIONS["live"])] = _OPTIONS["live"].default
 
 
 class ShareList(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ class ShareList(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[Share, ...]
 
 
-async def share_session(call: Call) -> Answer:
+async def share_session(call: Call) -> OperationAnswer:
     """Make a link under which others may read a session."""
     body: NewShare = call.body
     found = await call.sessions.describe(call.path["session_id"])
@@ -50,25 +52,25 @@ async def share_session(call: Call) -> Answer:
     )
     path = made.path or ""
     shown = msgspec.structs.replace(made, path=call.root + path)
-    return Answer(shown, headers={"location": path})
+    return OperationAnswer(shown, headers={"location": path})
 
 
-async def list_shares(call: Call) -> Answer:
+async def list_shares(call: Call) -> OperationAnswer:
     """List the valid links to a session."""
     found = await call.sessions.describe(call.path["session_id"])
-    return Answer(ShareList(data=await call.sessions.agent.sessions.shares(found.id)))
+    return OperationAnswer(ShareList(data=await call.sessions.agent.sessions.shares(found.id)))
 
 
-async def revoke_share(call: Call) -> Answer:
+async def revoke_share(call: Call) -> OperationAnswer:
     """Revoke a link, for good."""
     found = await call.sessions.describe(call.path["session_id"])
     await call.sessions.agent.sessions.unshare(found.id, call.path["share_id"])
-    return Answer()
+    return OperationAnswer()
 
 
-async def read_shared_session(call: Call) -> Answer:
+async def read_shared_session(call: Call) -> OperationAnswer:
     """Return the messages that a link shows."""
-    return Answer(await _shared(call), headers=_NOT_INDEXED)
+    return OperationAnswer(await _shared(call), headers=_NOT_INDEXED)
 
 
 async def read_shared_page(call: Call) -> FileAnswer:

@@ -9,12 +9,13 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from holdfast import AgentError
+from holdfast.administration import OwnedTasks
 from holdfast.server.limits import ServerSettings
 from holdfast.server.problems import ProblemError
 
 _RETRY_AFTER_SECONDS = 2.0
 _FRESH_SECONDS = 1.0
-"""How long an answer counts: anyone may ask for `/readyz`."""
+"""How long an answer counts: `/readyz` needs no credentials."""
 _AGAIN_SECONDS = 0.5
 """How soon a store that did not answer is asked again."""
 
@@ -28,6 +29,7 @@ class StoreHealth:
     def __init__(self, ask: Callable[[], Awaitable[object]], settings: ServerSettings) -> None:
         self._ask = ask
         self._settings = settings
+        self._tasks = OwnedTasks()
         self._asking: asyncio.Task[bool] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._is_watched_for_good = False
@@ -43,10 +45,7 @@ class StoreHealth:
     async def close(self) -> None:
         """Ask no more."""
         self._closing.set()
-        tasks = [task for task in (self._watching, self._asking) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel(within=None)
 
     async def check(self) -> bool:
         """Return whether the store answers within `store_seconds`."""
@@ -54,7 +53,7 @@ class StoreHealth:
         if self._answered is not None and loop.time() - self._answered < _FRESH_SECONDS:
             return not self.is_down
         if self._asking is None:
-            self._asking = loop.create_task(self._answers())
+            self._asking = self._tasks.start(self._answers(), name="holdfast-ask-store")
         asking = self._asking
         await asyncio.wait({asking}, timeout=self._settings.store_seconds)
         self.is_down = not asking.done() or asking.cancelled() or not asking.result()
@@ -84,7 +83,7 @@ class StoreHealth:
 
     def _watch(self) -> None:
         if self._watching is None and not self._closing.is_set():
-            self._watching = asyncio.get_running_loop().create_task(self._ask_on())
+            self._watching = self._tasks.start(self._ask_on(), name="holdfast-watch-store")
             self._watching.add_done_callback(self._forget)
 
     def _forget(self, task: "asyncio.Task[None]") -> None:

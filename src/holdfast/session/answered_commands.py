@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.runner import QueryInput
 from holdfast.ports.session_store import Store
 from holdfast.ports.snapshots import Snapshotter
@@ -38,8 +38,8 @@ from holdfast.vocabulary.errors import (
     StoreError,
 )
 from holdfast.vocabulary.file_snapshots import RewindReport
-from holdfast.vocabulary.ids import SessionId, new_query_id
-from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.ids import SessionId, query_id_for
+from holdfast.vocabulary.json_types import JsonObject, writable_or_none
 from holdfast.vocabulary.messages import CompactOrder
 from holdfast.vocabulary.settings import Delivery, changed_settings
 
@@ -118,6 +118,7 @@ class AnsweredCommands:
         self._live.check_open()
         if order.dry_run:
             report = await self._preview(order)
+            # A preview changes nothing, but its sender in another process waits for an end.
             if consumed:
                 await self._live.recorder.commit(self._ended(consumed, report), consumed=consumed)
             return report
@@ -157,8 +158,8 @@ class AnsweredCommands:
         await self._live.branches.undo_rewind(moving=move, consumed=consumed)
         return report
 
-    def compaction(self, instructions: str | None) -> QueryInput:
-        """Return the query that compacts the conversation.
+    def compaction(self, order: CompactSession) -> QueryInput:
+        """Return the query that compacts the conversation; its id follows from the command's.
 
         Raises:
             SessionError: BUSY while a query is unfinished or waits for an approval.
@@ -172,8 +173,8 @@ class AnsweredCommands:
         if fold.approvals or fold.unfinished_query() is not None:
             busy = "a query is unfinished; answer its approvals or resume it first"
             raise SessionError(ErrorCode.BUSY, busy)
-        order = CompactOrder(instructions=writable(instructions) if instructions else None)
-        return QueryInput(query_id=new_query_id(), message=None, compact=order)
+        compact = CompactOrder(instructions=writable_or_none(order.instructions) or None)
+        return QueryInput(query_id=query_id_for(order.id), message=None, compact=compact)
 
     def files(self) -> FileHistory:
         """Return what the session did to files.
@@ -211,22 +212,25 @@ class AnsweredCommands:
                 self._refuse_invalid(settings)
                 ended = self._ended(consumed)
                 await self._live.change({"settings": settings}, consumed=consumed, also=ended)
-            case CompactSession(instructions=instructions):
+            case CompactSession():
                 if opening:
                     told = "the session was opened anew before it was compacted; ask again"
                     raise SessionError(ErrorCode.BUSY, told)
-                await self._begin_compaction(command, instructions)
+                await self._begin_compaction(command)
 
     async def refuse(self, command: AnsweredCommand, error: AgentError) -> None:
         """Record why a command is refused, unless its end is in the log already."""
+        # An error can follow the append that held the end (reading the log again, for one): the
+        # command must not get a second end.
         pending = await self._live.store.inbox.pending(self._live.session_id)
         if any(item.id == command.id for item in pending):
             ended = CommandEnded(**self._live.stamp(), command_id=command.id, error=error.report)
             await self._live.recorder.commit([ended], consumed=(command.id,))
 
-    async def _begin_compaction(self, command: CompactSession, instructions: str | None) -> None:
+    async def _begin_compaction(self, command: CompactSession) -> None:
         live = self._live
-        handle = live.new_handle(self.compaction(instructions))
+        handle = live.new_handle(self.compaction(command))
+        # Nothing reads its events, and an unread stream would make the query wait for space.
         handle.stream.abandon()
         await live.submit(handle, "reject")
 
@@ -255,6 +259,7 @@ class AnsweredCommands:
             except SessionError:
                 return  # it is closed: the next holder answers
             except StoreError as error:
+                # The command is still in the inbox: the process that took over answers it.
                 if error.code is ErrorCode.FENCED:
                     return
                 await self._live.stamp.clock.sleep(_REST_SECONDS)

@@ -68,6 +68,7 @@ class Branches:
 
         """
         async with self._queue.at_rest():
+            # Read while the queue is at rest: the log cannot grow before the move is in it.
             entries = await self.entries()
             place = await self.place_of(entries, to)
             also = await moving(entries, place) if moving is not None else ()
@@ -81,6 +82,7 @@ class Branches:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
 
         """
+        # Folded but never recorded: the preview is what the same entry would do in the log.
         rewound = Rewound(
             **self._stamp(),
             seq=entries[-1].seq + 1,
@@ -107,6 +109,7 @@ class Branches:
             last = last_rewind(entries)
             if last is None:
                 raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
+            # The entry before a rewind is on the path that it left, so going there undoes it.
             also = await moving(entries, last.seq - 1) if moving is not None else ()
             await self._go_to(last.seq - 1, also=also, consumed=consumed)
 
@@ -152,6 +155,8 @@ class Branches:
         if not isinstance(found, Compaction) or found.strategy in {"native", "none"}:
             told = f"there is no compaction {compaction_id!r} that left messages out"
             raise SessionError(ErrorCode.NOT_FOUND, told)
+        # What is inherited is one path already; that of the session's own entries is cut where the
+        # compaction stands.
         if found in inherited:
             return left_out_by(found, inherited[: inherited.index(found)])
         path = current_path(entries, through=found.seq - 1)
@@ -180,6 +185,7 @@ class Branches:
 
         """
         async with self._queue.at_rest():
+            # The edit replaces the whole history, also what a compaction left out.
             await self._read_all()
             fold = self._recorder.fold
             if fold.approvals:
@@ -231,6 +237,7 @@ class Branches:
         rewound = Rewound(**self._stamp(), to_seq=seq, message_id=message_id)
         await self._recorder.commit([rewound, *also], consumed=consumed)
 
+        # A fold only goes forward: what is left of the conversation is derived again from the log.
         async def fold_again() -> SessionFold:
             return await fold_log(self._store.log, await self.entries())
 
@@ -262,6 +269,7 @@ async def _fork_of(
 ) -> Fork:
     """Say where a branch of these entries begins; `fold` is what they come to."""
     place = entries[-1].seq if after is None else await _place_of(log, entries, after)
+    # All messages that a session began with have the `seq` of its opening: the id says which one.
     is_inherited = place == entries[0].seq
     return Fork(
         parent=session_id,

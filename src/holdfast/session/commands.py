@@ -122,6 +122,7 @@ class SessionCommands:
         """Carry out what is in the inbox now; while the session is opened, prompts only wait."""
         for command in await self._inbox.pending(self._session.session_id):
             if command.id not in self._seen:
+                # Also if it stays in the inbox: `wait` would return for it at once, every time.
                 self._seen.add(command.id)
                 await self._take(command, opening=opening)
 
@@ -212,6 +213,7 @@ class SessionCommands:
 
         """
         message = command.message
+        # Two commands with one message would both find that the log does not have it yet.
         async with self._one_admits:
             if self._prompts is None:
                 self._prompts = await self._prompts_in_log()
@@ -223,6 +225,7 @@ class SessionCommands:
                     self._prompts = None  # whether it is in the log is to be seen there
                     raise
                 self._prompts[message.id] = message.parts
+            # Its sender cannot be told of a conflict, so the command has no effect.
             elif consumed:
                 await self._recorder.commit((), consumed=consumed)
             elif known != message.parts:

@@ -71,6 +71,8 @@ class FileHistory:
             _refuse_failed(item)
         tree, is_complete = last.tree, last.moment == "after"
         if not is_complete:
+            # It was cut off while its tools ran. The next known state stands for its end, and may
+            # hold changes of others.
             later = [item for item in _snapshots(entries) if item.seq > last.seq and item.tree]
             tree = later[0].tree if later else (await self._snapshotter.take()).tree
         return FileDiff(
@@ -134,11 +136,14 @@ class FileHistory:
         """Find out which files the session changed since a point, and which of them others did."""
         if not since:
             return None
+        # Only the first is needed as it was: the files are made like it. A later one that failed
+        # only joins two intervals.
         _refuse_failed(since[0])
         taken = [item for item in since if item.tree]
         now = (await self._snapshotter.take()).tree
         trees = [*((item.tree, item.moment in _OWN) for item in taken), (now, True)]
         own, foreign = set[str](), set[str]()
+        # The moment of a snapshot says who made the changes after it.
         for (old, is_own), (new, _) in pairwise(trees):
             changed = {change.path for change in await self._snapshotter.changes(old, new)}
             (own if is_own else foreign).update(changed)
@@ -186,6 +191,7 @@ def _snapshots(entries: Sequence[Entry]) -> list[Snapshot]:
 
 def _pair_around(entries: Sequence[Entry], rewound: Rewound) -> tuple[str, str] | None:
     """Return the trees before and after a rewind that changed files."""
+    # `before_rewind` is the append before the move; `after_rewind` follows `rewound` in one append.
     near = {entry.seq: entry for entry in entries if abs(entry.seq - rewound.seq) == 1}
     before, after = near.get(rewound.seq - 1), near.get(rewound.seq + 1)
     if not isinstance(before, Snapshot) or before.moment != "before_rewind":

@@ -64,6 +64,8 @@ class LeftChildren:
 
     async def _end(self, session_id: SessionId) -> None:
         log, leases = self._store.log, self._store.leases
+        # Most children have nothing to end and need no lease. Under the lease the log is read
+        # again: it may have grown.
         if not self._ends(await fold_log(log, await log.read(session_id))):
             return
         lease = await leases.acquire(session_id, new_id("run"))
@@ -85,6 +87,8 @@ class LeftChildren:
         """Return what ends the query of a child, as if it had been carried on and aborted."""
         if not fold.is_resting():
             return ends_of_cut_off(fold, self.clock)
+        # A query that rests has its `query.ended`. Only a query that resumes it can end it
+        # otherwise.
         stamp = Stamp(self.clock, query_id=new_query_id())
         error = RequestError(ErrorCode.ABORTED, f"aborted: {_LEFT}").report
         return [

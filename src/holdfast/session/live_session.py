@@ -13,11 +13,11 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.tool_registry.registry import ToolRegistry, registry_of
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.clock import Clock, Stamp, until_limit
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from holdfast.ports.telemetry import Telemetry
@@ -209,6 +209,7 @@ class LiveSession:
         """Stop the query, and with it its tools, when another process has taken the session."""
         await leases.lost(self._lease)
         self.taken_over = True
+        # First the recorder: the end of the aborted query must not be appended any more.
         self.recorder.close(
             lambda: StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
         )
@@ -285,6 +286,7 @@ class LiveSession:
         try:
             is_first = await self._approvals.settle(approval_id, decision, consumed=consumed)
         except asyncio.CancelledError:
+            # The answer is staged and stands: a call may wait for it.
             if not self.closed:
                 self._tasks.start(self._approvals.flush(), name="holdfast-answer")
             raise
@@ -348,6 +350,7 @@ class LiveSession:
             self.queue.close(self._closed_error)
             if self._command_pump is not None and not self.queue.busy:
                 self._command_pump.cancel()  # now, so that the next task need not wait for it
+            # Not among `_tasks`, which it cancels.
             self._closing = OwnedTasks().start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
         if not force:
@@ -361,12 +364,13 @@ class LiveSession:
 
     async def _close(self) -> None:
         drain = self._resources.runtime.close_drain_seconds
+        # What can still append ends first: the query, then hooks, then all other tasks.
         await self.queue.settle(within=drain)
         await self._native.close()
         await self.hooks.end()
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
-        with suppress(AgentError):  # who failed to write has been told
+        with suppress(AgentError):  # the caller of that append got the error
             await self.recorder.commit(())  # what is on its way to the log comes before the release
         self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
         await self._resources.store.leases.release(self._lease)

@@ -127,6 +127,7 @@ async def read_session(
     if compacted is not None:
         seq, reads_from = compacted
         opening = await log.read(session_id, limit=1)
+        # `read` leaves a damaged opening out: then all entries are folded as usual.
         if opening and isinstance(opening[0], SessionOpened) and reads_from > opening[0].seq:
             _refuse_newer(opening[0])
             entries = [*opening, *await log.read(session_id, after=reads_from - 1)]
@@ -145,6 +146,7 @@ async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry
 
     """
     generations: list[Sequence[Entry]] = []
+    # A dictionary as an ordered set: the error shows the circle in its order.
     line: dict[SessionId, None] = {}
     while isinstance(opened, SessionOpened) and opened.parent is not None:
         line[opened.session_id] = None
@@ -167,6 +169,7 @@ async def _recorded_by_then(log: SessionLog, child: SessionOpened) -> list[Entry
             f"session {child.session_id} was forked from {parent} after entry {at}, "
             f"and that session has {entries[-1].seq}"
         )
+    # `limit` counts readable entries, and so reaches past that `seq` where some are damaged.
     return [entry for entry in entries if head is None or entry.seq <= max(at, head)]
 
 

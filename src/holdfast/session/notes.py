@@ -38,6 +38,7 @@ async def project_notes(
     )
     found = [note for record in records for note in await _notes_of(store, record)]
     found.sort(key=lambda note: (note.time, note.session_id, note.seq))
+    # Later notes replace earlier ones with the same text.
     last = {note.text.strip(): note for note in found}
     return tuple(note for note in found if not is_each_text_once or last[note.text.strip()] is note)
 
@@ -82,6 +83,7 @@ def shortened(text: str, most: int) -> str:
     """Return a text without its middle when it is too long: the end matters more."""
     if len(text) <= most:
         return text
+    # A quarter is from the start, the rest from the end; `start - most` is negative.
     start = most // 4
     return f"{text[:start]}\n\n[…]\n\n{text[start - most :]}"
 

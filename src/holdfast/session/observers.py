@@ -21,7 +21,7 @@ async def observe(
     log: SessionLog,
     session_id: SessionId,
     *,
-    subscription: Subscription,
+    subscription: Subscription[Event],
     after: int,
     head: Callable[[], int],
 ) -> AsyncGenerator[Event, None]:
@@ -31,6 +31,8 @@ async def observe(
     `ObserverLagged` and nothing more; reading again from the `seq` it names loses nothing but
     live-only deltas.
     """
+    # Attached before the log is read, so that nothing falls between the two. What both have is
+    # dropped below.
     live = head()
     detach = channel.attach(subscription)
     try:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.log_reading import fold_log, read_session
@@ -86,10 +86,12 @@ async def _open(
         raise
     if request.is_for_one_query and resources.make_title is not None:  # it goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
+    # From here on the lease belongs to the session, and closing releases it.
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
     if resources.instrumentation is not None:
         live.channel.on(Instrumented, resources.instrumentation)
     try:
+        # Before commands of the inbox are carried out: those may change settings again.
         if not is_new and (changes := _changes_at_opening(fold, request)):
             await live.change({"settings": changes}, origin="opening")
         await live.start()
@@ -119,7 +121,7 @@ def _changes_at_opening(fold: SessionFold, request: SessionRequest) -> JsonObjec
 async def _to_its_end(giving_back: Coroutine[Any, Any, None]) -> None:
     """Wait until what was acquired is given back, however often the opening is cancelled meanwhile.
 
-    Each of those who cancel an opening goes on when it has ended, and nothing may be held then.
+    Every caller that cancels an opening continues when it has ended; nothing may be held by then.
     """
     task = OwnedTasks().start(giving_back, name="holdfast-give-back")
     while not task.done():

@@ -203,6 +203,7 @@ class PromptQueue:
         input_id = new_input_id()
         self._let_withdraw(handle, input_id)
         first, running = delivery == "interrupt", self.current
+        # In line before the append: a prompt that comes while the log is written is behind it.
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
         queued = queued_entry(handle.query, stamp=self._stamp, input_id=input_id, delivery=delivery)
         await self._record(handle, [*void, queued], consumed)

@@ -3,8 +3,7 @@
 from typing import Any
 
 from holdfast.blocks.control_channel.channel import ControlChannel
-from holdfast.blocks.doom_loop import LoopDetector
-from holdfast.blocks.repeated_errors import RepeatedErrors
+from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
@@ -56,6 +55,7 @@ class QueryDriver:
 
     async def drive(self, handle: QueryHandle) -> None:
         """Run the query and finish its handle."""
+        # Before any task is started: tasks copy the context, by which their query is known.
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
@@ -65,6 +65,7 @@ class QueryDriver:
             try:
                 await self._recorder.resynchronise()
                 # A new prompt makes void what sub-agents of an earlier query wait for.
+                # Found before `start`, which settles the calls that they belong to.
                 left = children_at_rest(scope.fold) if scope.input.resumes is None else ()
                 await self._runner.start(scope)
                 await self._children.end(left)
@@ -123,6 +124,7 @@ class QueryDriver:
         left = () if rests else children_at_rest(scope.fold)
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         await self._children.end(left)
+        # Only now: an end that the store did not take was replaced by another.
         scope.measurement.finish()
         if scope.hooks is not None:
             await scope.hooks.end(ended)
@@ -151,6 +153,7 @@ class QueryDriver:
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
+            # A query that failed because of the store keeps the error that stopped it.
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)

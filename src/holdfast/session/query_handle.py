@@ -20,10 +20,11 @@ from holdfast.vocabulary.errors import (
     SessionError,
     shortened,
 )
-from holdfast.vocabulary.events import StreamPhase
+from holdfast.vocabulary.events import Event, StreamPhase
 from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.results import AgentResult
 
+# A weak reference: contexts are copied into tasks and threads that may outlive the query.
 _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
     "holdfast_query", default=None
 )
@@ -58,7 +59,7 @@ class QueryHandle:
         self.gives_way = False
         """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
         self.total_timeout = total_timeout
-        self.stream = Subscription(limit=buffer_size)
+        self.stream: Subscription[Event] = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._worker: asyncio.Task[Any] | None = None
@@ -133,6 +134,7 @@ class QueryHandle:
         if not self.ended:
             self.phase = "closed" if error is None else "error"
         self._result, self._error = result, error and shortened(error)
+        # A handle that its caller keeps must not keep the work, or the queries that asked, alive.
         self._worker = self._work = self.asker = None
         self._trouble = _no_trouble
         self._ended.set()
@@ -145,6 +147,7 @@ class QueryHandle:
         await self._ended.wait()
 
     def _from_any_thread(self, error: AgentError) -> None:
+        # At once in the thread of the loop, so that what follows `abort()` finds the query stopped.
         if threading.get_ident() == self._thread:
             self._stop(error)
         elif not self._loop.is_closed():
@@ -157,6 +160,7 @@ class QueryHandle:
             self._stop_now()
 
     def _stop_now(self) -> None:
+        # The signal first: the recorder refuses from then on, whatever the worker does.
         if self._work is not None:
             self._work.abort(self.stop_error.message if self.stop_error else None)
         if self._worker is not None:
@@ -217,6 +221,7 @@ def waiting_for_caller() -> set[QueryHandle]:
         if query is not None and query not in found and not query.ended:
             found.add(query)
             prompts = (query, *query.waiting())
+            # Nothing waits for the answer to a prompt whose stream was abandoned.
             todo += [each.asker for each in prompts if not each.stream.abandoned]
     return found
 

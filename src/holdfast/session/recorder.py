@@ -19,10 +19,10 @@ import msgspec
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_end import ends_of_cut_off
 from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.clock import Clock
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
@@ -103,6 +103,7 @@ class SessionRecorder:
             events = events[len(live) :]
         self._stage(events)
         self._consumed.extend(consumed)
+        # What this call staged ends here; others may stage more while it waits for the lock.
         last = self._seq
         async with self._lock:
             if has_entries and self.fold.head >= last:
@@ -137,6 +138,7 @@ class SessionRecorder:
     def waiting(self) -> dict[InputId, InputQueued]:
         """Return the prompts that wait, by the log and by what is on its way there."""
         inputs = self.fold.inputs.copy()
+        # After a failure what is staged will not reach the log: `resynchronise` drops it.
         for item in () if self._failure else self._staged:
             if isinstance(item, InputQueued):
                 inputs[item.input_id] = item
@@ -178,6 +180,8 @@ class SessionRecorder:
         if self._failure is None:
             return
         async with self._lock:
+            # The callers of what is staged were told that it failed, so it must not happen later.
+            # It may be stored all the same: the log says so.
             self._staged.clear()
             self._consumed.clear()
             entries = await self._log.read(self._lease.session_id, after=self.fold.head)
@@ -207,6 +211,7 @@ class SessionRecorder:
         for entry in _entries_in(events):
             refuse_unreadable(entry)
         for event in events:
+            # The lookup decides; `isinstance` is there for the type checker.
             if type(event) in _ENTRIES and isinstance(event, Entry):
                 self._seq += 1
                 self._staged.append(msgspec.structs.replace(event, seq=self._seq))
@@ -218,6 +223,8 @@ class SessionRecorder:
         if self._late_flush is not None:
             self._late_flush.cancel()
             self._late_flush = None
+        # More may be staged during the append, and stays for the next. Nothing is removed before
+        # the append returns, so a cancelled one is repeated with the same entries.
         batch = self._staged.copy()
         entries = _entries_in(batch)
         consumed = tuple(self._consumed)
@@ -241,6 +248,7 @@ class SessionRecorder:
         shown: list[Event] = []
         for event in batch:
             if type(event) in _ENTRIES and isinstance(event, Entry):
+                # Before `apply`, which drops the text that makes an ended part whole.
                 if type(event) is not HookMessage or event.display:
                     shown.append(self.fold.compose(event))
                 self.fold.apply(event)
@@ -301,6 +309,7 @@ class QueryRecorder:
         if self._signal.aborted:
             raise query_stopped()
         await self._recorder.commit(events)
+        # Looked at here, to save a call for every delta.
         if not self._channel.has_space:
             await self._channel.wait_for_space(unless=self._stopped)
 

@@ -60,6 +60,8 @@ class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not values:
             return {}
         now = plain_value(settings)
+        # A short name for the model that the session has already must not reset settings that the
+        # user changed since.
         if values.get("model", now["model"]) != now["model"]:
             implied = {name: value for name, value in self.implied.items() if name not in but}
             values = implied | values
@@ -94,9 +96,9 @@ class SessionBindings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which session to open, and what it starts with if it is new."""
 
+    owner: str
     reference: str | None = None
     """An id or a name; None makes a new session without a name."""
-    owner: str = "local"
     project: str = ""
     settings: Settings = msgspec.field(default_factory=Settings)
     is_for_one_query: bool = False
@@ -293,6 +295,7 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
             sender=_sender_of(fold, query_id),
             **_kept(fold.query_options),
         )
+    # Only the first: the others wait behind the query that it becomes.
     for queued in waiting:
         return replace(queued_input(queued), message=None, input_id=queued.input_id)
     raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")

@@ -22,6 +22,7 @@ from holdfast.vocabulary.usage import Usage
 
 _DAY_MS = 86_400_000
 _PAGE = 500
+# A bound, so that logs which name each other as parents end the search for the root.
 _MOST_GENERATIONS = 100
 _logger = scrubbed_logger(__name__)
 
@@ -92,6 +93,7 @@ class Spending:
     async def of_day(self) -> Spent:
         """Return what they have spent today."""
         today = self._clock.time_ms() // _DAY_MS
+        # A session without an entry of today has spent nothing today.
         matching = SessionFilter(deleted=None, updated_after=today * _DAY_MS - 1)
         reads = [await self._read_to(record) for record in await self._browse(matching)]
         return sum((read.days.get(today, Spent()) for read in reads), Spent())
@@ -177,6 +179,7 @@ class SpendingCheck:
 
     def _check_price(self, model: str) -> None:
         provider, _, name = model.partition("/")
+        # Any usage will do: only whether there is a price matters.
         price = self._catalogue.cost(provider, name, Usage(input=1, output=1))
         if price is not None or model in self._warned:
             return

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.session.notes import shortened, transcript_of
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, SessionChanged
@@ -57,6 +57,7 @@ class SessionTitle:
         """Begin to make a title if an exchange has just been completed and there is none."""
         is_needed = self._make is not None and self._recorder.fold.title is None
         if is_needed and ended.stop_reason == "complete":
+            # Taken at once, so that the end of the next query does not start a second attempt.
             make, self._make = self._make, None
             self._tasks.start(self._give(make), name="holdfast-title")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports.session_store import SessionFilter, SessionPhase, SessionRecord
+from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ContextNoted,
@@ -23,6 +23,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, SessionId
+from holdfast.vocabulary.results import SessionPhase
 from holdfast.vocabulary.shares import shares_after
 
 _CHANGEABLE = {
@@ -64,6 +65,8 @@ def entries_to_store(
         StoreError: CONFLICT when an entry leaves a gap or contradicts a stored one.
 
     """
+    # A holder whose first attempt failed without an answer appends the same entries again: those
+    # that are stored already are compared by id and left out.
     known = 0
     while known < len(entries) and entries[known].seq <= head:
         entry = entries[known]

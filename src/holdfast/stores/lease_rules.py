@@ -133,14 +133,17 @@ async def wait_for_lease(
 
     A release by this process wakes the caller; a release by another is found by trying again.
     """
+    # Tickets are compared as texts, so the time has leading zeros. All processes share its clock.
     ticket = f"{time.monotonic_ns():020d}-{secrets.token_hex(4)}-{this_process()}"
     position = LinePosition(ticket)
+    # A free session is the usual case, and needs no ticket.
     if (lease := await _try_once(attempt, position)) is not None:
         return lease
     with notifier.watch(session_id) as waiter:
         try:
             await line.join(session_id, ticket)
             while (lease := await _try_once(attempt, position)) is None:
+                # Random, so that the waiters of several processes do not read and write in step.
                 await waiter.wait(_SHORTEST_WAIT + _JITTER * secrets.randbelow(1000) / 1000)
         except BaseException:
             # A cancelled caller raises only once its ticket is gone, so that it blocks no other.

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from holdfast.ports.session_store import (
@@ -45,7 +45,7 @@ class _Session:
         self.blobs: dict[str, bytes] = {}
         self.changed = asyncio.Event()
         self.commanded = asyncio.Event()
-        """Set by a new command, so that an append does not wake what waits for one."""
+        """Set by a new command and a removal, so that no append wakes what waits for one."""
 
     def announce(self) -> None:
         """Wake all tasks that wait for a change."""
@@ -54,11 +54,12 @@ class _Session:
 
 
 class _Sessions:
-    """All sessions of a store by id, and the ids of named sessions by owner, project and name."""
+    """All sessions of a store by id, and the ids of named sessions by owner and name."""
 
     def __init__(self) -> None:
         self._by_id: dict[SessionId, _Session] = {}
-        self._names: dict[tuple[str, str, str], SessionId] = {}
+        self._names: dict[tuple[str, str], dict[str, SessionId]] = {}
+        """By owner and name: the session of each project that has the name."""
 
     def get(self, session_id: SessionId) -> _Session | None:
         """Return a session; None when the store has nothing of it."""
@@ -75,29 +76,32 @@ class _Sessions:
         """Yield every session with its id; sessions may be removed meanwhile."""
         yield from tuple(self._by_id.items())
 
-    def id_of_name(self, owner: str, project: str, name: str) -> SessionId | None:
-        """Return the session that has a name."""
-        return self._names.get((owner, project, name))
+    def ids_of_name(self, owner: str, name: str) -> Mapping[str, SessionId]:
+        """Return the sessions of an owner that have a name, by their projects."""
+        return self._names.get((owner, name), {})
 
     def set_record(self, session: _Session, record: SessionRecord | None) -> None:
         """Replace what the index knows of a session, its name included."""
-        if (old := _name_key(session.record)) is not None:
-            self._names.pop(old, None)
+        self._forget_name(session.record)
         session.record = record
-        if record is not None and (new := _name_key(record)) is not None:
-            self._names[new] = record.id
+        if record is not None and record.name is not None:
+            bearers = self._names.setdefault((record.owner, record.name), {})
+            bearers[record.project] = record.id
+
+    def _forget_name(self, record: SessionRecord | None) -> None:
+        if record is not None and record.name is not None:
+            key = record.owner, record.name
+            bearers = self._names.get(key, {})
+            bearers.pop(record.project, None)
+            if not bearers:
+                self._names.pop(key, None)
 
     def remove(self, session_id: SessionId) -> None:
         """Remove a session with its name."""
         if (session := self._by_id.pop(session_id, None)) is not None:
             self.set_record(session, None)
             session.announce()
-
-
-def _name_key(record: SessionRecord | None) -> tuple[str, str, str] | None:
-    if record is None or record.name is None:
-        return None
-    return record.owner, record.project, record.name
+            session.commanded.set()
 
 
 class MemoryStore:
@@ -111,12 +115,6 @@ class MemoryStore:
         self.inbox = MemoryInbox(self._sessions)
         self.blobs = MemoryBlobs(self._sessions)
         self.search = MemorySearch(self._sessions)
-
-    def forget_all(self) -> None:
-        """Remove every session without a holder."""
-        for session_id, session in self._sessions.all():
-            if session.holder is None:
-                self._sessions.remove(session_id)
 
     async def close(self) -> None:
         """Do nothing: the store keeps its sessions as long as it is referenced."""
@@ -158,7 +156,8 @@ class MemoryLog:
 
     def _refuse_taken_name(self, record: SessionRecord | None) -> None:
         if record is not None and record.name is not None:
-            bearer = self._sessions.id_of_name(record.owner, record.project, record.name)
+            bearers = self._sessions.ids_of_name(record.owner, record.name)
+            bearer = bearers.get(record.project)
             if bearer not in {None, record.id}:
                 raise name_taken_error(record.name)
 
@@ -183,10 +182,12 @@ class MemoryLog:
             if page := session.entries[after:]:
                 after += len(page)
                 yield page
-            elif session.entries and self._sessions.get(session_id) is not session:
-                return
-            else:
+            elif self._sessions.get(session_id) is session:
                 await changed.wait()
+            elif after:
+                return
+            else:  # it was removed without an entry, and may be made again
+                session = self._sessions.get_or_create(session_id)
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report nothing: objects in memory are never damaged."""
@@ -243,9 +244,12 @@ class MemoryIndex:
     def _id_of_name(self, owner: str, project: str | None, name: str | None) -> SessionId | None:
         if name is None:
             return None
+        bearers = self._sessions.ids_of_name(owner, name)
         if project is not None:
-            return self._sessions.id_of_name(owner, project, name)
-        page = page_of(self._owned(owner, None), SessionFilter(name=name), limit=1, after=None)
+            return bearers.get(project)
+        sessions = [self._sessions.get(each) for each in bearers.values()]
+        records = [session.record for session in sessions if session and session.record]
+        page = page_of(records, SessionFilter(name=name), limit=1, after=None)
         return page[0].id if page else None
 
     async def rebuild(self) -> int:
@@ -273,6 +277,7 @@ class MemoryLeases:
         """Become the writer of a session."""
         ticket = object()
         line = self._lines.setdefault(session_id, [])
+        # Also for a caller that does not wait, so that it does not overtake those who do.
         line.append(ticket)
         try:
             while True:
@@ -339,8 +344,9 @@ class MemoryInbox:
 
     async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
         """Wait for a command that is not among those `seen`."""
-        session = self._sessions.get_or_create(session_id)
         while all(command.id in seen for command in await self.pending(session_id)):
+            # Each time: a session that was removed may have been made again.
+            session = self._sessions.get_or_create(session_id)
             session.commanded.clear()
             await session.commanded.wait()
 

@@ -7,6 +7,7 @@ polling, which runs only while a reader waits.
 import asyncio
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 
 from holdfast.ports.session_store import SessionLog
@@ -40,6 +41,8 @@ class PeriodicThread:
         """Start the thread unless it runs already."""
         with self._lock:
             if self._stopped is None:
+                # One event for each thread: a thread that was stopped stays so when another is
+                # started.
                 self._stopped = threading.Event()
                 threading.Thread(
                     target=self._run, args=(self._stopped,), name=self._name, daemon=True
@@ -99,6 +102,7 @@ class ChangeNotifier:
         waiter = ChangeWaiter(session_id)
         with self._lock:
             self._waiters.setdefault(session_id, set()).add(waiter)
+            # Under the lock, so that the polling thread does not stop meanwhile without waiters.
             self._polling.start()
         try:
             yield waiter
@@ -155,6 +159,7 @@ async def follow_log(
     was_there = after > 0
     with notifier.watch(session_id) as waiter:
         while not notifier.closed:
+            # Watched before it is read: what is appended after the read ends the next wait at once.
             if page := await log.read(session_id, after=after, limit=_PAGE):
                 after, was_there = page[-1].seq, True
                 yield page
@@ -165,16 +170,20 @@ async def follow_log(
                 await waiter.wait()
 
 
-async def wait_for_command(
-    notifier: ChangeNotifier,
-    pending: Callable[[], Awaitable[Sequence[Command]]],
-    *,
-    session_id: SessionId,
-    seen: Collection[CommandId],
-) -> None:
-    """Return once a command is pending that is not among those `seen`; CLOSED when it closes."""
-    with notifier.watch(session_id) as waiter:
-        while all(command.id in seen for command in await pending()):
-            if notifier.closed:
-                raise SessionError(ErrorCode.CLOSED, "the store was closed")
-            await waiter.wait()
+class NotifiedInbox(ABC):
+    """Waits for the commands of an inbox whose notifier is told of each new one."""
+
+    def __init__(self, notifier: ChangeNotifier) -> None:
+        self._notifier = notifier
+
+    @abstractmethod
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        """Return the commands that are not consumed yet."""
+
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`; CLOSED when the store closes."""
+        with self._notifier.watch(session_id) as waiter:
+            while all(command.id in seen for command in await self.pending(session_id)):
+                if self._notifier.closed:
+                    raise SessionError(ErrorCode.CLOSED, "the store was closed")
+                await waiter.wait()

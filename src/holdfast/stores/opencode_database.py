@@ -1,7 +1,7 @@
 """Reads the database in which opencode keeps its sessions, as the document that it exports.
 
-Nothing is written: the file is opened read-only. A module of its own because only stores may use
-the database driver.
+Nothing is written: the file is opened read-only. A module of its own because an import
+contract lets only stores use the database driver.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ _SESSIONS = (
     "WHERE parent_id IS NULL ORDER BY time_updated DESC"
 )
 _SESSION = "SELECT id, directory, title, time_created, time_updated FROM session WHERE id = ?"
+# opencode makes ids that sort in the order of their making.
 _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
 _PARTS = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id"
 
@@ -71,6 +72,8 @@ def _rows(path: Path, query: str, *values: str) -> Iterator[tuple[object, ...]]:
         connection = apsw.Connection(f"file:{quote(str(path))}?mode=ro", flags=flags)
         try:
             connection.set_busy_timeout(_BUSY_MS)
+            # Read to the end at once: the database is opencode's, and an open query would keep a
+            # snapshot of it.
             yield from list(connection.execute(query, values))
         finally:
             connection.close()

@@ -69,14 +69,6 @@ def read_range(descriptor: int, offset: int = 0, *, stop: int | None = None) -> 
     return b"".join(pieces)
 
 
-def write_all(descriptor: int, content: bytes) -> None:
-    """Write all bytes; `os.write` may write fewer than it was given."""
-    view = memoryview(content)
-    while view:
-        # A short write comes before an error; the next call raises it.
-        view = view[os.write(descriptor, view) :]
-
-
 def remove_durably(path: Path) -> None:
     """Remove a file durably; a missing file is no error."""
     try:

@@ -72,6 +72,7 @@ def process_state(identity: ProcessIdentity) -> ProcessState:
         return "dead"
     if identity.namespace != _namespace():
         return "unknown"
+    # Another start time means that the number was given to a later process.
     started, state = _start_and_state(identity.pid)
     return state if started == identity.started else "dead"
 
@@ -104,6 +105,7 @@ def _start_and_state(pid: int) -> tuple[int, ProcessState]:
     # The second field, the name of the program, may hold spaces and brackets: count from its end.
     fields = stat.rpartition(")")[2].split()
     letter, started = fields[0], int(fields[19])
+    # A zombie has ended and is only kept until its parent asks for its exit code.
     if letter in "ZXx":
         return started, "dead"
     return started, "stopped" if letter in "Tt" else "alive"

@@ -7,7 +7,6 @@ request: they differ from one session to the next and mean nothing to a model.
 """
 
 import asyncio
-import hashlib
 import os
 import threading
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -19,7 +18,7 @@ import msgspec
 
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
-from holdfast.serialization.canonical import canonical_json
+from holdfast.serialization.canonical import json_digest
 from holdfast.stores.private_files import open_or_create, translated_os_errors
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -76,7 +75,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request: JsonObject
     reads: tuple[Read, ...] = ()
     ended: Literal["finished", "failed", "closed"] = "finished"
-    """`closed` when whoever listened had heard enough: an abort."""
+    """`closed` when the consumer stopped before the end of the answer, as an abort does."""
     delay: float = 0.0
     """Seconds between the last read and the end."""
     error: ErrorReport | None = None
@@ -106,6 +105,8 @@ class RecordingClient:
         """Answer as the other client does."""
         await asyncio.to_thread(self._begin)
         reads: list[Read] = []
+        # It stays `closed` when the consumer stops or is cancelled: neither raises an AgentError
+        # here.
         ended: Literal["finished", "failed", "closed"] = "closed"
         error: AgentError | None = None
         last = self._now()
@@ -123,7 +124,7 @@ class RecordingClient:
         finally:
             sent = plain_request(request)
             exchange = Exchange(
-                digest=digest_of(sent),
+                digest=json_digest(sent),
                 request=sent,
                 reads=tuple(reads),
                 ended=ended,
@@ -137,7 +138,7 @@ class RecordingClient:
         await asyncio.to_thread(self._begin)
         tokens = await self._inner.count_tokens(request)
         sent = plain_request(request)
-        exchange = Exchange(digest=digest_of(sent), request=sent, tokens=tokens)
+        exchange = Exchange(digest=json_digest(sent), request=sent, tokens=tokens)
         await asyncio.to_thread(self._add, exchange)
         return tokens
 
@@ -146,7 +147,7 @@ class RecordingClient:
         await self._inner.close()
 
     def _begin(self) -> None:
-        """Begin the file unless it is there; who cannot record need not ask anyone, either."""
+        """Create the file if it is missing. A request that cannot be recorded is not sent."""
         with self._lock, translated_os_errors(self._path):
             descriptor = open_or_create(self._path, os.O_WRONLY | os.O_APPEND)
             with os.fdopen(descriptor, "ab") as file:
@@ -215,12 +216,7 @@ def _comparable(exchange: Exchange) -> Exchange:
     seen = {name: value for name, value in exchange.request.items() if name not in _NOT_SENT}
     if len(seen) == len(exchange.request):
         return exchange
-    return msgspec.structs.replace(exchange, request=seen, digest=digest_of(seen))
-
-
-def digest_of(plain: JsonObject) -> str:
-    """Return what two requests that say the same have in common."""
-    return hashlib.sha256(canonical_json(plain)).hexdigest()
+    return msgspec.structs.replace(exchange, request=seen, digest=json_digest(seen))
 
 
 def first_difference(recorded: Json, sent: Json) -> str | None:

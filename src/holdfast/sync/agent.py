@@ -8,8 +8,7 @@ from typing import Self, TypeVar, Unpack
 from holdfast import administration
 from holdfast.agent import agent as asynchronous
 from holdfast.agent import retrying
-from holdfast.agent.agent_options import AgentOptions
-from holdfast.agent.option_checks import takes
+from holdfast.agent.agent_options import AgentOptions, SubAgentOptions
 from holdfast.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
@@ -26,10 +25,11 @@ from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.sync.sessions import AgentSessions
 from holdfast.vocabulary.local_models import LocalModel, OnPull
+from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import RetrySettings, Settings
-from holdfast.vocabulary.tools import ApprovalMode, ToolSpec
+from holdfast.vocabulary.tools import ToolSpec
 
 ValueT = TypeVar("ValueT")
 
@@ -48,6 +48,11 @@ class AgentFacts:
     def owner(self) -> str:
         """Whose sessions it has."""
         return self._inner.owner
+
+    @property
+    def clock(self) -> Clock:
+        """The time that it goes by."""
+        return self._inner.clock
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -102,23 +107,12 @@ class Agent(AgentFacts):
         """Reach a session that another process holds, by its name or id."""
         return AgentRemote(self._access.call(self._inner.remote(reference)), self._access)
 
+    @takes(SubAgentOptions)
     def as_tool(
-        self,
-        *,
-        name: str,
-        description: str,
-        approval: ApprovalMode = "never",
-        timeout: float | None = None,
-        output_type: object = None,
+        self, *, name: str, description: str, **options: Unpack[SubAgentOptions]
     ) -> AnyTool:
         """Return a tool whose calls this agent answers, as the sub-agent of another agent."""
-        return self._inner.as_tool(
-            name=name,
-            description=description,
-            approval=approval,
-            timeout=timeout,
-            output_type=output_type,
-        )
+        return self._inner.as_tool(name=name, description=description, **options)
 
     def close(self) -> None:
         """Close every session, then what they share."""

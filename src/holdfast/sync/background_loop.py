@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent import futures
 from typing import Any, Generic, TypeVar
 
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, shortened
 
 ValueT = TypeVar("ValueT")
@@ -36,12 +37,13 @@ class BackgroundLoop:
         """Run a coroutine to its end; an interrupt from the keyboard cancels it first."""
         loop = self.loop()
         if _is_inside(loop):
+            # Otherwise Python warns that the coroutine was never awaited.
             work.close()
             raise RuntimeError(
                 "a handler must not block its event loop; call this from another thread"
             )
-        submitted = _Submitted(work, loop)
-        # The interrupt may come at any point, also before the loop has heard of the work.
+        submitted = _Submitted(work)
+        # The interrupt may come at any point, also before the loop has got the work.
         try:
             loop.call_soon_threadsafe(submitted.start)
             return submitted.outcome.result()
@@ -75,15 +77,14 @@ class BackgroundLoop:
 class _Submitted(Generic[ValueT]):
     """One coroutine on its way through the loop. Its outcome is there when its cleanup is done."""
 
-    def __init__(self, work: Coroutine[Any, Any, ValueT], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Coroutine[Any, Any, ValueT]) -> None:
         self._work = work
-        self._loop = loop
         self._task: asyncio.Task[ValueT] | None = None
         self.outcome: futures.Future[ValueT] = futures.Future()
 
     def start(self) -> None:
         """Begin, in the loop's thread."""
-        self._task = self._loop.create_task(self._work)
+        self._task = OwnedTasks().start(self._work, name="holdfast-blocking-call")
         self._task.add_done_callback(self._settle)
 
     def stop(self) -> None:
@@ -170,4 +171,5 @@ class LoopAccess:
 
 
 async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:
+    # A task takes a coroutine, and what `anext` returns is only an awaitable.
     return await anext(values)

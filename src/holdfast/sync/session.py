@@ -5,12 +5,17 @@ from itertools import islice
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 from holdfast.agent.agent_options import SettingsOptions
-from holdfast.agent.option_checks import takes
-from holdfast.agent.query_options import AdmissionOptions, Prompt, QueryOptions
+from holdfast.agent.query_options import (
+    AdmissionOptions,
+    Prompt,
+    QueryOptions,
+    RewindOptions,
+    UndoOptions,
+)
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.remote import AgentRemote as AsyncAgentRemote
 from holdfast.agent.session import AgentSession as AsyncAgentSession
-from holdfast.agent.session_memory import IncludedAs
+from holdfast.agent.session_surroundings import IncludedAs
 from holdfast.ports.abort import AbortSignal
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
@@ -24,6 +29,7 @@ from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
@@ -136,16 +142,21 @@ class SessionVerbs(Generic[InnerT]):
             self._access.call(self._inner.fork(after=after, name=name)), self._access
         )
 
-    def rewind(
-        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
-    ) -> RewindReport:
+    @takes(RewindOptions)
+    def rewind(self, *, to: str, **options: Unpack[RewindOptions]) -> RewindReport:
         """Make a message the last one of the conversation, with `files` also for the workspace."""
-        rewinding = self._inner.rewind(to=to, files=files, dry_run=dry_run, force=force)
-        return self._access.call(rewinding)
+        return self._access.call(self._inner.rewind(to=to, **options))
 
-    def undo_rewind(self, *, force: bool = False) -> RewindReport:
+    @takes(UndoOptions)
+    def undo_rewind(self, **options: Unpack[UndoOptions]) -> RewindReport:
         """Take the last rewind back, with what it did to files."""
-        return self._access.call(self._inner.undo_rewind(force=force))
+        return self._access.call(self._inner.undo_rewind(**options))
+
+    def compact(
+        self, instructions: str | None = None, *, signal: AbortSignal | None = None
+    ) -> Compaction:
+        """Replace the earlier messages by a summary in what is sent, and return what was done."""
+        return self._access.call(self._inner.compact(instructions, signal=signal))
 
 
 class AgentSession(SessionVerbs[AsyncAgentSession]):
@@ -273,12 +284,6 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """Return the budgets of the agent less what was spent."""
         return self._access.call(self._inner.remaining_budget())
 
-    def compact(
-        self, instructions: str | None = None, *, signal: AbortSignal | None = None
-    ) -> Compaction:
-        """Replace the earlier messages by a summary in what is sent, and return what was done."""
-        return self._access.call(self._inner.compact(instructions, signal=signal))
-
     def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
         """Return the messages that a compaction left out, by the id of its event."""
         return self._access.call(self._inner.expand(compaction_id))
@@ -378,7 +383,3 @@ class AgentRemote(SessionVerbs[AsyncAgentRemote]):
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
         """Ask for the running query to be stopped; with an id, only if it is that one."""
         self._access.call(self._inner.abort(reason, query_id=query_id))
-
-    def compact(self, instructions: str | None = None) -> Compaction:
-        """Replace the earlier messages by a summary in what is sent, and return what was done."""
-        return self._access.call(self._inner.compact(instructions))

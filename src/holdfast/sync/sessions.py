@@ -6,6 +6,7 @@ from typing import BinaryIO, Literal, Unpack
 
 from holdfast.administration.descriptions import (
     ActiveContext,
+    ExportOptions,
     FoundPrompt,
     FoundText,
     ListOptions,
@@ -16,6 +17,7 @@ from holdfast.administration.descriptions import (
     SessionStats,
     SessionSummary,
     SessionTree,
+    ShareOptions,
 )
 from holdfast.administration.maintenance import SessionHealth
 from holdfast.administration.sharing import Share, SharedSession
@@ -24,6 +26,7 @@ from holdfast.agent.sessions import AgentSessions as AsyncAgentSessions
 from holdfast.session.notes import ProjectNote
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.sync.session import AgentSession
+from holdfast.vocabulary.option_declarations import takes
 
 
 class FoundSessions:
@@ -33,6 +36,7 @@ class FoundSessions:
         self._inner = inner
         self._access = access
 
+    @takes(ListOptions)
     def list(self, **options: Unpack[ListOptions]) -> tuple[SessionDescription, ...]:
         """List sessions, the last updated first, a page at a time."""
         return self._access.call(self._inner.list(**options))
@@ -95,6 +99,7 @@ class FoundSessions:
 class ChangedSessions(FoundSessions):
     """The blocking face of what `agent.sessions` changes; see `holdfast.AgentSessions`."""
 
+    @takes(SessionChanges)
     def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionDescription:
         """Change name, title, tags, metadata or system prompt of a session."""
         return self._access.call(self._inner.update(reference, **changes))
@@ -128,7 +133,7 @@ class ChangedSessions(FoundSessions):
         self._access.call(self._inner.set_summary(reference, summary))
 
     def forget_note(self, note: ProjectNote) -> None:
-        """Take a note back: new sessions do not hear of it any more."""
+        """Take a note back: new sessions do not get it any more."""
         self._access.call(self._inner.forget_note(note))
 
     def delete(self, reference: str) -> None:
@@ -143,11 +148,10 @@ class ChangedSessions(FoundSessions):
 class SharedSessions(ChangedSessions):
     """The blocking face of the links of `agent.sessions`; see `holdfast.AgentSessions`."""
 
-    def share(
-        self, reference: str, *, days: float = 7, redact: bool = True, live: bool = False
-    ) -> Share:
+    @takes(ShareOptions)
+    def share(self, reference: str, **options: Unpack[ShareOptions]) -> Share:
         """Make a link under which others may read a session; the result has its token, once."""
-        return self._access.call(self._inner.share(reference, days=days, redact=redact, live=live))
+        return self._access.call(self._inner.share(reference, **options))
 
     def unshare(self, reference: str, share_id: str) -> None:
         """Revoke a link, for good. It shows nothing any more when this returns."""
@@ -171,6 +175,7 @@ class AgentSessions(SharedSessions):
         inner = self._inner.active
         return None if inner is None else AgentSession(inner, self._access)
 
+    @takes(SessionChanges)
     def create(self, **fields: Unpack[SessionChanges]) -> AgentSession:
         """Make a new session, open, with a name, title, tags or metadata; the caller closes it."""
         return AgentSession(self._access.call(self._inner.create(**fields)), self._access)
@@ -186,17 +191,15 @@ class AgentSessions(SharedSessions):
         """Open a session that exists and make it the active one; the one before is closed."""
         return AgentSession(self._access.call(self._inner.switch_to(reference)), self._access)
 
-    def export(
-        self, reference: str, *, to: str = "archive", redact: bool = False
-    ) -> Iterator[bytes]:
+    @takes(ExportOptions)
+    def export(self, reference: str, **options: Unpack[ExportOptions]) -> Iterator[bytes]:
         """Return the pieces of a file: an archive, or the file of another program."""
-        return self._access.iterate(self._inner.export(reference, to=to, redact=redact))
+        return self._access.iterate(self._inner.export(reference, **options))
 
-    def export_to(
-        self, path: str | Path, reference: str, *, to: str = "archive", redact: bool = False
-    ) -> None:
+    @takes(ExportOptions)
+    def export_to(self, path: str | Path, reference: str, **options: Unpack[ExportOptions]) -> None:
         """Write a session to a file, which must not exist yet."""
-        self._access.call(self._inner.export_to(path, reference, to=to, redact=redact))
+        self._access.call(self._inner.export_to(path, reference, **options))
 
     def import_from(
         self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None

@@ -67,6 +67,7 @@ def ended_content(measured: Measured, parts: Sequence[Part]) -> dict[str, str]:
 def _message_form(message: Message) -> _Plain:
     parts = [_part_form(part) for part in message.parts]
     role = "assistant" if isinstance(message, AssistantMessage) else "user"
+    # The conventions have a role for results of tools, which are user messages here.
     if parts and all(isinstance(part, ToolResultPart) for part in message.parts):
         role = "tool"
     return {"role": role, "parts": parts}
@@ -88,6 +89,7 @@ def _part_form(part: Part) -> _Plain:
             form = {"type": "uri", "mime_type": mime, "uri": url}
         case MediaPart(mime=mime):  # its bytes would make spans as large as files
             form = {"type": "file", "mime_type": mime, "file_id": part.blob or ""}
+        # Its content is opaque, and only its provider can read it.
         case ProviderPart(provider=provider):
             form = {"type": "provider", "provider": provider}
     return form

@@ -41,20 +41,7 @@ Value: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, Value]
 
 _SCOPE = "holdfast"
-_PROVIDER_NAMES = {
-    "azure": "azure.ai.openai",
-    "azure-responses": "azure.ai.openai",
-    "deepseek-responses": "deepseek",
-    "gemini": "gcp.gemini",
-    "mistral": "mistral_ai",
-    "openai-chat": "openai",
-    "openrouter-responses": "openrouter",
-    "vertex": "gcp.vertex_ai",
-    "xai": "x_ai",
-    "xai-responses": "x_ai",
-}
-"""The names of providers in the conventions, where they are not ours."""
-
+# The boundaries that the conventions advise, so that dashboards fit.
 _TOKEN_BOUNDS = tuple(float(4**power) for power in range(14))
 _SECOND_BOUNDS = tuple(0.01 * 2**power for power in range(14))
 _CHUNK_BOUNDS = (
@@ -164,12 +151,15 @@ class _Metrics:
             return
         if measured.first_token_ms is not None:
             self._first_chunk.record(measured.first_token_ms / 1000, shared)
+        # The conventions know no other types of tokens: those of caches and of reasoning are parts
+        # of these.
         counts = {"input": measured.usage.input, "output": measured.usage.output}
         for kind, count in counts.items():
             if count:
                 self._tokens.record(count, {**shared, "gen_ai.token.type": kind})
 
 
+# Attributes with few values only: each combination of values is a time series of its own.
 _METRIC_KEYS = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 
 
@@ -184,14 +174,14 @@ def _beginning(begun: Begun) -> tuple[str, SpanKind, Attributes]:
             provider, _, model = begun.model.partition("/")
             shared |= {
                 "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.provider.name": _PROVIDER_NAMES.get(provider, provider),
+                "gen_ai.provider.name": begun.provider_name or provider,
                 "gen_ai.request.model": model,
             }
             return "invoke_agent", SpanKind.INTERNAL, shared
         case TurnBegun():
             shared |= {
                 "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": _PROVIDER_NAMES.get(begun.provider, begun.provider),
+                "gen_ai.provider.name": begun.provider_name or begun.provider,
                 "holdfast.turn.id": begun.turn_id,
                 "holdfast.attempt": begun.attempt,
                 **_request_attributes(begun.request),
@@ -258,6 +248,7 @@ def _ending(measured: Measured) -> Attributes:
 
 def _usage_attributes(usage: Usage) -> dict[str, Value | None]:
     return {
+        # Zero is also what a provider that reports no count has.
         "gen_ai.usage.input_tokens": usage.input or None,
         "gen_ai.usage.output_tokens": usage.output or None,
         "gen_ai.usage.cache_read.input_tokens": usage.cache_read or None,

@@ -1,4 +1,4 @@
-"""Test doubles and exams that ship with Holdfast, for its own tests and for those of its users."""
+"""Test doubles and checks that ship with Holdfast, for its own tests and for those of its users."""
 
 from holdfast.stores.recording import RecordingClient
 from holdfast.testing.clocks import (

@@ -45,6 +45,7 @@ class FakeClock:
     async def _wait(self, seconds: float) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
+        # The count tells equal times apart: futures cannot be compared.
         heapq.heappush(self._sleepers, (self._now + seconds, self._count, woken))
         await woken
 
@@ -54,7 +55,7 @@ class FakeClock:
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, waking everyone whose time has come."""
+        """Move the clock, waking every sleeper whose time has come."""
         self._now += seconds
         while self._sleepers and self._sleepers[0][0] <= self._now:
             _, _, woken = heapq.heappop(self._sleepers)
@@ -77,6 +78,7 @@ class AutoClock(FakeClock):
         """Jump ahead."""
         self.sleeps.append(seconds)
         self.advance(seconds)
+        # Others get a turn, as in a real wait.
         await _sleep(0)
 
     async def limit(self, seconds: float) -> None:
@@ -85,7 +87,7 @@ class AutoClock(FakeClock):
 
 
 class DeadlockError(AssertionError):
-    """Nothing is left to run, and somebody still waits."""
+    """Nothing is left to run, and a task still waits."""
 
 
 class _VirtualSelector(selectors.SelectSelector):
@@ -99,7 +101,7 @@ class _VirtualSelector(selectors.SelectSelector):
         """Return what is ready now; without anything, jump to the next timer."""
         ready = super().select(0)
         if not ready and timeout is None:
-            raise DeadlockError("every task waits for something that nobody will do")
+            raise DeadlockError("every task waits for something that no task will do")
         if not ready and timeout is not None and timeout > 0:
             self.skip(timeout)
         return ready
@@ -159,6 +161,7 @@ class SeededLoop(asyncio.SelectorEventLoop):
         self._virtual_now += seconds
 
     def _run_once(self) -> None:
+        # A private queue of asyncio: there is no public way to choose the order of ready callbacks.
         ready: Any = self._ready  # type: ignore[attr-defined]
         if len(ready) > 1:
             handles = list(ready)

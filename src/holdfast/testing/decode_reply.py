@@ -63,7 +63,7 @@ class DecodedReply(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCallPart, ...] = ()
     """The complete calls; one whose arguments are not JSON is marked `invalid`.
 
-    None of an answer that was interrupted: nobody knows whether it would have ended with them.
+    None of an answer that was interrupted: it is not known whether it would have ended with them.
     """
     stop_reason: str | None = None
     """The provider's own word."""
@@ -104,6 +104,7 @@ def decode_pieces(
     answer = AnswerAssembler(stamp=Stamp(_StoppedClock()), provider=protocol.name, model="")
     reader = ReplyReader(protocol, headers)
     error: AgentError | None = None
+    # An empty piece is the end of the reply.
     for piece in (*pieces, b""):
         parts: list[StreamPart] = []
         events: list[Event] = []
@@ -143,7 +144,7 @@ def _outcome(error: AgentError | None) -> Outcome:
 
 
 class _StoppedClock:
-    """A clock for entries that nobody keeps."""
+    """A clock for entries that are not kept."""
 
     def now(self) -> float:
         return 0.0

@@ -11,7 +11,7 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode
 T = TypeVar("T")
 SubjectT = TypeVar("SubjectT")
 
-_PATIENCE_SECONDS = 10.0
+_TIME_LIMIT_SECONDS = 10.0
 
 
 class PromiseBrokenError(AssertionError):
@@ -40,10 +40,10 @@ async def require_error(code: ErrorCode, attempt: Awaitable[object], promise: st
     raise PromiseBrokenError(f"{promise}: expected {code}, but it returned {outcome!r}")
 
 
-async def within_patience(attempt: Awaitable[T], promise: str) -> T:
+async def within_time_limit(attempt: Awaitable[T], promise: str) -> T:
     """Raise when something does not end in time."""
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIME_LIMIT_SECONDS):
             return await attempt
     except TimeoutError:
         raise PromiseBrokenError(f"{promise}: nothing happened") from None
@@ -94,6 +94,7 @@ async def run_checks(
     for name, check in names.items():
         if name not in skip:
             attempt = asyncio.wait_for(check(make()), seconds)
+            # `gather` also returns a CancelledError that the check itself raised.
             (outcome,) = await asyncio.gather(attempt, return_exceptions=True)
             if isinstance(outcome, BaseException):
                 failed.append(FailedCheck(name, f"{type(outcome).__name__}: {outcome}"))

@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 
 from holdfast.ports.clock import Clock
+from holdfast.serialization.canonical import json_digest
 from holdfast.stores.recording import (
     Exchange,
     decode_part,
-    digest_of,
     first_difference,
     plain_request,
     read_recording,
@@ -30,7 +30,7 @@ from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _FaultPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where a fault happens: after `part` parts of the answer to the `request`-th request."""
 
     part: int
@@ -38,24 +38,24 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     """Counted from 0 over all requests; one that is repeated counts again."""
 
 
-class CutAt(_Place, frozen=True, kw_only=True):
+class CutAt(_FaultPoint, frozen=True, kw_only=True):
     """The connection breaks: STREAM_INTERRUPTED."""
 
 
-class FailAt(_Place, frozen=True, kw_only=True):
+class FailAt(_FaultPoint, frozen=True, kw_only=True):
     """The provider fails with an error."""
 
     error: ErrorReport
 
 
-class StallAt(_Place, frozen=True, kw_only=True):
+class StallAt(_FaultPoint, frozen=True, kw_only=True):
     """Nothing comes for a while."""
 
     seconds: float | None = None
     """None means until the stream is closed."""
 
 
-class CallAt(_Place, frozen=True, kw_only=True):
+class CallAt(_FaultPoint, frozen=True, kw_only=True):
     """Something else happens at this moment: an abort, a kill, a change of settings."""
 
     action: Callable[[], None]
@@ -97,7 +97,7 @@ class ReplayClient:
 
     @property
     def unplayed(self) -> int:
-        """How many recorded answers nobody has asked for."""
+        """How many recorded answers were not asked for."""
         answers = [exchange for exchange in self._exchanges if exchange.tokens is None]
         return len(answers) - len(self._played)
 
@@ -116,6 +116,7 @@ class ReplayClient:
         for read in exchange.reads:
             await self._pass(read.delay)
             parts = [decode_part(part) for part in read.parts]
+            # A read is cut where a fault happens in it.
             while faults and faults[0].part <= given + len(parts):
                 fault = faults.pop(0)
                 before = fault.part - given
@@ -135,7 +136,7 @@ class ReplayClient:
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Give the recorded count of `request`."""
-        digest = digest_of(plain_request(request))
+        digest = json_digest(plain_request(request))
         for exchange in self._exchanges:
             if exchange.tokens is not None and exchange.digest == digest:
                 return exchange.tokens
@@ -171,7 +172,7 @@ class ReplayClient:
         if not self._check_requests:
             return left[0][0]
         sent = plain_request(request)
-        digest = digest_of(sent)
+        digest = json_digest(sent)
         for place, exchange in left:
             if exchange.digest == digest:
                 return place

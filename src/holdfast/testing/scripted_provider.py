@@ -58,7 +58,7 @@ class UnexpectedRequestError(AssertionError):
 
 
 class UnplayedStepsError(AssertionError):
-    """The script has answers that nobody asked for."""
+    """The script has answers that were not asked for."""
 
 
 class ScriptedProvider:

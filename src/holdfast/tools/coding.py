@@ -1,15 +1,19 @@
 """The set of tools for working in a folder of files."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 
+import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
-from holdfast.blocks.tool_registry.tool import AnyTool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.permissions import PathGuard
 from holdfast.ports.session_store import Blobs
+from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner
 from holdfast.tools.contained_paths import PathRefusedError, Root, guarded
@@ -19,37 +23,85 @@ from holdfast.tools.finding import FindingTools
 from holdfast.tools.output import Outputs, read_output_tool
 from holdfast.tools.sandbox.policy import Sandbox
 from holdfast.tools.shell import CommandVariables, command_words, shell_tool
-from holdfast.tools.threads import in_thread
-from holdfast.tools.todo import todo_tool
 from holdfast.vocabulary.approvals import CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.given_options import check_options
+from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import Option, function_option, takes
 
-_PROTECTED = (".git", ".holdfast")
 _OF_CHANGES = frozenset({"write", "edit"})
 _OF_FOLDERS = frozenset({"list", "glob", "grep"})
 _OF_PATHS = _OF_CHANGES | _OF_FOLDERS | {"read"}
+_MOST_ITEMS = 200
+_MOST_SESSIONS = 1000
+_MARKS = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
+
+TodoStatus: TypeAlias = Literal["pending", "in_progress", "done"]
+
+
+def _is_variables(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
+    )
 
 
 class CodingOptions(TypedDict, total=False):
     """What `coding_tools` may be told."""
 
-    environment: Mapping[str, str]
-    """Where the variables on the allow-list are taken from; without it, from the environment of the
-    agent."""
-    variables: Mapping[str, str]
-    """Variables that commands get besides, by value."""
-    sandbox: Sandbox | None
-    """How commands are confined; None for not at all."""
-    protected: tuple[str, ...]
-    """Names that can be read and not written, by any tool."""
-    guard: PathGuard | None
-    """Asked about the real path of every file that is touched; returns why it is refused. The
-    rules of the agent that deny files are asked in any case."""
-    blobs: Blobs
-    """Where long output is kept; without it, in the store of the agent."""
+    environment: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Where the variables on the allow-list are taken from; None: the environment of the "
+            "agent.",
+            default=None,
+            fits=lambda value: value is None or _is_variables(value),
+            wanted="a mapping of texts",
+        ),
+    ]
+    variables: Annotated[
+        Mapping[str, str],
+        Option(
+            "More variables for commands, with their values.",
+            make=dict,
+            shown="{}",
+            fits=_is_variables,
+            wanted="a mapping of texts",
+        ),
+    ]
+    sandbox: Annotated[
+        Sandbox | None,
+        Option(
+            "How commands are confined; None: not at all.",
+            shown="Sandbox()",
+            fits=lambda value: value is None or isinstance(value, Sandbox),
+            wanted="a Sandbox of holdfast.tools",
+        ),
+    ]
+    protected: Annotated[
+        Sequence[str],
+        Option("Names that no tool can write, only read.", default=Sandbox().protected),
+    ]
+    guard: Annotated[
+        PathGuard | None,
+        function_option(
+            "A function that is called with `read` or `write` and the real path of every file that "
+            "is accessed; it returns why that is refused, or None. The agent's rules that deny "
+            "files are checked in any case."
+        ),
+    ]
+    blobs: Annotated[
+        Blobs | None,
+        Option(
+            "Where long output is kept; None: in the store of the agent.",
+            default=None,
+            fits=lambda value: value is None or callable(getattr(value, "put", None)),
+            wanted="a Blobs, such as the `blobs` of a store",
+        ),
+    ]
 
 
+@takes(CodingOptions)
 class CodingToolkit:
     """The tools for one root folder, and what can be said of their calls before they are made.
 
@@ -57,18 +109,17 @@ class CodingToolkit:
     """
 
     def __init__(self, root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> None:
-        if unknown := set(options) - set(CodingOptions.__annotations__):
-            raise TypeError(f"coding_tools has no option {', '.join(sorted(unknown))}")
-        protected = tuple(options.get("protected", _PROTECTED))
+        told = check_options(options, CodingOptions, function="coding_tools()")
+        protected = tuple(told["protected"])
         try:
-            self._root = Root(root, protected=protected, guard=options.get("guard"))
+            self._root = Root(root, protected=protected, guard=told["guard"])
         except OSError as error:
             message = f"the root of the tools is not a folder that can be opened: {error}"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
-        outputs = Outputs(options.get("blobs"))
-        variables = CommandVariables(options.get("environment"), options.get("variables", {}))
+        outputs = Outputs(told["blobs"])
+        variables = CommandVariables(told["environment"], told["variables"])
         self.runner = CommandRunner(
-            self._root, sandbox=options.get("sandbox", Sandbox(protected=protected))
+            self._root, sandbox=told.get("sandbox", Sandbox(protected=protected))
         )
         self._files = FileTools(self._root, outputs, SeenFiles())
         made = (
@@ -87,10 +138,11 @@ class CodingToolkit:
         """Say what a call would really do now; what cannot be said is left out."""
         if name == "shell":
             return await self._facts_of_command(arguments)
+        # The same default as in the signatures of these tools.
         path = arguments.get("path", "." if name in _OF_FOLDERS else None)
         if name not in _OF_PATHS or not isinstance(path, str):
             return CallFacts()
-        return await in_thread(lambda: self._facts_of_path(name, path, arguments))
+        return await run_in_thread(lambda: self._facts_of_path(name, path, arguments))
 
     async def _facts_of_command(self, arguments: JsonObject) -> CallFacts:
         command = arguments.get("command")
@@ -125,6 +177,7 @@ def _guarded(item: AnyTool) -> Callable[..., object]:
     return run
 
 
+@takes(CodingOptions)
 def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[AnyTool]:
     """Make tools that read, write, search and run commands beneath `root`.
 
@@ -132,7 +185,45 @@ def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions])
     once and serve any number of sessions at the same time.
 
     Raises:
-        ConfigError: CONFIG_INVALID when the root is not a folder.
+        ConfigError: CONFIG_INVALID when the root is not a folder, or naming the option that is
+            wrong.
 
     """
     return list(CodingToolkit(root, **options).tools)
+
+
+class TodoItem(msgspec.Struct, frozen=True):
+    """One thing to do."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=500)]
+    status: TodoStatus = "pending"
+
+
+def todo_tool() -> AnyTool:
+    """Make the to-do list; it keeps one list per session, in memory.
+
+    Every list is in the log as well, with the call that wrote it.
+    """
+    lists: OrderedDict[SessionId, list[TodoItem]] = OrderedDict()
+
+    @tool(effect="read", idempotent=True)
+    async def todo(
+        context: ToolContext,
+        items: Annotated[list[TodoItem], Meta(max_length=_MOST_ITEMS)] | None = None,
+    ) -> str:
+        """Keep a list of what is to be done in a task of several steps.
+
+        Args:
+            items: The whole list, which replaces the one before; without it the list is shown.
+
+        """
+        if items is not None:
+            lists[context.session_id] = items
+            lists.move_to_end(context.session_id)
+            if len(lists) > _MOST_SESSIONS:
+                lists.popitem(last=False)
+        kept = lists.get(context.session_id, [])
+        shown = [f"{_MARKS[item.status]} {item.text}" for item in kept]
+        return "\n".join(shown) or "[the list is empty]"
+
+    return todo

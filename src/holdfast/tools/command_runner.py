@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from holdfast.ports.threads import run_in_thread
 from holdfast.tools.contained_paths import Root
 from holdfast.tools.running_command import Ending, RunningCommand
 from holdfast.tools.sandbox.placeholders import Placeholders
 from holdfast.tools.sandbox.plan import TEMPORARY, Plan
 from holdfast.tools.sandbox.policy import Command, Sandbox, SandboxError, is_enough, make_plan
-from holdfast.tools.threads import in_thread
 
+# The end of a query that is stopped is recorded within half a second, whatever its tools do.
 _WAIT_ON_ABORT = 0.45
 _GRACE_ON_ABORT = 0.2
 _WAIT_FOR_END = 5.0
@@ -39,7 +40,7 @@ class SandboxReport(msgspec.Struct, frozen=True, kw_only=True):
         return is_enough(self.layers)
 
 
-class Invocation(msgspec.Struct, frozen=True, kw_only=True):
+class CommandCall(msgspec.Struct, frozen=True, kw_only=True):
     """One command as it is asked for."""
 
     argv: tuple[str, ...]
@@ -53,7 +54,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may run although no sandbox is available."""
 
 
-_TRIAL = Invocation(argv=("/bin/true",), timeout=30)
+_TRIAL = CommandCall(argv=("/bin/true",), timeout=30)
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ class CommandRunner:
             self._report = await self._try_layers()
         return self._report
 
-    async def run(self, invocation: Invocation, take: Callable[[bytes], bool]) -> Finished:
+    async def run(self, invocation: CommandCall, take: Callable[[bytes], bool]) -> Finished:
         """Run a command to its end; `take` gets its output and says whether to go on.
 
         Raises:
@@ -115,23 +116,26 @@ class CommandRunner:
                 if ending.failure is None:
                     return SandboxReport(layers=layers, missing=(*missing, *ending.missing))
                 missing.append(ending.failure)
+                # A failure that names no layer takes them all away, so that the loop ends.
                 layers = tuple(layer for layer in layers if layer != (ending.layer or layer))
         return SandboxReport(missing=tuple(missing) or ("it is switched off",))
 
     async def _run(
-        self, invocation: Invocation, take: Callable[[bytes], bool], layers: tuple[str, ...]
+        self, invocation: CommandCall, take: Callable[[bytes], bool], layers: tuple[str, ...]
     ) -> Finished:
         sandbox = self._sandbox or Sandbox()
         names = sandbox.protected if "namespaces" in layers else ()
         with Placeholders(self._root.descriptor, names) as places:
+            # Only a mount needs something to be mounted on. Landlock leaves names out, whether they
+            # exist or not.
             protected = places.held if names else list(sandbox.protected)
-            plan = await in_thread(lambda: self._plan(invocation, layers, protected))
+            plan = await run_in_thread(lambda: self._plan(invocation, layers, protected))
             running = RunningCommand(plan, take)
             return await _attend(running, invocation)
 
     def _plan(
         self,
-        invocation: Invocation,
+        invocation: CommandCall,
         layers: tuple[str, ...],
         protected: list[str],
     ) -> Plan:
@@ -149,9 +153,10 @@ class CommandRunner:
         return make_plan(command, self._sandbox or Sandbox(), layers=layers, protected=protected)
 
 
-async def _attend(running: RunningCommand, invocation: Invocation) -> Finished:
+async def _attend(running: RunningCommand, invocation: CommandCall) -> Finished:
     """Wait for a command; end it when time is up, when there is too much output, or on abort."""
     try:
+        # Setting up the sandbox does not count as time of the command.
         await asyncio.wait({running.started}, timeout=_WAIT_FOR_START)
         await asyncio.wait({running.ended}, timeout=invocation.timeout)
         timed_out = not running.ended.done()

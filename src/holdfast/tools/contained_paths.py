@@ -45,7 +45,7 @@ class PathRefusedError(Exception):
     """A path that leads out of the root, or to what may not be touched."""
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedPath(msgspec.Struct, frozen=True):
     """A descriptor, and where it really is beneath the root, links resolved."""
 
     descriptor: int
@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True):
     path: str
 
 
-Opener: TypeAlias = Callable[[int, str, int], Opened]
+Opener: TypeAlias = Callable[[int, str, int], OpenedPath]
 """Opens a path beneath a folder's descriptor with flags of `os.open`."""
 
 
@@ -79,6 +79,7 @@ class Root:
         opener: Opener | None = None,
     ) -> None:
         self.path = os.path.realpath(path)
+        # Models repeat the path that a user gave, which may lead to the root through a link.
         self._given = os.path.normpath(os.path.join(os.getcwd(), os.fspath(path)))
         self._descriptor = os.open(self.path, _FOLDER | os.O_CLOEXEC | os.O_NOFOLLOW)
         weakref.finalize(self, os.close, self._descriptor)
@@ -98,17 +99,20 @@ class Root:
         return found.st_dev, found.st_ino
 
     @contextmanager
-    def opened(self, path: str, flags: int, *, access: Access = "read") -> Iterator[Opened]:
-        """Open what a path names; raises PathRefusedError, or OSError as `os.open` does."""
+    def opened(self, path: str, flags: int) -> Iterator[OpenedPath]:
+        """Open what a path names, to read it.
+
+        Raises PathRefusedError, or OSError as `os.open` does.
+        """
         found = self._open_contained(self.relative(path), flags)
         try:
-            self._check(access, found.path)
+            self._check("read", found.path)
             yield found
         finally:
             os.close(found.descriptor)
 
     @contextmanager
-    def opened_folder(self, path: str) -> Iterator[Opened]:
+    def opened_folder(self, path: str) -> Iterator[OpenedPath]:
         """Open a folder to list it."""
         with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as found:
             yield found
@@ -167,12 +171,13 @@ class Root:
             raise PathRefusedError(f"{path[:100]!r} is not a path")
         if not path.startswith("/"):
             return path
+        # Only the text is made shorter here. Where it leads is decided by the opening.
         for root in (self.path, self._given):
             if path == root or path.startswith(root.rstrip("/") + "/"):
                 return path[len(root) :].lstrip("/") or "."
         raise _outside(path)
 
-    def _open_contained(self, path: str, flags: int) -> Opened:
+    def _open_contained(self, path: str, flags: int) -> OpenedPath:
         try:
             return self._open(self._descriptor, path, flags | os.O_CLOEXEC)
         except OSError as error:
@@ -184,6 +189,7 @@ class Root:
 
     def _check(self, access: Access, path: str) -> None:
         """Ask about the place where something really is, whatever the name it was asked for by."""
+        # On a file system that ignores case, `.GIT` is `.git`.
         parts = path.casefold().split("/")
         if access == "write" and not self._protected.isdisjoint(parts):
             raise PathRefusedError(f"{path!r} is protected: it can be read, not written")
@@ -229,8 +235,9 @@ def find_opener() -> Opener:
     return open_by_kernel
 
 
-def open_by_kernel(root: int, path: str, flags: int) -> Opened:
+def open_by_kernel(root: int, path: str, flags: int) -> OpenedPath:
     """Open a path beneath `root` in one system call."""
+    # RESOLVE_BENEATH refuses the links in `/proc` today, but does not promise to.
     resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
     for _ in range(_MOST_TRIES):
         try:
@@ -241,7 +248,7 @@ def open_by_kernel(root: int, path: str, flags: int) -> Opened:
                 raise
             continue
         try:
-            return Opened(descriptor, _real_path(root, descriptor))
+            return OpenedPath(descriptor, _real_path(root, descriptor))
         except BaseException:
             os.close(descriptor)
             raise
@@ -258,7 +265,7 @@ def _real_path(root: int, descriptor: int) -> str:
     return found[len(top.rstrip("/")) + 1 :]
 
 
-def open_by_walk(root: int, path: str, flags: int) -> Opened:
+def open_by_walk(root: int, path: str, flags: int) -> OpenedPath:
     """Open a path name by name. A link is read, and what it names is walked in its place."""
     if path.startswith("/"):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -272,10 +279,10 @@ def open_by_walk(root: int, path: str, flags: int) -> Opened:
                 continue
             last = walk.open_last(name, flags)
             if isinstance(last, int):
-                return Opened(last, "/".join([*walk.names, name]))
+                return OpenedPath(last, "/".join([*walk.names, name]))
             todo += last
         here = os.open(".", flags | os.O_NOFOLLOW, dir_fd=walk.here)
-        return Opened(here, "/".join(walk.names) or ".")
+        return OpenedPath(here, "/".join(walk.names) or ".")
     finally:
         walk.close()
 
@@ -303,6 +310,7 @@ class _Walk:
         if name == "..":
             if not self._folders:
                 raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            # Back to the folder that was entered. What `..` leads to may have been changed since.
             os.close(self._folders.pop())
             self.names.pop()
             return []
@@ -324,6 +332,7 @@ class _Walk:
                 if error.errno not in {errno.ELOOP, errno.ENOTDIR}:
                     raise
             return self._follow(name)
+        # With O_PATH and O_NOFOLLOW a link is opened itself, without an error.
         found = os.open(name, flags | os.O_NOFOLLOW, dir_fd=self.here)
         if not stat.S_ISLNK(os.fstat(found).st_mode):
             return found

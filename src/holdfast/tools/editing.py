@@ -18,7 +18,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class EditError(Exception):
-    """An edit that cannot be made as it was asked for; none of its neighbours is made, either."""
+    """An edit that cannot be made as it was asked for; no other edit of the call is made."""
 
 
 def apply_edits(text: str, edits: list[Edit]) -> str:
@@ -66,6 +66,7 @@ def _lines_of(text: str, piece: str) -> list[int]:
 def difference(before: str, after: str, name: str) -> str:
     """Return a unified diff. Of a very large change only the number of lines is told."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    # Matching lines takes time in the square of their number, so it gets only what differs.
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     first = max(start - _CONTEXT, 0)

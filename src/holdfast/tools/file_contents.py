@@ -147,6 +147,7 @@ def replace_file(place: Place, content: bytes, *, before: FileContent | None) ->
     """
     temporary = f".{place.name[:100]}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    # A file that replaces another is closed to others until it has the owner and mode of that one.
     mode = 0o666 if before is None else 0o600
     descriptor = os.open(temporary, flags, mode, dir_fd=place.folder)
     here = {"src_dir_fd": place.folder, "dst_dir_fd": place.folder}
@@ -171,6 +172,7 @@ def _put_new(temporary: str, place: Place) -> None:
     """Give a new file its name, unless another file has that name by now."""
     here = {"src_dir_fd": place.folder, "dst_dir_fd": place.folder}
     try:
+        # Unlike a rename, a link fails when the name is taken.
         os.link(temporary, place.name, follow_symlinks=False, **here)
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK}:
@@ -182,6 +184,7 @@ def _take_over(descriptor: int, state: os.stat_result) -> None:
     """Give a file the owner and mode of the one that it replaces."""
     with contextlib.suppress(PermissionError):
         os.fchown(descriptor, state.st_uid, state.st_gid)
+    # Without the set-id bits: what a model writes must not run as the owner of the file.
     os.fchmod(descriptor, stat.S_IMODE(state.st_mode) & 0o777)
 
 

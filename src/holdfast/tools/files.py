@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from holdfast.blocks.tool_registry.running import image
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
+from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Place, Root
 from holdfast.tools.editing import Edit, EditError, apply_edits, difference
@@ -25,7 +26,6 @@ from holdfast.tools.file_contents import (
 )
 from holdfast.tools.hidden_files import fits_any, hidden_paths, left_out_note
 from holdfast.tools.output import Outputs
-from holdfast.tools.threads import in_thread
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import MediaPart
@@ -72,7 +72,7 @@ class FileTools:
             limit: How many lines to show.
 
         """
-        shown = await in_thread(lambda: self._read(context, path, (offset, limit)))
+        shown = await run_in_thread(lambda: self._read(context, path, (offset, limit)))
         return await self._outputs.shown(context, shown) if isinstance(shown, str) else shown
 
     async def write_file(self, context: ToolContext, path: str, content: str) -> str:
@@ -83,7 +83,7 @@ class FileTools:
             content: All of its text.
 
         """
-        done = await in_thread(lambda: self._write(context.session_id, path, content))
+        done = await run_in_thread(lambda: self._write(context.session_id, path, content))
         return await self._outputs.shown(context, done)
 
     async def edit_file(self, context: ToolContext, path: str, edits: list[Edit]) -> str:
@@ -95,7 +95,7 @@ class FileTools:
                 set.
 
         """
-        done = await in_thread(lambda: self._edit(context.session_id, path, edits))
+        done = await run_in_thread(lambda: self._edit(context.session_id, path, edits))
         return await self._outputs.shown(context, done)
 
     async def list_folder(self, context: ToolContext, path: str = ".") -> str:
@@ -106,7 +106,7 @@ class FileTools:
 
         """
         return await self._outputs.shown(
-            context, await in_thread(lambda: self._list(context, path))
+            context, await run_in_thread(lambda: self._list(context, path))
         )
 
     def preview(self, name: str, arguments: JsonObject) -> str | None:
@@ -129,11 +129,10 @@ class FileTools:
                 before = FileContent(place.path, b"")
             if before is None or before.text is None:
                 return None
-            text = _plain_lines(before.text)[0]
             if name == "write":
-                return difference(text, str(arguments["content"]), place.path)
+                return difference(before.text, str(arguments["content"]), place.path)
             edits = msgspec.convert(arguments["edits"], list[Edit])
-            after = apply_edits(text, [_plain_edit(edit) for edit in edits])
+            text, after, _ = _edited(before.text, edits)
             return difference(text, after, place.path)
 
     def _read(self, context: ToolContext, path: str, lines: tuple[int, int]) -> str | MediaPart:
@@ -186,9 +185,8 @@ class FileTools:
                 raise FileNotFoundError(f"{place.path!r} does not exist; write it")
             if before.text is None:
                 raise StaleFileError(f"{place.path!r} is not UTF-8 text and cannot be edited")
-            text, ending = _plain_lines(before.text)
-            after = apply_edits(text, [_plain_edit(edit) for edit in edits] if ending else edits)
-            data = (after.replace("\n", "\r\n") if ending else after).encode("utf-8", "replace")
+            text, after, written = _edited(before.text, edits)
+            data = written.encode("utf-8", "replace")
             replace_file(place, data, before=before)
             self._remember(session, place.path, data)
         return difference(text, after, place.path)
@@ -250,11 +248,18 @@ def _notes(file: FileContent, offset: int, *, shown: int, total: int) -> list[st
     return notes
 
 
-def _plain_lines(text: str) -> tuple[str, bool]:
-    """Return a text with plain line ends, and whether all of them were CR LF."""
-    if "\r\n" in text and text.count("\n") == text.count("\r\n"):
-        return text.replace("\r\n", "\n"), True
-    return text, False
+def _edited(text: str, edits: list[Edit]) -> tuple[str, str, str]:
+    """Return a text before and after edits, as it is shown, and what is to be written.
+
+    Models copy lines with plain ends: where all lines end with CR LF, edits are compared without
+    CR, and the file gets it back.
+    """
+    if "\r\n" not in text or text.count("\n") != text.count("\r\n"):
+        after = apply_edits(text, edits)
+        return text, after, after
+    plain = text.replace("\r\n", "\n")
+    after = apply_edits(plain, [_plain_edit(edit) for edit in edits])
+    return plain, after, after.replace("\n", "\r\n")
 
 
 def _plain_edit(edit: Edit) -> Edit:

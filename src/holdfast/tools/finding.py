@@ -11,12 +11,12 @@ from msgspec import Meta
 
 from holdfast.blocks.permission_rules.wildcards import matches_file
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
+from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
 from holdfast.tools.hidden_files import fits_any, hidden_paths, left_out_note
 from holdfast.tools.isolated_python import isolated_python
 from holdfast.tools.output import Outputs
-from holdfast.tools.threads import in_thread
 from holdfast.tools.tree_walk import SKIPPED, walk_files
 
 _MOST_FOUND = 1000
@@ -71,7 +71,7 @@ class FindingTools:
             limit: How many files to show.
 
         """
-        found = await in_thread(lambda: self._glob(context, (path, pattern), limit))
+        found = await run_in_thread(lambda: self._glob(context, (path, pattern), limit))
         return await self._outputs.shown(context, found)
 
     async def grep(
@@ -95,7 +95,7 @@ class FindingTools:
 
         """
         wanted = _Search(pattern, ignore_case, files, limit)
-        found = await in_thread(lambda: self._grep(context, path, wanted))
+        found = await run_in_thread(lambda: self._grep(context, path, wanted))
         return await self._outputs.shown(context, found)
 
     def _glob(self, context: ToolContext, where: tuple[str, str], limit: int) -> str:
@@ -125,6 +125,8 @@ class FindingTools:
         return "\n".join([*shown, *left_out_note(left_out, hidden)])
 
     def _grep(self, context: ToolContext, path: str, wanted: _Search) -> str:
+        # Opening a pipe must not wait for a writer, and a terminal must not become this process's
+        # own.
         with self._root.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as start:
             kind = os.fstat(start.descriptor).st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):

@@ -14,16 +14,17 @@ MOST_SHOWN = 30_000
 _HEAD = 20_000
 _PAGE = 20_000
 _MOST_KEPT = 64 << 20
+_LATER_BYTES = range(0x80, 0xC0)
+"""The bytes of a UTF-8 character after its first one."""
 
 
-class MemoryBlobs:
-    """Keeps content in memory, the oldest for the shortest time; the default of `coding_tools`.
+class RecentBlobs:
+    """Keeps content in memory and drops the oldest first; the default of `coding_tools`.
 
     The blobs of a store are kept as long as their session, and by every process that opens it.
     """
 
-    def __init__(self, *, most: int = _MOST_KEPT) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._kept: OrderedDict[tuple[SessionId, str], bytes] = OrderedDict()
         self._size = 0
 
@@ -33,7 +34,7 @@ class MemoryBlobs:
         if (session_id, name) not in self._kept:
             self._kept[session_id, name] = content
             self._size += len(content)
-        while self._size > self._most and len(self._kept) > 1:
+        while self._size > _MOST_KEPT and len(self._kept) > 1:
             self._size -= len(self._kept.popitem(last=False)[1])
         return name
 
@@ -51,7 +52,7 @@ class Outputs:
 
     def __init__(self, blobs: Blobs | None = None) -> None:
         self._given = blobs
-        self._memory = MemoryBlobs()
+        self._memory = RecentBlobs()
 
     def _blobs(self, context: ToolContext) -> Blobs:
         """Return where output is kept: as the tools were told, else where the agent keeps it."""
@@ -79,13 +80,22 @@ class Outputs:
         )
 
     async def page(self, context: ToolContext, name: str, offset: int) -> str:
-        """Return some of what was kept, from a byte on."""
+        """Return some of what was kept, from the character at a byte on."""
         content = await self._blobs(context).get(context.session_id, name)
-        end = offset + _PAGE
+        offset = _start_of_character(content, offset)
+        end = _start_of_character(content, offset + _PAGE)
         text = content[offset:end].decode("utf-8", "replace")
         if end >= len(content):
             return f"{text}\n[the end, at byte {len(content)}]"
         return f"{text}\n[{len(content) - end} bytes follow, from offset={end} on]"
+
+
+def _start_of_character(content: bytes, at: int) -> int:
+    """Return where the UTF-8 character begins that holds a byte."""
+    for start in range(at, max(at - 4, -1), -1):
+        if start >= len(content) or content[start] not in _LATER_BYTES:
+            return start
+    return at
 
 
 def read_output_tool(outputs: Outputs, *, named: str = "read_output") -> AnyTool:

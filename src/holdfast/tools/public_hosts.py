@@ -1,8 +1,8 @@
 """Public hosts: where a name leads, checked before anything is sent, and a URL as it was meant.
 
 A name is resolved once, every address that it has must be public, and the connection is made to
-one of those addresses. So a name that changes its mind between the check and the connection
-changes nothing.
+one of those addresses. So it has no effect if the addresses of a name change between the check and
+the connection.
 """
 
 import ipaddress
@@ -13,7 +13,6 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host."""
 
@@ -61,6 +60,7 @@ def read_url(url: str) -> WebTarget:
         raise WebRefusedError(f"the URL is not valid: {error}") from None
     if parts.scheme not in _PORTS:
         raise WebRefusedError(f"only http and https are fetched, not {parts.scheme!r}")
+    # `http://public.example@127.0.0.1/` looks like another host than it names.
     if "@" in parts.netloc:
         raise WebRefusedError("a URL with a user or a password in it is not fetched")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -89,6 +89,7 @@ def _host_of(parts: SplitResult) -> str:
 def is_public(address: str) -> bool:
     """Whether an address belongs to the internet at large, not to this machine or network."""
     try:
+        # An IPv6 address that is valid on one link only names the interface after a `%`.
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
@@ -97,6 +98,7 @@ def is_public(address: str) -> bool:
             return is_public(str(found.ipv4_mapped))
         if any(found in network for network in _EMBEDDING):
             return False
+        # These are private, but `is_global` is true of them.
         if found.is_site_local:
             return False
     return found.is_global and not found.is_multicast and not found.is_reserved

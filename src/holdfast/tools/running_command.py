@@ -63,6 +63,7 @@ class RunningCommand:
         self._open: set[int] = set()
         self._read_from(self._output, self._on_output)
         self._read_from(self._status, self._on_status)
+        # This only reaps the process. How the command ended comes through the status pipe.
         threading.Thread(target=child.wait, name="holdfast-command", daemon=True).start()
         self._tell(plan.to_line())
 
@@ -105,6 +106,7 @@ class RunningCommand:
 
     def _on_output(self) -> None:
         if piece := self._read(self._output):
+            # Told once: the launcher reads one such line, and more could fill its pipe.
             if not self._take(piece) and not self._is_full:
                 self._is_full = True
                 self.end(grace=0)

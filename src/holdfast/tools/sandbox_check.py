@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.tools.command_runner import CommandRunner, Finished, Invocation, SandboxReport
+from holdfast.tools.command_runner import CommandCall, CommandRunner, Finished, SandboxReport
 from holdfast.tools.contained_paths import Root
 from holdfast.tools.isolated_python import isolated_python
 from holdfast.tools.sandbox.policy import Sandbox
@@ -75,7 +75,7 @@ async def check_sandbox(
             return True
 
         argv = tuple(isolated_python(_PROGRAM, json.dumps(told)))
-        invocation = Invocation(
+        invocation = CommandCall(
             argv=argv, folder="work", timeout=_SECONDS, environment={"PATH": "/usr/bin:/bin"}
         )
         finished = await runner.run(invocation, take)
@@ -134,13 +134,14 @@ def _targets(
                 (socket.AF_UNIX, socket.SOCK_STREAM),
             )
         )
-        for door in (tcp, udp):
-            door.bind(("127.0.0.1", 0))
+        for connection in (tcp, udp):
+            connection.bind(("127.0.0.1", 0))
         udp.settimeout(0)
         named.bind(f"\0{canary}")
         tcp.listen()
         named.listen()
         victim = subprocess.Popen(["/bin/sleep", "600"], env={"CANARY": canary})
+        # Called in reverse order: it is killed, then waited for.
         stack.callback(victim.wait)
         stack.callback(victim.kill)
         told = {

@@ -72,6 +72,7 @@ def _files(start: int, names: str, hidden: _Hidden) -> Iterator[tuple[str, int]]
     if not stat.S_ISDIR(os.fstat(start).st_mode):
         yield "", start
         return
+    # `isolated_python` puts its folder and module before the names, and the descriptor comes last.
     for path, folder, name in walk_files(start, frozenset(sys.argv[3:-1])):
         if hidden.hides(path) or (names and not matches_file(names, path)):
             continue
@@ -84,6 +85,7 @@ def _files(start: int, names: str, hidden: _Hidden) -> Iterator[tuple[str, int]]
 def _matches(descriptor: int, search: "re.Pattern[str]") -> Iterator[tuple[int, str]]:
     with open(descriptor, "rb", closefd=False) as file:
         content = file.read(_LARGEST)
+    # A NUL near the beginning is how git and grep tell a binary file, too.
     if b"\0" in content[:8192]:
         return
     for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):

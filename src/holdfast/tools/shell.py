@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
-from holdfast.tools.command_runner import CommandRunner, Finished, Invocation
+from holdfast.tools.command_runner import CommandCall, CommandRunner, Finished
 from holdfast.tools.output import Outputs
 from holdfast.tools.sandbox.policy import home_folder
 
@@ -82,7 +82,7 @@ def shell_tool(runner: CommandRunner, outputs: Outputs, variables: CommandVariab
         if not argv or any("\0" in word for word in argv):
             raise ValueError("the command is empty or holds a NUL character")
         written = _Written(context)
-        invocation = Invocation(
+        invocation = CommandCall(
             argv=argv,
             folder=folder,
             timeout=timeout,

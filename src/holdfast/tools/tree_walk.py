@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+# One descriptor is open for each level.
 _DEEPEST = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SKIPPED = (".git", ".hg", ".holdfast", ".svn", ".venv", "__pycache__", "node_modules")

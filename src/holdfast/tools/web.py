@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import Blobs
+from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.output import Outputs
 from holdfast.tools.public_hosts import (
@@ -30,7 +31,6 @@ from holdfast.tools.public_hosts import (
     public_address,
     read_url,
 )
-from holdfast.tools.threads import in_thread
 
 _MOST_BYTES = 4 << 20
 _SECONDS = 30.0
@@ -49,7 +49,16 @@ _CHARSETS = (
 )
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
 
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head"})
+_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "title"})
+_IN_HEAD = frozenset(
+    {
+        "base", "basefont", "bgsound", "head", "html", "link", "meta", "noframes", "noscript",
+        "script", "style", "template", "title",
+    }
+)  # fmt: skip
+"""Every other element ends a head whose end tag was left out."""
+_HTML_IN_SVG = frozenset({"foreignobject", "desc"})
+"""Elements of a drawing that may hold elements of HTML; so may its `title`."""
 _BLOCKS = frozenset(
     {
         "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure",
@@ -57,6 +66,8 @@ _BLOCKS = frozenset(
         "ol", "p", "pre", "section", "table", "tr", "ul",
     }
 )  # fmt: skip
+_ENDS_SVG = _BLOCKS | {"body", "img", "span", "b", "i", "em", "strong", "code"}
+"""Elements of HTML that end a drawing whose end tag was left out."""
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 
 Connect: TypeAlias = Callable[[str, int, float], socket.socket]
@@ -110,7 +121,7 @@ class WebFetch:
             address = await public_address(target, self._resolve)
             exchange = _Exchange(target, address, self._connect)
             try:
-                page = await in_thread(exchange.run)
+                page = await run_in_thread(exchange.run)
             finally:
                 exchange.stop()
             if page.location is None:
@@ -159,18 +170,20 @@ class _Exchange:
                 return msgspec.structs.replace(page, content=content, is_whole=is_whole)
 
     def _open(self) -> socket.socket:
-        door = self._connect(self._address, self._target.port, _SECONDS)
-        self._socket = door
+        connection = self._connect(self._address, self._target.port, _SECONDS)
+        self._socket = connection
         if self._target.scheme == "https":
             # The certificate is checked for the name, whatever the address.
             context = ssl.create_default_context()
-            door = self._socket = context.wrap_socket(
-                door, server_hostname=self._target.host, do_handshake_on_connect=False
+            # Known to `stop` before the handshake, which a server can make last.
+            connection = self._socket = context.wrap_socket(
+                connection, server_hostname=self._target.host, do_handshake_on_connect=False
             )
-            door.do_handshake()
+            connection.do_handshake()
+        # `stop` may have come before there was a socket to close.
         if self._stopped:
-            door.close()
-        return door
+            connection.close()
+        return connection
 
     def _host(self) -> str:
         return self._target.url.split("/")[2]
@@ -187,6 +200,7 @@ def _read(answer: http.client.HTTPResponse) -> tuple[bytes, bool]:
         raise WebRefusedError(
             f"the page has the content encoding {packing!r}, which is not supported"
         )
+    # 15 is the size of the window, and 32 tells gzip from zlib by its first bytes.
     unpack = zlib.decompressobj(wbits=47) if packing not in {"", "identity"} else None
     content = bytearray()
     while len(content) <= _MOST_BYTES and (block := answer.read1(_BLOCK)):
@@ -253,8 +267,12 @@ class _Reader(HTMLParser):
         self._link: str | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _SILENT:
+        while self._silent and _ends(tag, self._silent[-1]):
+            self._silent.pop()
+        if tag in _SILENT or (tag in _HTML_IN_SVG and "svg" in self._silent):
             self._silent.append(tag)
+        if self._silent:
+            return
         if tag in _BLOCKS:
             self.pieces.append("\n")
         if tag in _HEADINGS:
@@ -267,7 +285,11 @@ class _Reader(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag in self._silent:
             # What was opened inside and not closed ends with it.
-            del self._silent[self._silent.index(tag) :]
+            while self._silent.pop() != tag:
+                pass
+            return
+        if self._silent:
+            return
         if tag in _BLOCKS:
             self.pieces.append("\n")
         if tag == "a" and self._link and self._link.startswith(("http:", "https:", "/")):
@@ -275,8 +297,19 @@ class _Reader(HTMLParser):
             self._link = None
 
     def handle_data(self, data: str) -> None:
+        if self._silent == ["head"] and data.strip(" \t\r\n\f"):
+            self._silent.clear()  # a head has no text of its own
         if not self._silent:
             self.pieces.append(data)
+
+
+def _ends(tag: str, silent: str) -> bool:
+    """Say whether a start tag ends an element that is not shown, without its end tag."""
+    if silent == "head":
+        return tag not in _IN_HEAD
+    if silent == "svg":
+        return tag in _ENDS_SVG
+    return tag == "body" and silent != "template"
 
 
 def text_of_page(html: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.budgets import Budgets
+from holdfast.vocabulary.ids import DEFAULT_OWNER
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
@@ -22,6 +23,29 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     deny: Annotated[tuple[str, ...], Option("Calls that are never made.")] = ()
 
 
+class FileLocations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where files are looked for. No file says it; arguments go before the environment."""
+
+    config_path: Annotated[
+        str | None,
+        Option("The configuration file itself, which must exist.", variable="CONFIG_PATH"),
+    ] = None
+    config_dir: Annotated[
+        str | None,
+        Option(
+            "The folder of the configuration file, instead of the user's own.",
+            variable="CONFIG_DIR",
+        ),
+    ] = None
+    home: Annotated[
+        str | None,
+        Option(
+            "One folder for configuration, data, state and cache, instead of the platform's.",
+            variable="HOME",
+        ),
+    ] = None
+
+
 class AgentDefaults(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -30,12 +54,12 @@ class AgentDefaults(
     store: Annotated[
         str,
         Option(
-            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, `postgresql://URL`, "
+            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE` or `postgresql://URL`; "
             "or a store object, which its owner closes.",
             variable="STORE",
         ),
     ] = "memory"
-    owner: Annotated[str, Option("Whose sessions these are.", variable="OWNER")] = "local"
+    owner: Annotated[str, Option("Whose sessions these are.", variable="OWNER")] = DEFAULT_OWNER
     project: Annotated[
         str | None,
         Option(

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.vocabulary.json_types import Value
+
 ALIASES: dict[str, tuple[str, ...]] = {
     "session.opened": ("session.created",),
     "session.changed": ("session.updated",),
@@ -126,6 +128,25 @@ ERROR_ALIASES: dict[str, str] = {
 
 NATIVE_ID_ALIASES = ("cliSessionId", "sdkSessionId")
 """Other names of `native_session_id`, written beside it."""
+
+
+class NamedEvent(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What entries and live-only events share: a kind, and other names of it."""
+
+    @property
+    def kind(self) -> str:
+        """The event's name on the wire, such as `turn.started`."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def alias(self) -> str:
+        """The name that users of other systems know this event by."""
+        return alias_of(self.kind, self)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """All such names, of every system that has one for this event."""
+        return aliases_of(self.kind, self)
 
 
 def aliases_of(kind: str, event: object = None) -> tuple[str, ...]:

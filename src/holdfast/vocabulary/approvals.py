@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.vocabulary.ids import ApprovalId, CallId, QueryId, SessionId
+from holdfast.vocabulary.ids import DEFAULT_OWNER, ApprovalId, CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, is_too_deep
 from holdfast.vocabulary.tools import Effect
 
@@ -54,7 +54,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: SessionId | None = None
     """None: the session in whose log it is."""
     folder: str = ""
-    owner: str = "local"
+    owner: str = DEFAULT_OWNER
     """Whose sessions it holds for."""
     by: str | None = None
 

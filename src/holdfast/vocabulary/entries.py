@@ -5,10 +5,11 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.aliases import alias_of, aliases_of
+from holdfast.vocabulary.aliases import NamedEvent
 from holdfast.vocabulary.approvals import NO_FACTS, ApprovalScope, CallFacts, ChildApproval, Ruling
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
+    DEFAULT_OWNER,
     ApprovalId,
     CallId,
     EntryId,
@@ -19,7 +20,7 @@ from holdfast.vocabulary.ids import (
     SessionId,
     TurnId,
 )
-from holdfast.vocabulary.json_types import Json, JsonObject, Value
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import NO_OPTIONS, KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import ResumeKind, StopReason
@@ -34,7 +35,7 @@ FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
 
 
-class Entry(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Entry(NamedEvent, frozen=True, kw_only=True):
     """What all entries share. `seq` is 0 until the entry has its place in a log."""
 
     id: EntryId
@@ -48,21 +49,6 @@ class Entry(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     survives_rewind: ClassVar[bool]
     """Whether an entry of this kind counts after a rewind to before it. Each kind says so."""
 
-    @property
-    def kind(self) -> str:
-        """The entry's name on the wire, such as `turn.started`."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def alias(self) -> str:
-        """The name that users of other systems know this event by."""
-        return alias_of(self.kind, self)
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """All such names, of every system that has one for this event."""
-        return aliases_of(self.kind, self)
-
 
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """A session begins, new or as a branch of another."""
@@ -70,7 +56,7 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     survives_rewind: ClassVar[bool] = True
     session_id: SessionId
     format: int = FORMAT_VERSION
-    owner: str = "local"
+    owner: str = DEFAULT_OWNER
     project: str = ""
     name: str | None = None
     title: str | None = None

@@ -204,6 +204,7 @@ class AgentError(Exception):
             retryable=code in RETRYABLE_CODES,
             **facts,
         )
+        # Past its own `__setattr__`, which refuses to change facts.
         for name in ErrorReport.__struct_fields__:
             object.__setattr__(self, name, getattr(report, name))
         object.__setattr__(self, "report", report)

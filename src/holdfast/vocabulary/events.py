@@ -5,11 +5,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.aliases import alias_of, aliases_of
+from holdfast.vocabulary.aliases import NamedEvent
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import CallId, PartId, QueryId, SessionId, TurnId
-from holdfast.vocabulary.json_types import Json, JsonObject, Value
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.usage import Usage
 
@@ -56,23 +56,8 @@ StreamPhase: TypeAlias = Literal[
 """What the stream of one query is doing."""
 
 
-class LiveEvent(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class LiveEvent(NamedEvent, frozen=True, kw_only=True):
     """What all live-only events share: they have no `seq` and are not stored."""
-
-    @property
-    def kind(self) -> str:
-        """The event's name on the wire."""
-        return str(self.__struct_config__.tag)
-
-    @property
-    def alias(self) -> str:
-        """The name that users of other systems know this event by."""
-        return alias_of(self.kind, self)
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """All such names, of every system that has one for this event."""
-        return aliases_of(self.kind, self)
 
 
 # Deltas are not `kw_only`: an answer has thousands of them, and positions are faster than names.

@@ -16,13 +16,20 @@ SessionId = NewType("SessionId", str)
 QueryId = NewType("QueryId", str)
 TurnId = NewType("TurnId", str)
 MessageId = NewType("MessageId", str)
+CHOSEN_MESSAGE_ID = "^[A-Za-z0-9_.:-]{1,128}$"
+"""What an id of a message may be that its sender chooses."""
 PartId = NewType("PartId", str)
 CallId = NewType("CallId", str)
 EntryId = NewType("EntryId", str)
 ApprovalId = NewType("ApprovalId", str)
 InputId = NewType("InputId", str)
 
+DEFAULT_OWNER = "local"
+"""Whose sessions are those that were given no owner. What is stored leaves it out, so it never
+changes."""
+
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+# 256 is no multiple of 62: eight characters are slightly more likely. Ids are names, no secrets.
 _DIGIT_OF_BYTE = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
 _COUNTER_BITS = 16
 _HEAD_MASK = (1 << 64) - 1
@@ -45,18 +52,12 @@ def _system_bits(count: int) -> int:
 class IdFactory:
     """Mints ids that ascend within this factory, across threads and clock changes.
 
-    Owns the last tick given out, and random characters for the next ids. Does not own the clock or
-    the chance: both are handed in.
+    Owns the last tick given out, and random characters for the next ids. Does not own the
+    clock, which is handed in.
     """
 
-    def __init__(
-        self,
-        *,
-        now_ms: Callable[[], int] = _system_milliseconds,
-        random_bits: Callable[[int], int] = _system_bits,
-    ) -> None:
+    def __init__(self, *, now_ms: Callable[[], int] = _system_milliseconds) -> None:
         self._now_ms = now_ms
-        self._random_bits = random_bits
         self._lock = threading.Lock()
         self._last = 0
         self._tails: list[str] = []
@@ -66,7 +67,11 @@ class IdFactory:
         return f"{prefix}_{self._tick():016x}{self._random_tail()}"
 
     def descending(self, prefix: str) -> str:
-        """Mint an id that sorts before every earlier one of the same prefix."""
+        """Mint an id that sorts before every earlier one of the same prefix.
+
+        For programs whose own tables list the newest row first by the order of keys alone. Holdfast
+        itself orders by `seq`, never by id.
+        """
         return f"{prefix}_{self._tick() ^ _HEAD_MASK:016x}{self._random_tail()}"
 
     def session(self) -> SessionId:
@@ -75,7 +80,7 @@ class IdFactory:
         milliseconds, counter = tick >> _COUNTER_BITS, tick & 0xFFFF
         # 12 counter bits fit beside the version, the other 4 lead the random field.
         value = milliseconds << 80 | 0x7 << 76 | (counter >> 4) << 64
-        value |= 0b10 << 62 | (counter & 0xF) << 58 | self._random_bits(58)
+        value |= 0b10 << 62 | (counter & 0xF) << 58 | _system_bits(58)
         digits = f"{value:032x}"
         groups = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
         return SessionId("-".join(groups))
@@ -100,7 +105,7 @@ class IdFactory:
             return self._tails.pop()
         except IndexError:
             size = _TAILS * _TAIL_BYTES
-            drawn = self._random_bits(8 * size).to_bytes(size)
+            drawn = _system_bits(8 * size).to_bytes(size)
             characters = drawn.translate(_DIGIT_OF_BYTE).decode()
             starts = range(0, size, _TAIL_BYTES)
             first, *self._tails = (characters[start : start + _TAIL_BYTES] for start in starts)
@@ -128,9 +133,9 @@ def new_query_id() -> QueryId:
     return QueryId(_process_ids.ascending("qry"))
 
 
-def query_id_for(message_id: str) -> QueryId:
-    """Return the id of the query of a prompt whose sender chose its id: the same each time."""
-    return QueryId(f"qry_{uuid5(_PROMPTS, message_id).hex}")
+def query_id_for(source: str) -> QueryId:
+    """Return the id of the query that follows from a message or command of that id."""
+    return QueryId(f"qry_{uuid5(_PROMPTS, source).hex}")
 
 
 def new_turn_id() -> TurnId:
@@ -165,6 +170,7 @@ def new_input_id() -> InputId:
 
 def parse_session_id(text: str) -> SessionId | None:
     """Return `text` as a session id if it is a UUID in canonical form, else None (it is a name)."""
+    # `UUID` also takes capitals, braces, and digits without dashes: such text is a name.
     try:
         return SessionId(text) if str(UUID(text)) == text else None
     except ValueError:

@@ -24,6 +24,7 @@ to spare might not be read back.
 
 def is_too_deep(value: Json, *, levels: int = DEEPEST) -> bool:
     """Whether a value has more levels than are kept."""
+    # Level by level: a recursive search would fail on the values that it is to find.
     level: list[Any] = [value]
     while level and levels:
         level = [each for item in level for each in _inside(item)]
@@ -35,6 +36,11 @@ def _inside(value: Json) -> Iterable[Any]:
     if type(value) is dict:
         return value.values()
     return value if type(value) is list or type(value) is tuple else ()
+
+
+def objects_in(value: Json) -> list[JsonObject]:
+    """Return the objects of a list; none if it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def plain_value(value: object) -> Json:

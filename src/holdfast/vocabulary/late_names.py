@@ -21,8 +21,10 @@ def late_names(module: str, where: Mapping[str, str]) -> Callable[[str], object]
 
 
 def late_module(name: str) -> ModuleType:
-    """Return a module of the standard library that is imported when it is first needed.
+    """Return a module of the standard library, or of another package, imported when it is needed.
 
     For what few programs need: importing the package loads what every program needs, and no more.
+    Names of Holdfast itself go into a table of `late_names`, which type checkers and import
+    contracts see.
     """
     return import_module(name)

@@ -37,7 +37,7 @@ class PullStarted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullWaiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Someone else is fetching the same weights; theirs will be ours."""
+    """Another process is fetching the same weights, which are then used here, too."""
 
     name: str
     path: Path

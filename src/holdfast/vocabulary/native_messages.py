@@ -104,8 +104,6 @@ class NativeResult(_Message, frozen=True, kw_only=True, tag="result"):
     terminal_reason: str | None = None
     usage: Usage | None = None
     """What this turn used."""
-    raw_usage: JsonObject | None = None
-    """The same as the agent reports it."""
     model_usage: JsonObject | None = None
     total_cost_usd: Decimal | None = None
     """The running total of the native session, not of this turn."""

@@ -1,22 +1,25 @@
 """Options: how one is declared (sentence, default, bounds, variable), and how that is read back.
 
 A declaration stands beside the type: `name: Annotated[type, Option("A sentence.")]`, as a field of
-a struct or of a TypedDict. Checks, help, documentation and configuration derive from it.
+a struct or of a TypedDict. Checks (`given_options`), signatures, help, documentation and
+configuration derive from it.
 """
 
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from holdfast.vocabulary.late_names import late_module
 
-DoorT = TypeVar("DoorT", bound=Callable[..., Any])
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+_END = re.compile(r"[.;](?:\s|$)")
 
 
 class Shown(str):
@@ -38,13 +41,19 @@ class _Sentence(msgspec.Struct, frozen=True):
 class Option(_Sentence, frozen=True, kw_only=True):
     """What is said of an option beside its type."""
 
+    of: type[msgspec.Struct] | None = None
+    """The struct that declares it as a field: what is not said here is said there."""
+    field: str = ""
+    """The name of that field, where it is another one."""
     default: object = msgspec.UNSET
     """What holds without it; a field of a struct has its default there."""
     make: Callable[[], object] | None = None
     """Makes the default anew for each caller."""
     shown: str = ""
-    """What to say of a default that is made, or found elsewhere."""
+    """What to say of a default that is made when it is needed, or found elsewhere."""
     least: float | None = None
+    above: float | None = None
+    """A number that the value must exceed, where no least one can be named."""
     most: float | None = None
     fits: Callable[[Any], bool] | None = None
     """Tells whether a value can be used, where the type alone does not."""
@@ -56,9 +65,9 @@ class Option(_Sentence, frozen=True, kw_only=True):
     """Whether the variable is one text, also where the option is a list."""
 
 
-def path_option(sentence: str) -> Option:
+def path_option(sentence: str = "", *, of: type[msgspec.Struct] | None = None) -> Option:
     """Declare an option that is a path, or None."""
-    return Option(sentence, default=None, fits=_is_path, wanted="a path")
+    return Option(sentence, of=of, default=None, fits=_is_path, wanted="a path")
 
 
 def function_option(sentence: str) -> Option:
@@ -79,7 +88,12 @@ def _is_function(value: object) -> bool:
     return value is None or callable(value)
 
 
-def is_list(value: object) -> bool:
+def is_anything(_value: object) -> bool:
+    """Leave the check to what takes the value."""
+    return True
+
+
+def is_list(value: object) -> TypeGuard[Iterable[Any]]:
     """Whether a value can be read as a list of objects; text and mappings cannot."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
@@ -90,8 +104,17 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Any
     option: Option
-    default: object
+    default: Any
     """What holds without it; UNSET where it must be given."""
+
+    def brief(self, more: str = "") -> "Declared":
+        """Return it with the first part of its sentence only, and what a surface adds to that.
+
+        The rest is often about how a program gives the option, and a screen of help is small.
+        """
+        first = _END.split(self.option.sentence)[0]
+        said = msgspec.structs.replace(self.option, sentence=f"{first}. {more}".rstrip())
+        return msgspec.structs.replace(self, option=said)
 
     @property
     def shown_type(self) -> str:
@@ -146,15 +169,41 @@ def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
     return found
 
 
-def declared_keys(annotations: Mapping[str, Any]) -> dict[str, Declared]:
-    """Return the keys of a TypedDict as options, by its annotations."""
-    found = {}
-    for name, annotation in annotations.items():
-        plain, said = split_annotation(annotation)
-        said = said or Option()
-        default = Shown(said.shown) if said.shown else said.default
-        found[name] = Declared(name=name, kind=plain, option=said, default=default)
+@cache
+def options_of(kind: type) -> Mapping[str, Declared]:
+    """Return the keys of a TypedDict as options.
+
+    Worked out once for each type, because every call asks; callers do not change it.
+
+    Raises:
+        TypeError: when an option has no sentence or no default. This is a mistake in the
+            declaration; it is found when the module of what takes the option is imported.
+
+    """
+    found = {name: _declared_key(name, item) for name, item in kind.__annotations__.items()}
+    for name, declared in found.items():
+        if not declared.option.sentence or declared.default is msgspec.UNSET:
+            raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
     return found
+
+
+def _declared_key(name: str, annotation: object) -> Declared:
+    kind, own = split_annotation(annotation)
+    said = own or Option()
+    default = Shown(said.shown) if said.shown else said.default
+    if said.of is not None:
+        field = declared_fields(said.of)[said.field or name]
+        default = field.default if default is msgspec.UNSET else default
+        said = msgspec.structs.replace(
+            field.option,
+            sentence=said.sentence or field.option.sentence,
+            of=said.of,
+            field=field.name,
+            shown=said.shown,
+            fits=said.fits or field.option.fits,
+            wanted=said.wanted or field.option.wanted,
+        )
+    return Declared(name=name, kind=kind, option=said, default=default)
 
 
 def split_annotation(annotation: object) -> tuple[Any, Option | None]:
@@ -181,43 +230,49 @@ def bounds_fault(value: object, said: Option) -> str | None:
     """
     if isinstance(value, float) and not math.isfinite(value):
         return f"must be a finite number, not {value:g}"
-    is_bounded = said.least is not None or said.most is not None
-    if not is_bounded or not isinstance(value, int | float):
+    if not isinstance(value, int | float):
         return None
-    low = float("-inf") if said.least is None else said.least
-    high = float("inf") if said.most is None else said.most
-    if low <= value <= high:
-        return None
-    wanted = f"at least {low:g}" if said.most is None else f"{low:g} to {high:g}"
-    return f"must be {wanted}, not {value:g}"
+    is_small = said.least is not None and value < said.least
+    is_small = is_small or (said.above is not None and value <= said.above)
+    if is_small or (said.most is not None and value > said.most):
+        return f"must be {_bounds(said)}, not {value:g}"
+    return None
 
 
-def help_of(options: Mapping[str, Declared]) -> str:
-    """Describe options, a line for each, as `help` shows them."""
-    return "\n".join(
-        f"    {item.name} ({item.shown_type}): {item.option.sentence} "
-        f"Default: {item.shown_default}."
-        for item in options.values()
-    )
+def _bounds(said: Option) -> str:
+    """Write the bounds of a number as a reader would."""
+    if said.least is not None and said.most is not None:
+        return f"{said.least:g} to {said.most:g}"
+    bounds = [("at least", said.least), ("more than", said.above), ("at most", said.most)]
+    return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
-def showing(options: Mapping[str, Declared], told: str) -> Callable[[DoorT], DoorT]:
-    """Show options where a function, or the making of a class, takes them as `**options`.
-
-    `told` is their `help_of`: several functions may take the same options.
+def takes(kind: type) -> Callable[[FunctionT], FunctionT]:
+    """Show the options of a TypedDict where a function, or the making of a class, takes them.
 
     A type checker reads `Unpack[...]`. An interactive Python, `help` and editors that look at live
     objects read `__signature__` and `__doc__`, which are made here.
     """
+    options, told = options_of(kind), _help_of(kind)
 
-    def show(door: DoorT) -> DoorT:
-        shown: Any = door
+    def show(function: FunctionT) -> FunctionT:
+        shown: Any = function
         # Of a class, not of its `__init__`: `help` shows both, and would show all options twice.
-        shown.__signature__ = _with_options(inspect.signature(door), options)
-        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
-        return door
+        shown.__signature__ = _with_options(inspect.signature(function), options)
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
+        return function
 
     return show
+
+
+@cache
+def _help_of(kind: type) -> str:
+    """Describe options, a line for each, as `help` shows them; several functions may take them."""
+    return "\n".join(
+        f"    {item.name} ({item.shown_type}): {item.option.sentence} "
+        f"Default: {item.shown_default}."
+        for item in options_of(kind).values()
+    )
 
 
 def _with_options(
@@ -254,12 +309,29 @@ def allowed_words(annotation: object) -> tuple[str, ...]:
 def word_fault(value: object, allowed: tuple[str, ...]) -> str:
     """Say that a word is not one of those allowed, and which one may have been meant."""
     words = ", ".join(repr(word) for word in allowed[:-1]) + f" or {allowed[-1]!r}"
-    close = late_module("difflib").get_close_matches(str(value), allowed, n=1, cutoff=0.7)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    meant = _closest(str(value), allowed, cutoff=0.7)
+    hint = f" ({did_you_mean(meant)})" if meant else ""
     return f"{value!r} is not allowed{hint}; use {words}"
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
     """Say that a name is not known, and which known one may have been meant."""
-    close = late_module("difflib").get_close_matches(name, list(known), n=1)
-    return f"unknown; did you mean {close[0]!r}?" if close else "unknown"
+    return f"unknown{meant_name(name, known)}"
+
+
+def meant_name(name: str, known: Iterable[str]) -> str:
+    """Say which known name may have been meant, after what was said of this one; else nothing."""
+    meant = _closest(name, known, cutoff=0.6)
+    return f"; {did_you_mean(meant)}" if meant else ""
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Ask whether one of some names was meant."""
+    return f"did you mean {' or '.join(map(repr, names))}?"
+
+
+def _closest(name: str, known: Iterable[str], *, cutoff: float) -> list[str]:
+    matches: list[str] = late_module("difflib").get_close_matches(
+        name, list(known), n=1, cutoff=cutoff
+    )
+    return matches

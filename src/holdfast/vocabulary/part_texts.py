@@ -42,8 +42,17 @@ class PartTexts:
             return entry
         text = "".join((*self._pieces.get(entry.part_id, ()), entry.part.text))
         part = msgspec.structs.replace(entry.part, text=text)
-        return msgspec.structs.replace(entry, offset=0, part=part)
+        raw = None if entry.raw is None else _whole(entry.raw, text)
+        return msgspec.structs.replace(entry, offset=0, part=part, raw=raw)
 
     def drop(self, part_id: PartId) -> None:
         """Forget a part that has ended."""
         self._pieces.pop(part_id, None)
+
+
+def _whole(raw: msgspec.Raw, text: str) -> msgspec.Raw:
+    """Put the whole text into a stored entry, and keep what else it holds."""
+    fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    part: dict[str, object] = {**msgspec.json.decode(fields["part"], type=dict[str, msgspec.Raw])}
+    fields.pop("offset", None)
+    return msgspec.Raw(msgspec.json.encode({**fields, "part": {**part, "text": text}}))

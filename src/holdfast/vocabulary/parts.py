@@ -1,6 +1,7 @@
 """Parts: the pieces a message is made of."""
 
 import binascii
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -62,10 +63,25 @@ class MediaPart(_Part, frozen=True, kw_only=True, tag="media"):
     @property
     def is_readable(self) -> bool:
         """Whether `data`, if it is set, is base64 of something: providers refuse all else."""
+        # Without `strict_mode`, characters outside of the alphabet would be ignored.
         try:
             return self.data is None or bool(binascii.a2b_base64(self.data, strict_mode=True))
         except ValueError:
             return False
+
+    @property
+    def data_url(self) -> str:
+        """A `data:` URL that holds the content itself."""
+        return f"data:{self.mime};base64,{self.data or ''}"
+
+    @property
+    def decoded_text(self) -> str:
+        """The content of a medium that is text; data that is not base64 is returned as it is."""
+        data = self.data or ""
+        try:
+            return binascii.a2b_base64(data, strict_mode=True).decode("utf-8", "replace")
+        except ValueError:
+            return data
 
 
 ResultContent: TypeAlias = TextPart | MediaPart
@@ -114,7 +130,7 @@ class ToolResultPart(_Part, frozen=True, kw_only=True, tag="tool_result"):
     @property
     def text(self) -> str:
         """The text of the result, media left out."""
-        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+        return text_of(self.content)
 
 
 class ReminderPart(_Part, frozen=True, kw_only=True, tag="reminder"):
@@ -162,6 +178,23 @@ def media_of(parts: tuple[Part, ...]) -> tuple[MediaPart, ...]:
     return tuple(part for part in parts if isinstance(part, MediaPart))
 
 
-def text_of(parts: tuple[Part, ...]) -> str:
+def text_of(parts: Sequence[Part]) -> str:
     """Join the text parts, leaving everything else out."""
     return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def lines_of(parts: Sequence[Part]) -> str:
+    """Join the text parts, each beginning on a new line, leaving everything else out."""
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def reminder_text(text: str) -> str:
+    """Return a reminder as it is sent to a model."""
+    return f"<system-reminder>\n{text}\n</system-reminder>"
+
+
+def argument_object(part: ToolCallPart) -> JsonObject:
+    """Return a call's arguments as an object: servers and other programs take nothing else."""
+    if part.invalid is not None:
+        return {"invalid_json": part.invalid}
+    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}

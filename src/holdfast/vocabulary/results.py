@@ -24,6 +24,8 @@ StopReason: TypeAlias = Literal[
     "complete", "max_tokens", "aborted", "error", "approval", "limit", "loop", "refusal"
 ]
 """Why a query came to rest. It is data; failures raise."""
+SessionPhase: TypeAlias = Literal["idle", "running", "waiting", "failed"]
+"""What the log says of the last query: it ended, has no end yet, waits for an approval, failed."""
 
 ResumeKind: TypeAlias = Literal["native", "replay"]
 """How an earlier conversation reached the model: an agent has it itself, or it was handed over."""

@@ -82,10 +82,20 @@ class Secret:
 
 
 def mask(value: str) -> str:
-    """Return enough of a credential to tell two apart in a log: less than half, or nothing."""
+    """Return enough of a credential to tell two apart in a log: less than half, or nothing.
+
+    For programs with several keys that log which one they use. Holdfast itself logs none of a key.
+    """
     if len(value) <= _LONG_ENOUGH_TO_SHOW_SOME:
         return REDACTED
     return value[:_SHOWN] + REDACTED
+
+
+def token_digest(token: str) -> str:
+    """Return the SHA-256 of a token, which is what is stored of it and looked up."""
+    # It brings OpenSSL's digests, which only servers and shares need.
+    sha256 = late_module("hashlib").sha256
+    return str(sha256(token.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 def remember(value: str) -> None:
@@ -104,6 +114,7 @@ def remember_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if re.search(_TELLING_NAME, name, re.IGNORECASE):
             remember(value.strip())
+            # Of `Bearer <token>`, the token alone is a secret as well.
             remember(value.rpartition(" ")[2].strip())
 
 
@@ -121,6 +132,7 @@ def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
     `secrets` are taken out even if they were forgotten, and down to `_SHORTEST_OWN` characters.
     """
     own = (secret.reveal() for secret in secrets)
+    # A copy: another thread may remember a value meanwhile.
     values = {value for value in own if len(value) >= _SHORTEST_OWN}.union(_known.copy())
     # The longest first: one secret may be the beginning of another.
     for value in sorted((each for each in values if each in text), key=len, reverse=True):

@@ -24,7 +24,7 @@ OnDeny: TypeAlias = Literal["continue", "stop"]
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all settings share: immutable, keyword-only, unknown fields refused at the door."""
+    """What all settings share: immutable, keyword-only; configuration refuses unknown fields."""
 
 
 class RetrySettings(_Values, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class Settings(_Values, frozen=True, kw_only=True):
     ] = None
     system_prompts: Annotated[
         tuple[str, ...],
-        Option("The system prompt: one text or several.", variable="SYSTEM_PROMPT", whole=True),
+        Option("The system prompt; one text or several.", variable="SYSTEM_PROMPT", whole=True),
     ] = ()
     max_tokens: Annotated[
         int | None,
@@ -305,13 +305,14 @@ def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
         msgspec.ValidationError: when a value does not fit its setting.
 
     """
+    # Converted as a whole, because a struct does not check what `replace` puts into it.
     return (
         msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
     )
 
 
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
-    """How sessions are held in a process, whatever they talk about."""
+    """How a process runs its sessions; nothing of it is part of a conversation."""
 
     buffer_size: Annotated[
         int,
@@ -353,17 +354,6 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         float,
         Option("Seconds after which a hook that has not returned has failed; 0: never.", least=0),
     ] = 60.0
-    max_concurrent_sessions: Annotated[
-        int, Option("Sessions that a pool keeps open.", least=1, variable="MAX_SESSIONS")
-    ] = 10
-    session_timeout: Annotated[
-        float,
-        Option(
-            "Seconds without use after which a pooled session is closed.",
-            least=0,
-            variable="SESSION_TIMEOUT",
-        ),
-    ] = 1800.0
     sub_agent_depth: Annotated[
         int, Option("Levels of sub-agents that there may be below a session.", least=0)
     ] = 3
@@ -385,3 +375,25 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
             variable="CROSS_SESSION_CONTEXT",
         ),
     ] = True
+
+
+class PoolSettings(_Values, frozen=True, kw_only=True):
+    """How many sessions a server or pool keeps open; an agent does not look at it."""
+
+    max_concurrent_sessions: Annotated[
+        int,
+        Option(
+            "Sessions that a pool keeps open; `holdfast serve` and `rpc`, too, if it is set.",
+            least=1,
+            variable="MAX_SESSIONS",
+        ),
+    ] = 10
+    session_timeout: Annotated[
+        float,
+        Option(
+            "Seconds without use after which a pool closes a session; `holdfast serve` and `rpc`, "
+            "too, if it is set.",
+            least=0,
+            variable="SESSION_TIMEOUT",
+        ),
+    ] = 1800.0

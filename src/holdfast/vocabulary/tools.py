@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import Option
 
 Effect: TypeAlias = Literal["read", "write", "external"]
 """What a run does to the world: it only looks, it changes what is here, or it reaches elsewhere."""
@@ -16,23 +17,35 @@ SERVER_NAME = r"(?!mcp$)(?!.*__)[A-Za-z0-9_-]{1,32}"
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as a model sees it."""
 
-    name: str
-    description: str = ""
+    name: Annotated[str, Option("The name that a model calls it by.")]
+    description: Annotated[str, Option("What it does, for the model.")] = ""
     input_schema: JsonObject = msgspec.field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    input_examples: tuple[JsonObject, ...] = ()
+    input_examples: Annotated[
+        tuple[JsonObject, ...], Option("Examples of its arguments for the model.")
+    ] = ()
 
 
 class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the runtime treats a tool."""
+    """How the runtime treats a tool. Each field is the one declaration of an option of `@tool`."""
 
-    approval: ApprovalMode = "never"
-    timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Seconds one run may take; None and 0 mean no limit."""
-    idempotent: bool = False
-    """Whether running it twice is the same as once; only such tools are ever run again."""
-    retries: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How often a failed run is repeated; only for idempotent tools."""
-    effect: Effect = "external"
-    """For approvers to know; it decides neither whether they are asked nor what runs again."""
+    approval: Annotated[ApprovalMode, Option("Whether a person is asked before each call.")] = (
+        "never"
+    )
+    timeout: Annotated[
+        float | None, Option("Seconds that a call may take; 0 or None: any.", least=0)
+    ] = None
+    idempotent: Annotated[
+        bool,
+        Option(
+            "Whether running it twice is the same as once; only then may it be run again after a "
+            "crash."
+        ),
+    ] = False
+    retries: Annotated[
+        int, Option("How often it is repeated when it fails; only if it is idempotent.", least=0)
+    ] = 0
+    effect: Annotated[Effect, Option("What it does to the world; an approver is told.")] = (
+        "external"
+    )

@@ -18,7 +18,7 @@ from holdfast import (
     UserMessage,
 )
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
+from holdfast.blocks.permission_rules.decisions import CallSite, find_grant
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.ports.clock import Stamp
 from holdfast.serialization.canonical import approval_key
@@ -367,7 +367,7 @@ def test_an_approval_reaches_as_far_as_its_scope(
         asking = QueryWriter(log, resumes=query.query_id if later == "resumed" else None)
         asking.start()
     fold = fold_entries(log.entries)
-    place = GrantPlace(query_id=asking.query_id, session_id=SessionId("s"), folder="/work")
+    place = CallSite(query_id=asking.query_id, session_id=SessionId("s"), folder="/work")
     granted = find_grant(fold.standing.grants, approval_key("look", {"path": "a"}, "/work"), place)
     assert (granted is not None) is (allowed and folder == "/work")
     other = approval_key("look", {"path": "b"}, "/work")

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
-from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
+from holdfast.blocks.permission_rules.decisions import (
+    CallSite,
+    PermissionQuestion,
+    PermissionRules,
+    find_grant,
+)
 from holdfast.blocks.permission_rules.rules import parse_rule
 from holdfast.serialization.canonical import approval_key
 from holdfast.tools import coding_tools
@@ -296,7 +300,7 @@ def test_a_ruling_says_why_and_by_which_rule() -> None:
 
 def test_the_rules_in_force_can_be_written_down() -> None:
     some = rules("allow shell(ls *)", "deny read", mode="accept_edits")
-    assert some.snapshot() == {
+    assert some.as_recorded() == {
         "mode": "accept_edits",
         "rules": [
             {"rule": "shell(ls *)", "action": "allow", "source": "user"},
@@ -351,7 +355,7 @@ def test_a_denied_program_is_denied_in_any_position(
         assert some.decide(shell(command)).action == "deny"
 
 
-PLACE = GrantPlace(query_id=QueryId("q1"), session_id=SessionId("s1"), folder="/work")
+PLACE = CallSite(query_id=QueryId("q1"), session_id=SessionId("s1"), folder="/work")
 
 
 @pytest.mark.parametrize(
@@ -377,8 +381,8 @@ def test_a_grant_holds_as_far_as_its_scope(
             by="ana",
         )
     ]
-    elsewhere = GrantPlace(query_id=QueryId("q2"), session_id=SessionId("s1"), folder="/work")
-    other = GrantPlace(query_id=QueryId("q3"), session_id=SessionId("s2"), folder="/work")
+    elsewhere = CallSite(query_id=QueryId("q2"), session_id=SessionId("s1"), folder="/work")
+    other = CallSite(query_id=QueryId("q3"), session_id=SessionId("s2"), folder="/work")
     assert (find_grant(grants, key, PLACE) is not None) is query
     assert (find_grant(grants, key, elsewhere) is not None) is session
     assert (find_grant(grants, key, other) is not None) is folder

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import ConfigError, ErrorCode, ToolContext, tool
 from holdfast.blocks.tool_registry.tool import AnyTool, Tool, make_tool
+from tests.schema_references import references_in
 
 
 @dataclass
@@ -32,15 +33,6 @@ class Street(pydantic.BaseModel):
 class Address(pydantic.BaseModel):
     street: Street
     number: int = pydantic.Field(ge=1)
-
-
-def references_in(value: Any) -> set[str]:
-    if isinstance(value, dict):
-        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
-        return own.union(*(references_in(item) for item in value.values()))
-    if isinstance(value, list):
-        return set().union(*(references_in(item) for item in value))
-    return set()
 
 
 def schema_of(made: AnyTool) -> dict[str, Any]:

@@ -7,12 +7,13 @@ import pytest
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendor_clients import VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.providers.wire.chat_completions.dialects import DIALECTS
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished, StreamPart
+from holdfast.vocabulary.vendors import VendorFields
 from tests.providers.chat.example_requests import user
 from tests.providers.chat.replies import piece, sse
 
@@ -74,7 +75,7 @@ async def test_a_vendor_is_asked_and_its_answer_is_read(name: str) -> None:
     vendor, transport = VENDORS[name], FixedTransport()
     place = None if vendor.base_url else "https://models.example.org/v1"
     tokens = StaticTokenSource("sk-test")
-    client = make_client(vendor, Access(tokens=tokens, transport=transport, base_url=place))
+    client = make_client(vendor, VendorAccess(tokens=tokens, transport=transport, base_url=place))
     parts = await ask(client)
     assert [part.text for part in parts if isinstance(part, PartDelta)] == ["yes"]
     assert isinstance(parts[-1], StreamFinished)
@@ -86,7 +87,7 @@ async def test_a_vendor_is_asked_and_its_answer_is_read(name: str) -> None:
 
 async def test_a_local_server_is_asked_without_a_key() -> None:
     transport = FixedTransport()
-    await ask(make_client(VENDORS["llamacpp"], Access(transport=transport)))
+    await ask(make_client(VENDORS["llamacpp"], VendorAccess(transport=transport)))
     assert "authorization" not in transport.requests[0].headers
 
 
@@ -104,11 +105,11 @@ async def test_a_local_server_is_asked_without_a_key() -> None:
 @pytest.mark.parametrize("end", ["", "/", "/openai", "/openai/v1/"])
 async def test_azure_is_asked_at_its_resource(version: str | None, url: str, end: str) -> None:
     transport = FixedTransport()
-    access = Access(
+    access = VendorAccess(
         tokens=StaticTokenSource("key"),
         transport=transport,
         base_url=f"https://me.openai.azure.com{end}",
-        api_version=version,
+        fields=VendorFields(api_version=version),
     )
     await ask(make_client(VENDORS["azure"], access))
     assert transport.requests[0].url == url
@@ -118,7 +119,7 @@ async def test_azure_is_asked_at_its_resource(version: str | None, url: str, end
 async def test_azure_takes_the_token_of_a_login_as_a_bearer() -> None:
     transport = FixedTransport()
     tokens = StaticTokenSource("token", kind="oauth")
-    access = Access(tokens=tokens, transport=transport, base_url="https://me.example.org")
+    access = VendorAccess(tokens=tokens, transport=transport, base_url="https://me.example.org")
     await ask(make_client(VENDORS["azure"], access))
     assert transport.requests[0].headers["authorization"] == "Bearer token"
 
@@ -126,20 +127,20 @@ async def test_azure_takes_the_token_of_a_login_as_a_bearer() -> None:
 async def test_an_error_says_whose_it_is() -> None:
     body = b'{"error": {"message": "no such key", "code": "invalid_api_key"}}'
     transport = FixedTransport(body, status=401, content_type="application/json")
-    error = await failure(make_client(VENDORS["groq"], Access(transport=transport)))
+    error = await failure(make_client(VENDORS["groq"], VendorAccess(transport=transport)))
     assert (error.code, error.provider, error.status) == (ErrorCode.AUTH, "groq", 401)
 
 
 async def test_an_error_with_the_status_of_a_success_is_an_error() -> None:
     body = b'{"error": {"message": "Rate limit exceeded", "code": 429}}'
     transport = FixedTransport(body, content_type="application/json")
-    error = await failure(make_client(VENDORS["openrouter"], Access(transport=transport)))
+    error = await failure(make_client(VENDORS["openrouter"], VendorAccess(transport=transport)))
     assert error.code is ErrorCode.RATE_LIMITED
 
 
 async def test_a_page_instead_of_an_answer_is_a_protocol_error() -> None:
     transport = FixedTransport(b"<title>Welcome</title>", content_type="text/html")
-    error = await failure(make_client(VENDORS["vllm"], Access(transport=transport)))
+    error = await failure(make_client(VENDORS["vllm"], VendorAccess(transport=transport)))
     assert (error.code, error.message) == (ErrorCode.PROTOCOL, "Welcome")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast import Agent
 from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.ports.native_agent import NativeHost, NativeOpening
-from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
+from holdfast.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
 from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
 from holdfast.vocabulary.native_messages import NativeMessage
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
@@ -268,7 +268,7 @@ def claude_agent(
     """The agent itself, whose CLI is the child."""
     return ClaudeAgent(
         ClaudeAgentSettings(executable=str(child.executable), **settings),
-        AgentPlace(
+        AgentSurroundings(
             environment=child.environment(),
             cwd=child.folder,
             clock=SystemClock(),
@@ -278,7 +278,8 @@ def claude_agent(
 
 
 def opening(host: NativeHost | None = None, **more: Any) -> NativeOpening:
-    return NativeOpening(model="claude-sonnet-4-6", settings=Settings(), host=host, **more)
+    told = {"owner": "ana", **more}
+    return NativeOpening(model="claude-sonnet-4-6", settings=Settings(), host=host, **told)
 
 
 async def open_session(

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Agent, ConfigError
 from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
+from holdfast.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from tests.providers.claude_agent.children import (
@@ -39,7 +39,7 @@ async def test_a_model_is_required(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         blank = opening()
         await claude_agent(Child(tmp_path, [])).open(
-            type(blank)(model=" ", settings=blank.settings)
+            type(blank)(model=" ", settings=blank.settings, owner="ana")
         )
 
 
@@ -163,7 +163,7 @@ async def test_without_the_package_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.providers.claude_agent.sdk.find_spec", lambda _name: None)
-    place = AgentPlace(environment={}, cwd=tmp_path, clock=SystemClock())
+    place = AgentSurroundings(environment={}, cwd=tmp_path, clock=SystemClock())
     with pytest.raises(ConfigError, match=r"holdfast\[claude\]"):
         await ClaudeAgent(ClaudeAgentSettings(), place).open(opening())
 

@@ -27,6 +27,7 @@ from tests.providers.claude_agent.children import (
 )
 from tests.providers.claude_agent.loopback_server import serving
 from tests.providers.claude_agent.test_real_cli import MODEL, options_for
+from tests.samples import sampled
 
 HALF = [USER, init(), *text("Half an answer")[:3]]
 CUT = result(subtype="error_during_execution", is_error=True)["emit"]
@@ -77,13 +78,14 @@ async def cycle(agent: Agent, number: int, prompt: str) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_cycles_leave_nothing(tmp_path: Path, others: set[int]) -> None:
+@sampled(50, 200)
+async def test_many_cycles_leave_nothing(sample: int, tmp_path: Path, others: set[int]) -> None:
     child = Child(tmp_path, HALF, on_interrupt=[CUT])
     async with agent_of(child) as agent:
         await cycle(agent, 1, "warm up")
     before, tasks = descriptors(), len(asyncio.all_tasks())
     async with agent_of(child) as agent:
-        for start in range(0, 200, 10):
+        for start in range(0, sample, 10):
             numbers = range(start, start + 10)
             await asyncio.gather(*(cycle(agent, number, "Hi") for number in numbers))
     assert left_of(others) == set()
@@ -92,7 +94,10 @@ async def test_two_hundred_cycles_leave_nothing(tmp_path: Path, others: set[int]
 
 
 @pytest.mark.slow
-async def test_ten_cycles_of_the_real_cli_leave_nothing(tmp_path: Path, others: set[int]) -> None:
+@sampled(5, 10)
+async def test_cycles_of_the_real_cli_leave_nothing(
+    sample: int, tmp_path: Path, others: set[int]
+) -> None:
     with serving() as server:
         server.go_on.set()
         options = options_for(tmp_path, server)
@@ -100,7 +105,7 @@ async def test_ten_cycles_of_the_real_cli_leave_nothing(tmp_path: Path, others: 
             await cycle(agent, 1, "slow warm up")
         before = descriptors()
         async with Agent(MODEL, **options) as agent:
-            for start in (1, 6):
+            for start in range(1, sample, 5):
                 numbers = range(start, start + 5)
                 await asyncio.gather(*(cycle(agent, number, "slow Hi") for number in numbers))
     assert left_of(others) == set()

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.engine.native_turns import TurnDriver
-from holdfast.providers.claude_agent.connection import Connection
+from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.frames import read_head
 from holdfast.providers.claude_agent.session import ClaudeSession
 from holdfast.testing import run_seeded
@@ -56,8 +56,8 @@ class Pipe:
         self._session.ended(None)
 
 
-def connect(session: ClaudeSession) -> Connection:
-    return cast("Connection", Pipe(session))
+def connect(session: ClaudeSession) -> ClaudeConnection:
+    return cast("ClaudeConnection", Pipe(session))
 
 
 async def stream(session: ClaudeSession) -> str:

@@ -33,6 +33,12 @@ async def answer(client: ModelClient, request: ModelRequest) -> list[StreamPart]
     return [part async for parts in client.stream(request) for part in parts]
 
 
+def process_of(client: LocalModelClient) -> int | None:
+    """Return the id of the process that runs SmolLM2 for a client, if there is one."""
+    served = client._served.get("smollm2")
+    return None if served is None else served.lease.pid
+
+
 def text_of(parts: list[StreamPart]) -> str:
     """Join the text of an answer."""
     return "".join(part.text for part in parts if isinstance(part, PartDelta))

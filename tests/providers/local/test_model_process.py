@@ -18,7 +18,7 @@ from holdfast.providers.local.model_process import ModelProcess, ModelProcessPoo
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished
-from tests.providers.local.asking import LONG, answer, ask, is_alive, until
+from tests.providers.local.asking import LONG, answer, ask, is_alive, process_of, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -39,8 +39,8 @@ async def test_two_clients_share_one_process_until_the_last_one_closes(
     async with asyncio.TaskGroup() as tasks:
         for client in (first, second):
             tasks.create_task(answer(client, ask("Say hello.", max_tokens=5)))
-    pid = first.process_of("smollm2")
-    assert second.process_of("smollm2") == pid
+    pid = process_of(first)
+    assert process_of(second) == pid
     await first.close()
     assert is_alive(pid)
     assert isinstance((await answer(second, ask("Hi", max_tokens=3)))[-1], StreamFinished)
@@ -55,7 +55,7 @@ def test_agents_in_different_threads_and_loops_share_one_process(model_folder: P
     async def talk() -> None:
         client = LocalModelClient(folder=model_folder, pool=pool)
         await answer(client, ask("Hi", max_tokens=3))
-        pids.append(client.process_of("smollm2"))
+        pids.append(process_of(client))
         await asyncio.to_thread(both.wait)
         await client.close()
 
@@ -72,10 +72,10 @@ def test_agents_in_different_threads_and_loops_share_one_process(model_folder: P
 async def test_a_process_outlives_the_loop_that_started_it(model_folder: Path) -> None:
     client = LocalModelClient(folder=model_folder, pool=ModelProcessPool(), context=256)
     await asyncio.to_thread(lambda: asyncio.run(client.start("smollm2")))
-    pid = client.process_of("smollm2")
+    pid = process_of(client)
     assert is_alive(pid)
     await answer(client, ask("Hi", max_tokens=2))
-    assert client.process_of("smollm2") == pid
+    assert process_of(client) == pid
     await client.close()
 
 
@@ -83,7 +83,7 @@ async def test_a_process_killed_in_the_middle_of_an_answer_interrupts_it_and_is_
     client: LocalModelClient,
 ) -> None:
     await client.start("smollm2")
-    pid, received = client.process_of("smollm2"), list[str]()
+    pid, received = process_of(client), list[str]()
 
     async def listen_and_kill() -> None:
         async for parts in client.stream(ask(LONG, max_tokens=200)):
@@ -98,12 +98,12 @@ async def test_a_process_killed_in_the_middle_of_an_answer_interrupts_it_and_is_
     assert received
     parts = await answer(client, ask("Hi", max_tokens=3))
     assert isinstance(parts[-1], StreamFinished)
-    assert client.process_of("smollm2") != pid
+    assert process_of(client) != pid
 
 
 async def test_a_process_that_hangs_is_replaced(client: LocalModelClient) -> None:
     await client.start("smollm2")
-    pid = client.process_of("smollm2")
+    pid = process_of(client)
     assert pid is not None
 
     async def listen_and_stop() -> None:
@@ -120,11 +120,11 @@ async def test_a_process_that_hangs_is_replaced(client: LocalModelClient) -> Non
 
 async def test_a_process_that_is_doubted_without_reason_is_kept(client: LocalModelClient) -> None:
     await client.start("smollm2")
-    pid, lease = client.process_of("smollm2"), client._served["smollm2"].lease
+    pid, lease = process_of(client), client._served["smollm2"].lease
     endpoint = await lease.endpoint()
     lease.suspect()
     assert await lease.endpoint() == endpoint
-    assert client.process_of("smollm2") == pid
+    assert process_of(client) == pid
 
 
 async def test_a_lease_that_was_given_back_is_closed(smollm2: Path) -> None:
@@ -144,7 +144,7 @@ from holdfast.providers.local.client import LocalModelClient
 async def main():
     client = LocalModelClient(folder=Path(sys.argv[1]), context=256)
     await client.start("smollm2")
-    print(client.process_of("smollm2"), flush=True)
+    print(client._served["smollm2"].lease.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -180,7 +180,7 @@ async def test_nothing_is_printed_and_the_key_is_nowhere_to_be_read(
 ) -> None:
     await answer(client, ask("Hi", max_tokens=3))
     endpoint = await client._served["smollm2"].lease.endpoint()
-    place = Path("/proc") / str(client.process_of("smollm2"))
+    place = Path("/proc") / str(process_of(client))
     for name in ("cmdline", "environ"):
         assert endpoint.key.encode() not in place.joinpath(name).read_bytes()
     assert os.getsid(int(place.name)) == int(place.name)
@@ -251,7 +251,7 @@ async def test_many_cycles_leave_no_process_behind(model_folder: Path) -> None:
         client = LocalModelClient(folder=model_folder, pool=ModelProcessPool(), context=256)
         stream = client.stream(ask(LONG))
         await anext(stream)
-        pids.add(client.process_of("smollm2"))
+        pids.add(process_of(client))
         await stream.aclose()
         await client.close()
     assert len(pids) == 100

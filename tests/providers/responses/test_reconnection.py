@@ -11,7 +11,7 @@ from holdfast import Agent, TurnDiscarded, tool
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendor_clients import VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.testing import FakeClock
 from holdfast.testing.clocks import AutoClock
@@ -83,7 +83,7 @@ def answer(*, is_background: bool = True) -> list[JsonObject]:
 
 
 def client_for(server: FaultyServer, clock: FakeClock | None) -> WireModelClient:
-    access = Access(
+    access = VendorAccess(
         tokens=StaticTokenSource("sk-made-up"),
         transport=AiohttpTransport(),
         base_url=f"{server.url}/v1",
@@ -125,7 +125,7 @@ async def test_the_rest_is_asked_for_with_the_key_and_where_it_broke_off() -> No
 
 async def test_azure_keeps_what_runs_in_the_background_too() -> None:
     async with faulty_server(Keeper(answer(), Cut(4))) as server:
-        access = Access(
+        access = VendorAccess(
             tokens=StaticTokenSource("sk-made-up"),
             transport=AiohttpTransport(),
             base_url=server.url,

@@ -6,10 +6,11 @@ import psycopg
 import pytest
 
 from holdfast.stores.postgresql import leases
+from holdfast.stores.postgresql.changes import ChangeWatch
 from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance import CHECKS
-from holdfast.testing.store_conformance.runner import Check
+from holdfast.testing.store_conformance import CHECKS, Check
 from holdfast.testing.store_conformance.samples import OWNER, new_session, note
+from holdfast.vocabulary.ids import SessionId
 from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
@@ -78,3 +79,23 @@ async def test_behind_a_pooler_nothing_is_left_on_a_connection(
             assert connection.execute(statement.encode()).fetchall() == []
     await store.close()
     await watcher.close()
+
+
+@pytest.mark.parametrize("text", ["a zero \0", "an escape \x1a0", "half a pair \ud800"])
+async def test_a_session_id_that_the_database_cannot_keep_is_of_no_session(
+    text: str, postgres: PostgresServer, emptied_database: str
+) -> None:
+    store, session_id = PostgresStore(postgres.url(emptied_database)), SessionId(text)
+    assert await store.log.read(session_id) == []
+    assert await store.log.inspect(session_id) == ()
+    assert [page async for page in store.log.follow(session_id, after=1)] == []
+    assert await store.inbox.pending(session_id) == ()
+    assert await store.index.find(OWNER, None, session_id=session_id) is None
+    # The first answer names who has come to watch, the second one what has changed since. The
+    # store's own watch is polled by its notifiers, too.
+    watch = ChangeWatch(store._connections.database)
+    assert set(watch.poll_entries([session_id])) == {session_id}
+    assert not watch.poll_entries([session_id])
+    watch.close()
+    await store.log.delete(session_id)
+    await store.close()

@@ -26,7 +26,14 @@ OWNER = "ana"
 class Node:
     """A store, an agent on it and a worker, as one process of many has them."""
 
-    def __init__(self, url: str, steps: Sequence[Step], *, lease_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        steps: Sequence[Step],
+        *,
+        lease_seconds: float = 30.0,
+        most_attempts: int = 3,
+    ) -> None:
         self.store = PostgresStore(url, owner=OWNER, lease_seconds=lease_seconds)
         self.provider = ScriptedProvider(steps)
         self.tool_process: asyncio.subprocess.Process | None = None
@@ -43,7 +50,7 @@ class Node:
         self.worker = SessionWorker(
             self.store,
             lambda query: self.agent.session(query.session_id, must_exist=True),
-            settings=WorkerSettings(most_attempts=3, first_pause_seconds=0),
+            settings=WorkerSettings(most_attempts=most_attempts, first_pause_seconds=0),
             clock=FakeClock(),
         )
 
@@ -65,6 +72,9 @@ class Node:
         await self.worker.close()
         await self.agent.close()
         await self.store.close()
+        # A query does not wait long for a tool that it stopped.
+        if self.tool_process is not None:
+            await self.tool_process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -92,13 +102,17 @@ async def test_the_query_of_an_old_owner_stops_and_its_tool_process_is_ended(
     postgres: PostgresServer, database: str
 ) -> None:
     scripts = ([calls(("work", {}))], [says("carried on")])
-    async with _nodes(postgres, database, *scripts, lease_seconds=0.6) as (old, new):
+    late = {"lease_seconds": 0.6, "most_attempts": 1_000}
+    async with _nodes(postgres, database, *scripts, **late) as (old, new):
         session = await old.agent.session("moves").open()
         asking = asyncio.ensure_future(session.chat("go"))
         await old.tool_started.wait()
-        # A worker finds it as soon as the old node is late.
-        while not await new.worker.look():
+        # A worker finds it as soon as the old node is late. The old one may renew its lease between
+        # the claim of the worker and its opening of the session, which it then leaves for later.
+        while not (await asyncio.wait({asking}, timeout=0.05))[0]:
             await _expire(postgres, database)
+            await new.worker.look()
+            await new.worker.wait()
         with pytest.raises(AgentError) as caught:
             await asking
         assert caught.value.code is ErrorCode.FENCED

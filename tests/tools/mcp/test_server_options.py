@@ -1,12 +1,17 @@
 """What an MCP server may be told in Python, and what is missing."""
 
+import inspect
 import sys
 from typing import Any
 
 import pytest
 
 from holdfast import ConfigError, ErrorCode
+from holdfast.config.schema import McpServerEntry
 from holdfast.tools.mcp import McpServer, mcp_servers
+from holdfast.tools.mcp.server_settings import McpOptions, ResolvedServer
+from holdfast.vocabulary.mcp_settings import McpServerSettings
+from holdfast.vocabulary.option_declarations import declared_fields
 from holdfast.vocabulary.secrets import Secret
 from tests.scripted_agents import failure_of, make_agent
 from tests.tools.mcp.mcp_agents import raw_server
@@ -14,24 +19,30 @@ from tests.tools.mcp.mcp_agents import raw_server
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "give either command or url"),
     ({"command": "a", "url": "http://a.test"}, "give either command or url"),
-    ({"comand": "a"}, "comand: unknown; did you mean 'command'?"),
-    ({"command": 7}, "command: must be the name or path of a program"),
-    ({"command": ""}, "command: must be"),
-    ({"command": "a", "args": "b"}, "args: must be a list of texts"),
-    ({"command": "a", "args": [1]}, "args: must be a list of texts"),
-    ({"command": "a", "env": {"A": 1}}, "env: must be a table of texts"),
-    ({"command": "a", "env": {"A=B": "1"}}, "env: must be a table of texts"),
-    ({"command": "a", "headers": {}}, "headers: is for a server with a url"),
-    ({"command": "a", "token": "t"}, "token: is for a server with a url"),
-    ({"url": "http://a.test", "args": []}, "args: is for a server with a command"),
+    ({"comand": "a"}, "comand is unknown; did you mean 'command'?"),
+    ({"command": 7}, "option 'command' must be the name or path of a program"),
+    ({"command": ""}, "option 'command' must be"),
+    ({"command": "a", "args": "b"}, "option 'args' must be a list of texts"),
+    ({"command": "a", "args": [1]}, "option 'args' must be a list of texts"),
+    ({"command": "a", "env": {"A": 1}}, "option 'env' must be a table of texts"),
+    ({"command": "a", "env": {"A=B": "1"}}, "option 'env' must be a table of texts"),
+    ({"command": "a", "headers": {}}, "option 'headers' is for a server with a url"),
+    ({"command": "a", "token": "t"}, "option 'token' is for a server with a url"),
+    ({"url": "http://a.test", "args": []}, "option 'args' is for a server with a command"),
     ({"url": "file:///a"}, "names no http or https host"),
     ({"url": "http://u:p@a.test"}, "hold no user"),
-    ({"url": "http://a.test", "headers": {"a": "b\r\nc: d"}}, "headers: must be"),
-    ({"url": "http://a.test", "token": 7}, "token: must be"),
-    ({"command": "a", "approval": "always"}, "approval: must be 'ask' or 'never'"),
-    ({"command": "a", "timeout": -1}, "timeout: must be seconds, or None"),
-    ({"command": "a", "connect_timeout": None}, "connect_timeout: must be seconds"),
-    ({"command": "a", "trust_annotations": "yes"}, "trust_annotations: must be True or False"),
+    ({"url": "http://a.test", "headers": {"a": "b\r\nc: d"}}, "option 'headers' must be"),
+    ({"url": "http://a.test", "token": 7}, "option 'token' must be"),
+    (
+        {"command": "a", "approval": "always"},
+        "option 'approval' is not valid: 'always' is not allowed; use",
+    ),
+    ({"command": "a", "timeout": -1}, "option 'timeout' must be seconds, or None"),
+    ({"command": "a", "connect_timeout": None}, "option 'connect_timeout' must be seconds"),
+    (
+        {"command": "a", "trust_annotations": "yes"},
+        "option 'trust_annotations' must be True or False",
+    ),
 ]
 
 
@@ -63,6 +74,22 @@ def test_a_wrong_option_is_named(options: dict[str, Any], fault: str) -> None:
 def test_a_wrong_shape_is_named(shape: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         mcp_servers(shape)
+
+
+def test_the_options_of_a_server_are_those_of_its_declarations() -> None:
+    fields = {*declared_fields(ResolvedServer)} - {"name"}
+    assert {*McpOptions.__annotations__} == fields
+    silent = [
+        name
+        for kind in (ResolvedServer, McpServerEntry)
+        for name, declared in declared_fields(kind).items()
+        if name != "name" and not declared.option.sentence
+    ]
+    assert silent == []
+    parameters = inspect.signature(McpServer).parameters
+    assert {*parameters} == {"name", *fields}
+    assert parameters["timeout"].default == McpServerSettings().timeout
+    assert "Seconds until the server must be ready." in (McpServer.__doc__ or "")
 
 
 def test_secrets_of_a_server_are_not_shown() -> None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
@@ -29,7 +30,7 @@ _delivers_to: "ContextVar[_PumpedSubscription | None]" = ContextVar(
 """The subscription whose handler runs, for that handler and whatever it starts."""
 
 
-class _PumpedSubscription(Subscription):
+class _PumpedSubscription(Subscription[Event]):
     """A subscription that calls a handler with the events of one kind, one at a time.
 
     A plain function is called while the event is published. When a call returns an awaitable, a
@@ -44,6 +45,7 @@ class _PumpedSubscription(Subscription):
         self._handler = handler
         self._context = contextvars.copy_context()
         self._context.run(_delivers_to.set, self)
+        self._tasks = OwnedTasks()
         self.worker: asyncio.Task[None] | None = None
         self.is_closing = False
         """Whether the handler itself waits for the channel to be closed."""
@@ -51,6 +53,7 @@ class _PumpedSubscription(Subscription):
     def publish(self, events: Sequence[Event]) -> None:
         """Deliver to a plain function at once; buffer for one that still works on an event."""
         wanted = [event for event in events if isinstance(event, self._kind)]
+        # A call now would overtake what is buffered.
         if self.worker is not None or self.ended or self.abandoned:
             super().publish(wanted)
             return
@@ -58,8 +61,8 @@ class _PumpedSubscription(Subscription):
             outcome = self._call(event)
             if inspect.isawaitable(outcome):
                 super().publish(wanted[place + 1 :])
-                self.worker = worker = asyncio.get_running_loop().create_task(
-                    self._pump(outcome), context=self._context.copy()
+                self.worker = worker = self._tasks.start(
+                    self._pump(outcome), name="holdfast-handler", context=self._context.copy()
                 )
                 worker.add_done_callback(self._forget_worker)
                 return
@@ -72,6 +75,8 @@ class _PumpedSubscription(Subscription):
 
     def _call(self, event: Event) -> Awaitable[None] | None:
         try:
+            # A copy for each call: a context cannot be entered twice, and a handler may cause
+            # further events.
             return self._context.copy().run(self._handler, event)
         except Exception:
             _logger.exception("a handler failed on %s", event.kind)
@@ -85,6 +90,7 @@ class _PumpedSubscription(Subscription):
                     await outcome
                 except Exception:
                     _logger.exception("a handler failed")
+            # No wait from here to `worker = None`: what is published next calls the handler.
             event = self.next_event()
             if event is None:
                 self.worker = None
@@ -156,10 +162,11 @@ class ControlChannel:
 
     def __init__(self, *, limit: int = 100) -> None:
         self._limit = limit
-        self._subscriptions: list[Subscription] = []
+        # In their order; a dictionary, because many streams come and go.
+        self._subscriptions: dict[Subscription[Event], None] = {}
         self.receiver: CommandReceiver | None = None
         """What takes the commands."""
-        self._patience: asyncio.Timeout | None = None
+        self._closing_timeout: asyncio.Timeout | None = None
         self.has_space = True
         """Whether no subscriber was too far behind after the last batch."""
         self.closed = False
@@ -187,16 +194,15 @@ class ControlChannel:
 
         return unsubscribe
 
-    def attach(self, subscription: Subscription) -> Callable[[], None]:
+    def attach(self, subscription: Subscription[Event]) -> Callable[[], None]:
         """Publish to a subscription that its consumer pulls; returns a function that ends this."""
         if self.closed:
             subscription.end()
         else:
-            self._subscriptions.append(subscription)
+            self._subscriptions[subscription] = None
 
         def detach() -> None:
-            if subscription in self._subscriptions:
-                self._subscriptions.remove(subscription)
+            self._subscriptions.pop(subscription, None)
 
         return detach
 
@@ -210,6 +216,7 @@ class ControlChannel:
         if self.closed:
             raise SessionError(ErrorCode.CLOSED, "this channel is closed")
         has_space = True
+        # A copy, because a handler may subscribe or unsubscribe while it is called.
         for subscription in tuple(self._subscriptions):
             subscription.publish(events)
             has_space = has_space and subscription.has_space
@@ -262,22 +269,23 @@ class ControlChannel:
             handler.end()
         try:
             if self._workers():
-                async with asyncio.timeout(within) as self._patience:
+                async with asyncio.timeout(within) as self._closing_timeout:
                     await self.drain()
         except TimeoutError:
             await self._stop_all()
         self.closed = True
-        for subscription in self._subscriptions:
+        for subscription in tuple(self._subscriptions):
             subscription.end()
         self._subscriptions.clear()
 
     def hurry(self, *, within: float) -> None:
         """Let a close that is under way wait no longer than so many seconds from now."""
         with suppress(RuntimeError):  # there is none, or its wait is over
-            if self._patience is not None:
-                self._patience.reschedule(asyncio.get_running_loop().time() + within)
+            if self._closing_timeout is not None:
+                self._closing_timeout.reschedule(asyncio.get_running_loop().time() + within)
 
     async def _stop_all(self) -> None:
+        # Collected first: a worker that ends is forgotten.
         workers = self._workers()
         for handler in self._handlers():
             if not handler.is_closing:

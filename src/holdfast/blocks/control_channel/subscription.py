@@ -1,13 +1,15 @@
 """Subscription: the bounded buffer between what publishes events and one consumer of them."""
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Collection, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.events import Event, Heartbeat, ToolProgress
+from holdfast.vocabulary.events import Heartbeat, ToolProgress
 
+ItemT = TypeVar("ItemT")
 WhenFull: TypeAlias = Literal["wait", "lag"]
 """What happens when a consumer is `limit` events behind: the publisher waits for it, or the
 consumer loses its buffer and is told so."""
@@ -17,24 +19,41 @@ _MOMENTARY = (ToolProgress, Heartbeat)
 is behind gets the next."""
 
 
-class Subscription:
+class Subscription(Generic[ItemT]):
     """Hands events to one consumer, in batches or one by one, in order.
 
-    Owns the buffer and its limit. Publishing never waits by itself: a publisher that respects the
+    Owns the buffer and its limits. Publishing never waits by itself: a publisher that respects the
     limit waits in `wait_for_space` afterwards. With `when_full="lag"` it need not: a consumer that
-    is too far behind is `lagged` and gets nothing more. Does not own what publishes; a consumer
-    that goes away is only marked as `abandoned`.
+    is too far behind is `lagged` and gets nothing more. A subscription that lags may have a
+    `size_limit`, too, with what tells the size of an event (`size_of`). Does not own what
+    publishes; a consumer that goes away is only marked as `abandoned`.
+
+    The events are those of a session, or what a surface makes of them.
 
     Used from one event loop only. What a publisher or the consumer waits for are bare futures:
     an `asyncio.Event` costs several calls for each event that is streamed.
     """
 
-    def __init__(self, *, limit: int = 100, when_full: WhenFull = "wait") -> None:
+    def __init__(
+        self,
+        *,
+        limit: int = 100,
+        when_full: WhenFull = "wait",
+        size_limit: float = math.inf,
+        size_of: Callable[[ItemT], int] | None = None,
+    ) -> None:
         self._limit = limit
+        self._size_limit = size_limit
+        self._size_of = size_of
         self._lags = when_full == "lag"
-        self._buffer: deque[Event] = deque()
-        self._news: asyncio.Future[None] | None = None
-        """What the consumer waits for, if it does, until it goes on."""
+        self._buffer: deque[ItemT] = deque()
+        self._size = 0
+        """Of what was published since the last batch was taken, while the consumer did not wait."""
+        self._news: asyncio.Future[bool] | None = None
+        """What the consumer waits for, if it does, until it goes on. False: its time is up."""
+        # A timer that is rarely set anew: one for each wait would cost every event of a stream.
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
         self._space: asyncio.Future[None] | None = None
         """What publishers wait for, if any does."""
         self._is_excused = False
@@ -48,21 +67,27 @@ class Subscription:
         self.lagged = False
         """Whether the consumer was too far behind and lost its buffer."""
 
-    def publish(self, events: Sequence[Event]) -> None:
+    def publish(self, events: Sequence[ItemT]) -> None:
         """Add a batch; nothing is added after the end or for a consumer that left or lagged."""
         if self.ended or self.abandoned or self.lagged:
             return
         buffer = self._buffer
         # A consumer that was woken and has had no turn yet is not behind, however much comes.
-        if self._lags and len(buffer) > self._limit and self._news is None:
+        is_behind = len(buffer) > self._limit or self._size > self._size_limit
+        if is_behind and self._lags and self._news is None:
             self.lagged = True
             buffer.clear()
         elif self.has_space:
             buffer.extend(events)
         else:
             buffer.extend([event for event in events if not isinstance(event, _MOMENTARY)])
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._news is None:
+            # One that waits takes all of it in its next turn: that need not be measured.
+            if self._size_of is not None:
+                self._size += sum(map(self._size_of, events))
+        elif not self._news.done():
+            self._news.set_result(True)
+        # Batches are not split: a publisher may exceed the limit by one, and then waits.
         if len(buffer) > self._limit and not (self._lags or self._is_excused):
             self.has_space = False
 
@@ -80,7 +105,8 @@ class Subscription:
         if not self.ended:
             self.ended, self._error = True, error
         if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+            self._news.set_result(True)
+        self._drop_timer()
         self._free_space()
 
     def excuse(self) -> None:
@@ -92,13 +118,15 @@ class Subscription:
         """Say that the consumer left: what is buffered is dropped."""
         self.abandoned = True
         self._buffer.clear()
+        self._drop_timer()
         self._free_space()
 
-    async def next_batch(self) -> list[Event]:
+    async def next_batch(self, seconds: float | None = None) -> list[ItemT]:
         """Return everything that is there, waiting for the first event; an empty list is the end.
 
         Raises:
             AgentError: the error that the subscription ended with, once all events were taken.
+            TimeoutError: nothing came for so many `seconds`.
 
         """
         while not self._buffer:
@@ -106,19 +134,29 @@ class Subscription:
                 raise self._error
             if self.ended or self.lagged:
                 return []
-            self._news = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            if seconds is not None:
+                self._limit_wait(loop, seconds)
+            elif self._timer is not None:
+                self._drop_timer()
+            self._news = loop.create_future()
             try:
-                await self._news
+                is_in_time = await self._news
             finally:
+                # Only when the consumer runs again: until then `publish` knows that it was woken
+                # and not behind.
                 self._news = None
+            if not (is_in_time or self._buffer):
+                raise TimeoutError
         batch = list(self._buffer)
         self._buffer.clear()
+        self._size = 0
         self._is_excused = False
         if not self.has_space:
             self._free_space()
         return batch
 
-    def next_event(self) -> Event | None:
+    def next_event(self) -> ItemT | None:
         """Return the first event that is there, or None; for a consumer that takes one by one."""
         if not self._buffer:
             return None
@@ -136,3 +174,25 @@ class Subscription:
             if not self._space.done():
                 self._space.set_result(None)
             self._space = None
+
+    def _limit_wait(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """Let the wait that begins now end after so many seconds."""
+        self._deadline = loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._drop_timer()
+            self._timer = loop.call_at(self._deadline, self._on_time, loop)
+
+    def _on_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End a wait whose time is up; one that began later has another deadline."""
+        self._timer = None
+        if self._news is None:
+            return
+        if self._deadline > loop.time():
+            self._timer = loop.call_at(self._deadline, self._on_time, loop)
+        elif not self._news.done():
+            self._news.set_result(False)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -11,11 +11,19 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.blocks.conversation.fold import SessionFold, note_queries
-from holdfast.blocks.conversation.native_place import NativePlace
+from holdfast.blocks.conversation.native_session_state import NativeSessionState
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import Entry, HistoryEdited, InputQueued, QueryEnded, QueryStarted
+from holdfast.vocabulary.context_files import ContextLoaded
+from holdfast.vocabulary.entries import (
+    Entry,
+    HistoryEdited,
+    InputQueued,
+    QueryEnded,
+    QueryStarted,
+    TurnStarted,
+)
 from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import KeptOptions
@@ -24,16 +32,21 @@ from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage
 
+_VERSION = 1
+"""Changes when something is carried that was not before. What an earlier version left out cannot be
+told from what there was none of, so its sessions are folded from their first entry."""
+
 
 class CarriedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of a session after the entry `at`, without its messages."""
 
     at: int
+    version: int = 0
     settings: Settings
     title: str | None = None
     configured: tuple[str, ...] = ()
     query_options: KeptOptions = KeptOptions()
-    native: NativePlace = NativePlace()
+    native: NativeSessionState = NativeSessionState()
     open_query: QueryStarted | None = None
     """Without its prompt, which is a message."""
     last_query: QueryEnded | None = None
@@ -47,6 +60,8 @@ class CarriedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     untold_since: int | None = None
     usage: Usage = Usage()
     cost: Decimal | None = Decimal(0)
+    context: ContextLoaded | None = None
+    snapshot_error: str | None = None
 
 
 def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | None, JsonObject]:
@@ -60,6 +75,7 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
     opened = fold.open_query
     state = CarriedState(
         at=fold.head,
+        version=_VERSION,
         settings=fold.settings,
         title=fold.title,
         configured=tuple(sorted(fold.configured)),
@@ -77,7 +93,10 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
         untold_since=fold.notes.since,
         usage=fold.usage,
         cost=fold.cost,
+        context=replace(fold.context, raw=None) if fold.context else None,
+        snapshot_error=fold.snapshot_error,
     )
+    # Plain JSON values, as the log gives them back.
     carried: JsonObject = msgspec.json.decode(msgspec.json.encode(state))
     return reads_from, carried
 
@@ -98,18 +117,38 @@ def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | No
         states = [msgspec.convert(item.carried, CarriedState) for item in compactions]
     except msgspec.ValidationError:  # another version wrote it
         return None
+    if any(state.version != _VERSION for state in states):
+        return None
     fold, last = SessionFold(), states[-1]
-    for entry in path:
+    fold.apply(path[0])
+    fold.open_query = _running_before(path[1:])
+    for entry in path[1:]:
+        # Restored where it was taken: entries before only make messages, later ones change it.
         while states and entry.seq > states[0].at:
             _restore(fold, states.pop(0))
         fold.apply(entry)
     fold.head = entries[-1].seq
+    # As in `fold_entries`: over all entries, because a query that was rewound counts, too.
     fold.unended = dict.fromkeys(last.unended)
     for entry in entries:
         if entry.seq > last.at:
             note_queries(fold.unended, entry)
     fold.compacted.is_partial = True
     return fold
+
+
+def _running_before(path: Sequence[Entry]) -> QueryStarted | None:
+    """Return the query that was running where the entries begin: its start is not among them.
+
+    What becomes of a call depends on whether its query runs.
+    """
+    for entry in path:
+        match entry:
+            case QueryStarted():
+                return None
+            case TurnStarted(query_id=query_id) | QueryEnded(query_id=query_id) if query_id:
+                return QueryStarted(id=entry.id, time=entry.time, query_id=query_id)
+    return None
 
 
 def _restore(fold: SessionFold, state: CarriedState) -> None:
@@ -125,3 +164,4 @@ def _restore(fold: SessionFold, state: CarriedState) -> None:
     fold.notes.noted, fold.notes.untold = state.notes, state.untold
     fold.notes.since = state.untold_since
     fold.usage, fold.cost = state.usage, state.cost
+    fold.context, fold.snapshot_error = state.context, state.snapshot_error

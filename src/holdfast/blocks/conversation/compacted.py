@@ -25,6 +25,7 @@ class Compacted:
         self.is_partial = False
         """Whether entries before the last compaction were not read."""
         self._places: dict[MessageId, int] = {}
+        """By message, in their order: the first entry that it and those after it need."""
         self._opened_at = self._all_from = 0
         """A `seq` from which on entries make all that is sent; 0: there is none."""
         self._summarised_at = 0
@@ -42,11 +43,23 @@ class Compacted:
         self._places.clear()
         self._all_from = self._opened_at
 
-    def place(self, message: Message | None, seq: int, *, after: Message | None = None) -> None:
+    def place(
+        self, message: Message | None, seq: int | None, *, after: Message | None = None
+    ) -> None:
         """Note the first entry of a message; one that goes on with another one has its place."""
-        if message is not None:
-            start = seq if after is None else self._places.get(after.id, self._all_from)
-            self._places.setdefault(message.id, start)
+        if message is None:
+            return
+        start = self._all_from if after is None else self._places.get(after.id, self._all_from)
+        if seq is not None and (after is None or seq < start):
+            start = seq
+        # A prompt may lead with notes of long before: then what is kept from an earlier message on
+        # needs them, too. So places never fall from one message to the next.
+        for earlier, place in reversed(self._places.items()):
+            if place <= start:
+                break
+            self._places[earlier] = start
+        # A message that is pushed again, with more in it, keeps its first place.
+        self._places.setdefault(message.id, start)
 
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:
         """Return the first `seq` to read for everything from a message on; None: all entries.
@@ -76,6 +89,7 @@ class Compacted:
 
     def _one_as_sent(self, message: Message) -> Message:
         original, pruned = self._pruned.get(message.id, (None, message))
+        # A message that was changed since is another object, and is sent as it is now.
         return pruned if original is message else message
 
 

@@ -31,6 +31,7 @@ class SentCounts:
         for message in self._messages[self._place :]:
             self.user += isinstance(message, UserMessage)
             self.assistant += isinstance(message, AssistantMessage)
+            # `count` compares in C: every message of a long session passes here.
             self.reasoning += [type(part) for part in message.parts].count(ReasoningPart)
         self._place = len(self._messages)
         return self
@@ -174,14 +175,14 @@ class Conversation:
         self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
-        is_compaction = _is_compaction(message)
-        if isinstance(message, UserMessage) and not is_compaction:
+        begins_view = is_compaction(message)
+        if isinstance(message, UserMessage) and not begins_view:
             tip = self._messages[-1] if self._messages else None
             if isinstance(tip, UserMessage):
                 # Providers refuse two user messages in a row.
                 self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
                 return
-        if is_compaction:
+        if begins_view:
             self._start_view_at(len(self._messages))
         self._messages.append(message)
         self._tags.append(tag)
@@ -223,6 +224,7 @@ class Conversation:
 
     def set_history(self, messages: Iterable[Message]) -> None:
         """Replace everything, as given: nothing is merged and all tags are gone."""
+        # In place: `counts` looks at the same list.
         self._messages[:] = messages
         self._tags = [None] * len(self._messages)
         self._find_view_start()
@@ -243,7 +245,7 @@ class Conversation:
     def _put_before(self, kept_from: MessageId, compaction: Message) -> bool:
         """Put a compaction before a message that is sent now; False when there is no such one."""
         first = self._view_start
-        if self._messages and _is_compaction(self._messages[first]):
+        if self._messages and is_compaction(self._messages[first]):
             first += 1  # what an earlier compaction stands for is replaced, too
         sent = self._messages[first:]
         places = [first + at for at, item in enumerate(sent) if item.id == kept_from]
@@ -265,7 +267,7 @@ class Conversation:
         self._whole = None
         self._start_view_at(0)
         for place in range(len(self._messages) - 1, -1, -1):
-            if _is_compaction(self._messages[place]):
+            if is_compaction(self._messages[place]):
                 self._start_view_at(place)
                 return
 
@@ -274,7 +276,8 @@ class Conversation:
         self.counts.start_at(place)
 
 
-def _is_compaction(message: Message) -> bool:
+def is_compaction(message: Message) -> bool:
+    """Whether a message is sent instead of everything before it."""
     # Asked of every message of a log: the first test takes a third of the second.
     return CompactionPart in map(type, message.parts) and any(
         isinstance(part, CompactionPart) and part.text for part in message.parts
@@ -302,7 +305,7 @@ def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
 
 
 def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
-    """Join an answer with the one that goes on with it."""
+    """Join an answer with its continuation."""
     usage = second.usage if first.usage is None else first.usage + (second.usage or Usage())
     cost = second.cost if first.usage is None else add_costs(first.cost, second.cost)
     return msgspec.structs.replace(second, parts=first.parts + second.parts, usage=usage, cost=cost)

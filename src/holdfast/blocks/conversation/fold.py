@@ -12,9 +12,9 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.blocks.conversation.conversation import end_last, merged
+from holdfast.blocks.conversation.folded_session import FoldedSession
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
-from holdfast.blocks.conversation.session_state import SessionState
 from holdfast.blocks.conversation.tool_calls import (
     CallRecord,
     edited_history,
@@ -66,8 +66,11 @@ _CHILD_LEFT = (
     "This call was cancelled: it waited for an answer, and the conversation went on without one."
 )
 
+_FIRST = 1
+"""The `seq` of the opening: whatever needs it needs all entries, also those that are inherited."""
 
-class SessionFold(SessionState):
+
+class SessionFold(FoldedSession):
     """The state of one session, changed by each entry that is applied."""
 
     def become(self, other: "SessionFold") -> None:
@@ -79,6 +82,7 @@ class SessionFold(SessionState):
 
     def apply(self, entry: Entry) -> None:
         """Apply one entry."""
+        # 0: what became of a call on another path (`current_path`).
         if entry.seq:
             self.head = entry.seq
         self._steps[type(entry)](self, entry)
@@ -98,12 +102,11 @@ class SessionFold(SessionState):
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
         if self.open_turn is not None or self.calls:
-            turn = self.open_turn
+            started = self.open_turn.started if self.open_turn is not None else None
             # The same messages that a request would have shown: what was sent does not change.
             for message in self._unsettled():
-                self._push(message)
-                if turn is not None and message.id == turn.started.message_id:
-                    self.compacted.place(message, turn.started.seq)
+                is_of_turn = started is not None and message.id == started.message_id
+                self._push(message, started.seq if started is not None and is_of_turn else None)
             self.open_turn = None
             self.calls.clear()
         self.approvals.clear()
@@ -116,6 +119,9 @@ class SessionFold(SessionState):
         self.unended.clear()
         self.inputs.clear()
         self.standing.clear()
+        if self.notes.untold:
+            self.notes.since = _FIRST
+        # The parent has paid for it.
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
@@ -126,15 +132,23 @@ class SessionFold(SessionState):
             kept, dropped = messages[: places[0] + 1], messages[places[0] + 1 :]
             self.conversation.set_history(kept)
             tip = self._tip_assistant()
+            # The message after an answer holds the results of its calls, if it has any.
             self._open_calls(open_calls(tip, dropped[0] if dropped else None) if tip else ())
 
-    def _push(self, message: Message) -> None:
-        self._before_merge = None
-        if isinstance(message, AssistantMessage) and (tip := self._tip_assistant()) is not None:
-            self._before_merge = tip
+    def _push(self, message: Message, seq: int | None) -> None:
+        """Add a message and note its first entry; without a `seq`, that of the message before."""
+        before, self._before_merge = self.conversation.tip, None
+        # No provider takes two answers in a row: the second goes on with the first.
+        if isinstance(message, AssistantMessage) and isinstance(before, AssistantMessage):
+            self._before_merge = before
             self.conversation.remove_last()
-            message = merged(tip, message)
+            message = merged(before, message)
         self.conversation.push(message)
+        tip = self.conversation.tip
+        # The conversation joins prompts, so that the message may begin with an earlier one.
+        is_joined = before is not None and tip is not None and tip.id == before.id
+        after = before if is_joined or seq is None else self._before_merge
+        self.compacted.place(tip, seq, after=after)
 
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
@@ -143,8 +157,7 @@ class SessionFold(SessionState):
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
         start = min(seq, self.notes.since or seq)
-        self._push(said_at(self.notes.tell(message), time))
-        self.compacted.place(self.conversation.tip, start)
+        self._push(said_at(self.notes.tell(message), time), start)
 
     # One step per kind; `_steps` names every kind there is.
 
@@ -153,14 +166,14 @@ class SessionFold(SessionState):
         self.title = entry.title
         self.settings = entry.settings
         self.configured = frozenset(entry.configured)
-        # What comes from another session is in no entry of this one.
-        self.compacted.start(entry.seq if entry.parent is None else 0)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
             self._inherit()
             if entry.forked_after is not None:
                 self._keep_through(entry.forked_after)
+        # Last, because what comes from another session is in no entry of this one.
+        self.compacted.start(entry.seq if entry.parent is None else 0)
         self.native = self.native.opened(entry, self.conversation.tip)
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
@@ -170,6 +183,7 @@ class SessionFold(SessionState):
         if "settings" in changes:
             self.settings = changed_settings(self.settings, changes["settings"])
             names = frozenset(changes["settings"])
+            # What an opening has named is not set by `configure` any more.
             is_configured = entry.origin == "configure"
             self.configured = self.configured | names if is_configured else self.configured - names
 
@@ -213,12 +227,12 @@ class SessionFold(SessionState):
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
+        # It is for the first turn: a query that is resumed later must not require it again.
         if self.query_options.require_tool is not None and not entry.interrupted:
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is not None and (message := turn.message(entry)) is not None:
-            calls, started = message.tool_calls, turn.started
-            self._push(with_distinct_calls(message) if calls else message)
-            self.compacted.place(self.conversation.tip, started.seq, after=self._before_merge)
+            calls = message.tool_calls
+            self._push(with_distinct_calls(message) if calls else message, turn.started.seq)
             self._open_calls(open_calls(message) if calls else ())
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
@@ -278,7 +292,8 @@ class SessionFold(SessionState):
             UserMessage(id=message_id, parts=parts, time=entry.time), kept_from=entry.kept_from
         )
         self.compacted.summarise(entry)
-        self.notes.tell_again(entry.seq)
+        # An entry that carries nothing does not say which notes there were.
+        self.notes.tell_again(entry.seq if entry.carried is not None else _FIRST)
 
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
@@ -291,6 +306,7 @@ class SessionFold(SessionState):
         self._settle()
         tip = self.conversation.tip
         self.conversation.set_history(edited_history(self.conversation.messages, entry))
+        # How the former last message finished says nothing about the new one.
         if self.conversation.tip is not tip:
             self.last_finish = None
         self._before_merge = None
@@ -306,6 +322,8 @@ class SessionFold(SessionState):
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
+    # A table by type: long logs are folded when a session is opened, and a `match` would compare
+    # each entry with one kind after the other.
     _steps: ClassVar[dict[type[Entry], Callable[..., None]]] = {
         SessionOpened: _on_session_opened,
         SessionChanged: _on_session_changed,
@@ -352,7 +370,7 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
 
 
 def note_queries(unended: dict[QueryId, None], entry: Entry) -> None:
-    """Note the start or the end of a query; one that is resumed ends with the one that resumes."""
+    """Note the start or the end of a query; one that is resumed ends with its resumption."""
     if entry.query_id is None:
         return
     if isinstance(entry, QueryStarted):

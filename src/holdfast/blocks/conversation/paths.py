@@ -52,10 +52,12 @@ def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Seq
     """
     last = entries[-1].seq if entries else 0
     end = last if through is None else through
+    # Most logs have no rewind and are their own path.
     if end >= last and Rewound not in map(type, entries):
         return entries
     tree = _Tree(entries)
     counting = tree.way_to(end)
+    # A question that was answered on another path must not wait on this one.
     settled = {
         entry.approval_id
         for entry in entries
@@ -64,6 +66,7 @@ def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Seq
     path: list[Entry] = []
     for entry in entries:
         if entry.seq not in counting:
+            # A fork begins at `end`: what its parent did later off this path is not inherited.
             path.extend(_off_path(entry) if entry.seq <= end else ())
         elif not isinstance(entry, ApprovalRequested) or entry.approval_id not in settled:
             path.append(entry)
@@ -105,6 +108,7 @@ class _Tree:
         seq = self._nearest(seq)
         while seq:
             way.add(seq)
+            # It ends for any log: an entry only follows entries that were added before it.
             seq = self._before[seq]
         return way
 

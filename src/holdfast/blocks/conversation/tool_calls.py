@@ -77,6 +77,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
         if self.ended is None:
             self.state, self.approved, self.approved_hash = "started", None, None
             self.question = self.settled = None
+            # One run of a tool that is not idempotent rules out any other run.
             self.idempotent = idempotent and self.idempotent is not False
 
     def end(
@@ -107,6 +108,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
     def withdraw_approval(self) -> None:
         """Let the call be as if it had not been approved."""
         if self.state == "approved":
+            # What it was before it was approved.
             self.state = "waiting" if self.idempotent is None else "started"
             self.reason = self.approved = self.approved_hash = None
             self.question = self.settled = None
@@ -166,7 +168,7 @@ class StandingApprovals:
         self.grants.append(grant)
 
     def start_query(self, entry: QueryStarted) -> None:
-        """Note the rules that a query runs under; what one may do, the one that resumes it may."""
+        """Note the rules that a query runs under; one that resumes another has its approvals."""
         self.policy = entry.policy or self.policy
         if entry.resumes is not None:
             of_query = [grant for grant in self.grants if grant.query_id == entry.resumes]
@@ -223,6 +225,7 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
     asked: list[_Asked] = []
     for message in map(_in_character, messages):
         if isinstance(message, AssistantMessage):
+            # An answer before the first prompt is dropped: providers want a user message first.
             if healed and message.parts:
                 _answer_all(healed, asked)
                 distinct = with_distinct_calls(message)
@@ -244,6 +247,7 @@ def edited_history(messages: Iterable[Message], edit: HistoryEdited) -> list[Mes
     It is sendable whatever was edited. An edit of a message that is not there changes nothing.
     """
     history = list(messages)
+    # Ids may repeat in a history from elsewhere; the last message that has it is meant.
     places = [place for place, item in enumerate(history) if item.id == edit.target]
     incoming = [edit.message] if edit.message is not None else []
     if places and edit.action in {"remove", "replace"}:
@@ -301,7 +305,7 @@ def _join(healed: list[Message], message: Message) -> None:
 
 
 def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
-    """Keep results of calls that wait for one, in front, with honest answers for the others."""
+    """Keep results of calls that wait for one, in front; other calls get an `unknown` result."""
     results: list[Part] = []
     for part in parts:
         if isinstance(part, ToolResultPart):
@@ -322,6 +326,7 @@ def _answer_all(healed: list[Message], asked: list[_Asked]) -> None:
 
 
 def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
+    # As started, because nothing tells whether they ran.
     return [CallRecord(part=item.call, state="started") for item in asked]
 
 

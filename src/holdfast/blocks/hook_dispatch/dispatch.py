@@ -43,7 +43,7 @@ class TaskOwner(Protocol):
         ...
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class WaitLimits(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How long observers are waited for, where that is less than hooks are given."""
 
     seconds: float | None = None
@@ -57,7 +57,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return min(self.seconds, usual or self.seconds)
 
 
-_USUAL = Patience()
+_USUAL = WaitLimits()
 
 
 class HookDispatch:
@@ -94,7 +94,7 @@ class HookDispatch:
     def transforms_only(self) -> "HookDispatch":
         """Return one for what a program asks a model beside a conversation.
 
-        No hook hears of such a question, but what may not reach a model does not reach it.
+        Gates and observers are not called. Transforms are: what they take out reaches no model.
         """
         return HookDispatch(self.hooks.only(*_TRANSFORMS), seconds=self._seconds)
 
@@ -113,6 +113,7 @@ class HookDispatch:
                 return verdict
             if verdict.arguments is not None and isinstance(given, BeforeTool):
                 changed = verdict.arguments
+                # A copy for the next hook, which may change it: the caller gets `changed`.
                 own = msgspec.structs.replace(
                     given.call, arguments=msgspec.to_builtins(changed), invalid=None
                 )
@@ -122,7 +123,7 @@ class HookDispatch:
     async def transform_messages(
         self, given: TransformMessages, tasks: TaskOwner
     ) -> tuple[Message, ...]:
-        """Let the transforms change messages; returns the very tuple if none has.
+        """Let the transforms change messages; returns the same tuple if none has.
 
         Raises:
             HookError: HOOK_FAILED when one fails, or leaves nothing that could be sent.
@@ -161,15 +162,13 @@ class HookDispatch:
         given: HookInput,
         tasks: TaskOwner,
         *,
-        patience: Patience = _USUAL,
+        limits: WaitLimits = _USUAL,
     ) -> list[HookError]:
         """Call the observers of a point, one after the other; returns how some of them failed."""
         failures: list[HookError] = []
         for function in self.hooks.at(point):
             try:
-                await self._call(
-                    point, function, given, tasks=tasks, check=_ignore, patience=patience
-                )
+                await self._call(point, function, given, tasks=tasks, check=_ignore, limits=limits)
             except HookError as error:
                 failures.append(error)
         return failures
@@ -182,12 +181,12 @@ class HookDispatch:
         *,
         tasks: TaskOwner,
         check: Callable[[Any], ValueT],
-        patience: Patience = _USUAL,
+        limits: WaitLimits = _USUAL,
     ) -> ValueT:
         name = f"the {point} hook {_name_of(function)!r}"
-        limit = patience.limit(self._seconds)
+        limit = limits.limit(self._seconds)
         running = tasks.start(_run(function, given), name=f"holdfast-hook-{point}")
-        ends: set[asyncio.Future[Any]] = {running, *patience.unless}
+        ends: set[asyncio.Future[Any]] = {running, *limits.unless}
         try:
             await asyncio.wait(ends, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -197,6 +196,7 @@ class HookDispatch:
             raise
         if not running.done():
             running.cancel()
+            # It may go on and fail later; asyncio would log that nothing retrieved its exception.
             running.add_done_callback(_look_at)
             why = "was not waited for" if limit is None else f"took longer than {limit:g} s"
             raise HookError(ErrorCode.HOOK_FAILED, f"{name} {why}")
@@ -272,6 +272,8 @@ def _check_messages(value: object, *, known: Sequence[Message]) -> tuple[Message
     """Return messages that a transform made, checked; those that it was given are `known`."""
     if not isinstance(value, list | tuple):
         raise _NonsenseError(f"{type(value).__name__} is no list of messages")
+    # By identity: what the hook was given needs no check. `known` keeps the objects alive, so that
+    # no new one has the same id.
     same = {id(message) for message in known}
     checked: list[Message] = []
     for message in value:

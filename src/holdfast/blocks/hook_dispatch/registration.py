@@ -1,7 +1,7 @@
 """Hooks: the functions that a program registers for the points of a session."""
 
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from holdfast.ports.hooks import (
     AfterCompactionHook,
@@ -20,7 +20,8 @@ from holdfast.ports.hooks import (
     TransformRequestHook,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.given_options import check_given, check_names
+from holdfast.vocabulary.option_declarations import function_option, takes
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 POINTS: tuple[HookPoint, ...] = get_args(HookPoint)
@@ -41,23 +42,65 @@ AfterCompactionT = TypeVar("AfterCompactionT", bound=AfterCompactionHook)
 
 
 class HookFunctions(TypedDict, total=False):
-    """One function for each point, as `Hooks(...)` takes them."""
+    """One function for each point, as `Hooks(...)` takes them; None is no function."""
 
-    session_start: SessionStartHook
-    session_resume: SessionResumeHook
-    session_end: SessionEndHook
-    before_query: BeforeQueryHook
-    after_query: AfterQueryHook
-    before_turn: BeforeTurnHook
-    after_turn: AfterTurnHook
-    transform_messages: TransformMessagesHook
-    transform_request: TransformRequestHook
-    before_tool: BeforeToolHook
-    after_tool: AfterToolHook
-    before_compaction: BeforeCompactionHook
-    after_compaction: AfterCompactionHook
+    session_start: Annotated[
+        SessionStartHook | None,
+        function_option("Called after a new session was opened; a fork is one, too."),
+    ]
+    session_resume: Annotated[
+        SessionResumeHook | None,
+        function_option("Called after an existing session was opened, also after a crash."),
+    ]
+    session_end: Annotated[
+        SessionEndHook | None,
+        function_option("Called when a session is closed, after its queries."),
+    ]
+    before_query: Annotated[
+        BeforeQueryHook | None,
+        function_option("A gate before each query; the prompt is already in the log."),
+    ]
+    after_query: Annotated[
+        AfterQueryHook | None, function_option("Called after each query, however it ended.")
+    ]
+    before_turn: Annotated[
+        BeforeTurnHook | None,
+        function_option(
+            "A gate before a model is asked; a retry or a fallback model is not a new turn."
+        ),
+    ]
+    after_turn: Annotated[
+        AfterTurnHook | None,
+        function_option("Called after a model answered, failed or was interrupted."),
+    ]
+    transform_messages: Annotated[
+        TransformMessagesHook | None,
+        function_option("Changes the messages before each request is built, retries included."),
+    ]
+    transform_request: Annotated[
+        TransformRequestHook | None,
+        function_option("Changes each request before it is sent, retries included."),
+    ]
+    before_tool: Annotated[
+        BeforeToolHook | None,
+        function_option("A gate before the arguments of a tool call are parsed."),
+    ]
+    after_tool: Annotated[
+        AfterToolHook | None,
+        function_option(
+            "Called after a tool call ended: it ran, failed, was denied, answered by a hook or "
+            "cancelled."
+        ),
+    ]
+    before_compaction: Annotated[
+        BeforeCompactionHook | None, function_option("A gate before the conversation is compacted.")
+    ]
+    after_compaction: Annotated[
+        AfterCompactionHook | None, function_option("Called after the conversation was compacted.")
+    ]
 
 
+@takes(HookFunctions)
 class Hooks:
     """Registers hooks: by name when it is made, or with `on` as a decorator.
 
@@ -77,9 +120,10 @@ class Hooks:
 
     def __init__(self, **functions: Unpack[HookFunctions]) -> None:
         self._functions: dict[str, tuple[Any, ...]] = {}
+        check_given(functions, HookFunctions, function="Hooks()")
         for point, function in functions.items():
-            _refuse_unknown(point)
-            self._add(point, function)
+            if function is not None:
+                self._add(point, function)
 
     def at(self, point: HookPoint) -> tuple[Any, ...]:
         """Return the functions of a point, in the order of their registration."""
@@ -141,24 +185,16 @@ class Hooks:
             ConfigError: CONFIG_INVALID when there is no such point, or a hook is no function.
 
         """
-        _refuse_unknown(point)
+        check_names([str(point)], HookFunctions, function="hooks.on()")
 
         def register(function: FunctionT) -> FunctionT:
+            if not callable(function):
+                told = f"a hook of {point} is a function, not {function!r}"
+                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
             self._add(point, function)
             return function
 
         return register
 
     def _add(self, point: str, function: object) -> None:
-        if not callable(function):
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID, f"a hook of {point} is a function, not {function!r}"
-            )
         self._functions = {**self._functions, point: (*self._functions.get(point, ()), function)}
-
-
-def _refuse_unknown(point: str) -> None:
-    if point not in POINTS:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"the hook {point!r} is {unknown_name(point, POINTS)}"
-        )

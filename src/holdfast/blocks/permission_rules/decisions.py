@@ -20,8 +20,9 @@ from holdfast.blocks.permission_rules.rules import (
 )
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
 from holdfast.ports.permissions import HiddenPaths
-from holdfast.vocabulary.approvals import RuleAction, Ruling
+from holdfast.vocabulary.approvals import Grant, RuleAction, Ruling
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.settings import PermissionMode
 from holdfast.vocabulary.tools import ApprovalMode, Effect
@@ -111,7 +112,7 @@ class PermissionRules:
             ),
         )
 
-    def snapshot(self) -> JsonObject:
+    def as_recorded(self) -> JsonObject:
         """Return mode and rules as plain values, for the log of a query."""
         listed = [
             {"rule": rule.text, "action": rule.action, "source": rule.source} for rule in self.rules
@@ -125,6 +126,7 @@ class PermissionRules:
             return Ruling(
                 action="deny", reason="the mode is plan: nothing is changed or run", source="mode"
             )
+        # A question and a doubt win over an allowance.
         if found.asked is not None:
             return _by(found.asked, "ask", "a rule asks")
         if found.doubt is not None:
@@ -225,6 +227,7 @@ def _about_path(rules: list[Rule], question: PermissionQuestion, path: Json) -> 
 def _normal(path: str) -> str | None:
     """Return a path beneath the root without `.` and `..`; None if it leads out or may do so."""
     names: list[str] = []
+    # Where an absolute path leads beneath the root, only the resolved path can say.
     if path.startswith("/"):
         return None
     for name in path.split("/"):
@@ -257,10 +260,12 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     # forbidden program run through another (`env`, `xargs`, an interpreter).
     if not denying and not asking and (free := _unconditional(allowing)) is not None:
         return _Finding(allowed=free)
+    # Beside rules that forbid something, allowances are read narrowly (`allows_command`).
     strict = bool(denying or asking)
     covering = [_covering(allowing, item, strict=strict) for item in items]
     if None not in covering:
         return _Finding(allowed=covering[0])
+    # Where no rule allows or forbids anything, the default of the tool decides.
     is_doubtful = strict and any(item.doubt != "none" for item in items)
     return _Finding(doubt=_why_not(items, covering)) if allowing or is_doubtful else _Finding()
 
@@ -312,3 +317,26 @@ def _unknown(rules: list[Rule], reason: str) -> _Finding:
         ),
         doubt=reason,
     )
+
+
+class CallSite(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call is made."""
+
+    query_id: QueryId
+    session_id: SessionId
+    folder: str
+
+
+def find_grant(grants: Iterable[Grant], key: str, place: CallSite) -> Grant | None:
+    """Return a grant that covers a call; one for `once` is used up by the call it was given to."""
+    return next((grant for grant in grants if grant.key == key and _holds(grant, place)), None)
+
+
+def _holds(grant: Grant, place: CallSite) -> bool:
+    if grant.folder != place.folder:
+        return False
+    if grant.scope == "project":
+        return True
+    if grant.session_id not in {None, place.session_id}:
+        return False
+    return grant.scope == "session" or (grant.scope == "query" and grant.query_id == place.query_id)

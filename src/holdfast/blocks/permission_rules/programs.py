@@ -13,6 +13,7 @@ from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read
 Doubt: TypeAlias = Literal["none", "opaque", "runs others"]
 """Whether all that will run is known: yes; no, it runs code of its own; no, its arguments say."""
 
+# Wrappers and shells within each other; what is deeper is not read.
 _DEEPEST = 5
 
 # Options without a value, and options with one, that may stand before the command.
@@ -191,6 +192,7 @@ def _unwrapped(name: str, words: Words) -> Words | None:
 def _inside_shell(words: Words, depth: int) -> list[Invocation]:
     """Read the string that a shell is given; a script or anything else is opaque."""
     _shell, *given = words
+    # Only `sh -c text`: words after the text would be its parameters.
     if given[:-1] != ["-c"]:
         return [Invocation(words, "runs others" if "-c" in words[1:2] else "opaque")]
     read = read_command(words[2])

@@ -13,7 +13,7 @@ from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.option_declarations import meant_name
 
 ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
@@ -136,11 +136,14 @@ def allows_command(rule: Rule, item: Invocation, *, strict: bool) -> bool:
     """
     if rule.pattern is None:
         return item.doubt != "runs others" and (not strict or _is_plain(item))
+    # A literal rule is written for the command as a whole, with its wrapper.
     outer = item.via[0] if item.via else item.words
     if rule.is_literal and rule.words == outer:
         return True
     if item.doubt == "runs others" or (strict and item.doubt == "opaque"):
         return False
+    # A wildcard in the program's place chooses no program: beside prohibitions it covers only those
+    # that run no other.
     named = rule.words[0] == item.words[0]
     return _fits_words(rule.words, item.words) and (named or not strict or _is_plain(item))
 
@@ -156,6 +159,7 @@ def _fits_words(pattern: Words, words: Words) -> bool:
         pattern = pattern[:-1]
     if len(words) < len(pattern) or (len(words) > len(pattern) and not is_open):
         return False
+    # Words beyond the pattern are those of its last `*`.
     return all(matches_word(one, word) for one, word in zip(pattern, words, strict=False))
 
 
@@ -169,6 +173,7 @@ def forbids_command(rule: Rule, words: Words) -> bool:
     first, *rest = rule.words
     if not (matches_word(first, words[0]) or matches_word(base_name(first), base_name(words[0]))):
         return False
+    # One iterator for all words of the pattern: each is looked for behind the one before.
     left = iter(words[1:])
     return all(any(matches_word(one, word) for word in left) for one in rest if one != "*")
 
@@ -178,6 +183,7 @@ def mentions_forbidden(rule: Rule, text: str) -> bool:
     if rule.pattern is None:
         return True
     name = base_name(rule.words[0])
+    # Quotes and backslashes inside a name do not hide it from a shell, either.
     bare = re.sub(r"[\"'\\]", "", text)
     return any(
         matches_word(name, base_name(word)) for word in re.split(r"[^A-Za-z0-9_.+/@%:-]+", bare)
@@ -215,7 +221,5 @@ def _fits(rule: Rule, tools: frozenset[str]) -> bool:
 
 
 def _no_tool(name: str, effect: str, tools: frozenset[str]) -> str:
-    known = sorted((tools | _SHIPPED) - {name})
-    close = late_module("difflib").get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"there is no tool {name!r} now, so {effect}{hint}"
+    meant = meant_name(name, sorted((tools | _SHIPPED) - {name}))
+    return f"there is no tool {name!r} now, so {effect}{meant or '.'}"

@@ -22,10 +22,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _MID_WORD = re.compile(r"(?<=[A-Za-z0-9])[\^~#]+")
 """Characters that mean themselves after a letter and may mean something else elsewhere."""
 _SINGLE = re.compile(r"'([^']*)'")
+# Without `$`, backquotes, backslashes and `!`, which a shell replaces inside of double quotes.
 _DOUBLE = re.compile(r'"([^"$`\\!]*)"')
 _HARMLESS_REDIRECTION = re.compile(
     r"(?:&>>?[ \t]*/dev/null|[12]?>>?[ \t]*/dev/null|[12]?>&[12]|<[ \t]*/dev/null)(?=[\s;|&]|$)"
 )
+# `|&` joins the error output, too, and `;;` ends a case: neither is read.
 _OPERATOR = re.compile(r"&&|\|\||\|(?!&)|;(?!;)|&|\n")
 _UNREADABLE_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _RESERVED = frozenset(
@@ -94,6 +96,7 @@ class _Reader:
         return found
 
     def _take_word(self) -> bool:
+        # Before plain characters, which would take the digit of `2>&1` for a word.
         if self._word is None and self._take(_HARMLESS_REDIRECTION):
             return True
         if self._wildcards and self._text[self._at] in "*?":

@@ -19,6 +19,8 @@ def matches_word(pattern: str, word: str) -> bool:
             at += 1
             place += 1
         elif star >= 0:
+            # Only the last `*` is tried again, with one more character: what an earlier one could
+            # take, this one can take as well. So there is no exponential search.
             resume += 1
             at, place = star + 1, resume
         else:
@@ -59,6 +61,7 @@ def _ends(segments: list[str], names: list[str]) -> set[int]:
     reached = {0}
     for segment in segments:
         if segment == "**":
+            # Any number of folders: every place from the first one on can be reached.
             reached = set(range(min(reached), len(names) + 1)) if reached else set()
             continue
         reached = {at + 1 for at in reached if at < len(names) and matches_word(segment, names[at])}
@@ -70,6 +73,7 @@ def alternatives(pattern: str) -> list[str]:
     found = [pattern]
     while len(found) <= _MOST_ALTERNATIVES:
         for at, each in enumerate(found):
+            # The last opening brace holds no other one.
             start = each.rfind("{")
             end = each.find("}", start)
             if 0 <= start < end and "," in each[start:end]:

@@ -18,14 +18,14 @@ _PLAIN_ARGUMENTS = msgspec.json.Decoder()
 
 
 MANY_PIECES = 512
-"""How many pieces are kept apart; a short string takes ten times the room of its text."""
+"""How many pieces are kept apart; a short string takes ten times the space of its text."""
 
 
 class GrowingText:
     """Text that arrives in pieces. Knows how much of it was handed to the log already.
 
     Pieces are joined now and then, each of them twice at most, so that the whole takes little more
-    room than its text. What was handed to the log shares its memory with the log.
+    space than its text. What was handed to the log shares its memory with the log.
     """
 
     __slots__ = ("_blocks", "_saved_blocks", "length", "pieces", "saved")
@@ -60,6 +60,7 @@ class GrowingText:
     def unsaved(self) -> str:
         """Return the text from `saved` on."""
         text = "".join((*self._blocks[self._saved_blocks :], *self.pieces))
+        # The joined text replaces its pieces, so that the log and the answer share one string.
         self._blocks[self._saved_blocks :] = [text]
         self.pieces.clear()
         return text

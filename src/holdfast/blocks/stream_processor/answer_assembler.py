@@ -82,6 +82,7 @@ def _as_read_back(part: StreamPart) -> StreamPart:
 def _plain_text(text: str) -> str:
     if not isinstance(text, str):
         raise _unkeepable(text, "a delta must be text")
+    # `str` makes plain text of an instance of a subclass.
     return writable(str(text))
 
 
@@ -168,11 +169,6 @@ class AnswerAssembler:
         """The complete parts, in the order in which they began."""
         return tuple(part for part in self._parts.values() if part is not None)
 
-    @property
-    def started(self) -> bool:
-        """Whether anything was shown."""
-        return bool(self._open or self.parts)
-
     def feed(self, batch: Sequence[StreamPart], out: list[Event]) -> None:
         """Take in the parts of one read and append the events they make."""
         if self.failure is not None:
@@ -181,6 +177,8 @@ class AnswerAssembler:
         characters = beyond_ascii = 0  # of the deltas that are not counted yet
         try:
             for part in batch:
+                # Deltas are most of the parts. They are counted in local variables; other parts
+                # need the sums, because they are compared with the bounds.
                 if type(part) is not PartDelta:
                     self._characters += characters
                     self.unsaved_bytes += characters + beyond_ascii
@@ -191,6 +189,7 @@ class AnswerAssembler:
                     continue
                 growing, text = opened.get(part.key), part.text
                 if growing is not None and text:
+                    # Plain ASCII, which is most text, needs no check for what a log cannot keep.
                     if type(text) is not str or not text.isascii():
                         text = _plain_text(text)
                         beyond_ascii += len(text.encode("utf-8", "replace")) - len(text)
@@ -242,6 +241,7 @@ class AnswerAssembler:
 
     def close(self, out: list[Event]) -> None:
         """End what is still open: text as far as it came, tool calls not at all."""
+        # A copy, because ending a part removes it.
         for key, growing in list(self._open.items()):
             if growing.kind != "tool_call":
                 self._end(PartClosed(key=key), out)
@@ -256,6 +256,7 @@ class AnswerAssembler:
         elif limits.answer_parts is not None and len(self._parts) > limits.answer_parts:
             excess = f"more than {limits.answer_parts} parts"
         elif limits.part_characters is not None and count > limits.part_characters:
+            # No part is longer than the whole: most answers need no look at their parts.
             longest = max((self._longest, *(each.length for each in self._open.values())))
             if longest > limits.part_characters:
                 excess = f"a part of more than {limits.part_characters} characters"
@@ -282,6 +283,7 @@ class AnswerAssembler:
                 self._carry(payload, out)
             case StreamFinished():
                 self.finished = part
+                # Some providers name the model that answered only at the end.
                 if part.model and self.opened is not None:
                     self.opened = msgspec.structs.replace(self.opened, model=part.model)
                 self.close(out)
@@ -311,6 +313,8 @@ class AnswerAssembler:
             return
         self._weigh(growing.length, closed.signature, closed.native)
         rest = self._rest_of(growing, closed)
+        # Checkpoints in the log hold the beginning, so the entry holds the rest. The answer itself
+        # needs all of it.
         whole = rest
         if growing.saved and not isinstance(rest, ToolCallPart):
             whole = msgspec.structs.replace(rest, text=growing.whole())

@@ -167,6 +167,7 @@ class StreamProcessor:
         finally:
             self._busy = False
             out = []
+            # Handlers get the ends of open parts also when the stream fails.
             answer.close(out)
             self.show(out)
         finished = answer.finished

@@ -70,6 +70,7 @@ def describe_types(hints: Iterable[TypeHint]) -> tuple[list[JsonObject], JsonObj
         hints, schema_hook=_schema_of, ref_template="#/$defs/{name}"
     )
     described = list(schemas)
+    # A copy, because definitions are added on the way.
     for schema in (*described, *tuple(components.values())):
         _lift_definitions(schema, components)
     return described, components
@@ -136,6 +137,7 @@ def _with_arguments(hint: TypeHint) -> TypeHint:
     own = tuple(understood(item) for item in arguments)
     if own == arguments:
         return hint
+    # `types.UnionType` cannot be subscripted.
     generic = Union if _is_union(hint) else origin
     return generic[own]
 
@@ -169,6 +171,7 @@ def _needs_pydantic(hint: TypeHint) -> bool:
 class _Anything(type):
     """The type of adapted types: what pydantic made of a value counts as one."""
 
+    # msgspec compares what a `dec_hook` returns with the type.
     def __instancecheck__(cls, value: object) -> bool:
         return True
 
@@ -229,6 +232,7 @@ def _mirrored(kind: type) -> TypeHint:
 def _is_known(hint: TypeHint) -> bool:
     """Whether msgspec can read a type by itself."""
     try:
+        # msgspec can only be asked by trying.
         msgspec.json.Decoder(hint)
     except TypeError:
         return False

@@ -118,6 +118,8 @@ def mirror_of(kind: type, understand: Callable[[Hint], Hint]) -> Mirror | None:
     fields: list[Any] = []
     for name, hint, must_be_there in facts:
         own = understand(_bare(hint, keeps_notes=True))
+        # UNSET and not the default: `restore` leaves such a field to the type itself, whose default
+        # may be made anew each time.
         optional = (name, own | msgspec.UnsetType, msgspec.UNSET)
         fields.append((name, own) if must_be_there else optional)
     config = getattr(kind, "__struct_config__", None)

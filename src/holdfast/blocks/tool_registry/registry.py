@@ -73,6 +73,7 @@ class Ready(msgspec.Struct, frozen=True):
         if not _implements(type(self.tool), InspectedTool):
             return NO_FACTS
         tool = cast("InspectedTool", self.tool)
+        # A copy: the tool may change what it is given.
         facts: object = await tool.facts(msgspec.to_builtins(self.arguments))
         if not isinstance(facts, CallFacts):
             raise TypeError(f"{type(facts).__name__} is not a CallFacts")
@@ -193,6 +194,7 @@ class ToolRegistry:
         """Return what the sources offer now; the same set as long as nothing changed."""
         lists = [source.tools() for source in self._sources]
         known = self._lists
+        # By identity: a source returns the same list until something changes.
         if len(lists) != len(known) or any(map(_is_other, lists, known)):
             self._lists, self._current = lists, self._join(lists)
         return self._current

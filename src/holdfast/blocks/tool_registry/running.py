@@ -63,6 +63,7 @@ async def _last_of(values: AsyncIterator[Json], context: ToolContext) -> Json:
     """Report every value but the last, which is the result."""
     held: list[Json] = []
     async for value in values:
+        # Held back by one: only when the next value comes is it known not to be the last.
         for earlier in held:
             context.progress(earlier)
         held = [value]

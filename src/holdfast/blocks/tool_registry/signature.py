@@ -175,6 +175,7 @@ def _refusal(tool: str, message: str) -> ConfigError:
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its description and the notes of its Args section."""
+    # A character that no docstring holds marks the heading, so that one `partition` splits there.
     before, _, section = re.sub(r"^Args:\s*$", "\0", text, flags=re.MULTILINE).partition("\0")
     notes: dict[str, str] = {}
     current = None

@@ -23,14 +23,9 @@ from holdfast.blocks.tool_registry.signature import Signature, name_of, read_sig
 from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.given_options import check_given
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import (
-    Option,
-    declared_keys,
-    help_of,
-    showing,
-    unknown_name,
-)
+from holdfast.vocabulary.option_declarations import Option, options_of, takes
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -40,36 +35,20 @@ FunctionT_co = TypeVar("FunctionT_co", covariant=True)
 _NAME = r"[A-Za-z0-9_-]{1,128}"
 
 
+_SPEC, _RULE = Option(of=ToolSpec), Option(of=ToolRules)
+
+
 class ToolOptions(TypedDict, total=False):
-    """What `@tool` may be told."""
+    """What `@tool` may be told: fields of `ToolSpec` and `ToolRules`, which declare them."""
 
-    name: Annotated[
-        str, Option("The name that a model calls it by.", shown="<the function's name>")
-    ]
-    description: Annotated[
-        str, Option("What it does, for the model.", shown="<the function's docstring>")
-    ]
-    approval: Annotated[
-        ApprovalMode, Option("Whether a person is asked before each call.", default="never")
-    ]
-    timeout: Annotated[
-        float | None, Option("Seconds that a call may take; 0 or None: any.", default=None)
-    ]
-    idempotent: Annotated[bool, Option("Whether it may be run again after a crash.", default=False)]
-    retry: Annotated[
-        int,
-        Option("How often it is repeated when it fails; only if it is idempotent.", default=0),
-    ]
-    effect: Annotated[
-        Effect,
-        Option("What it does to the world; an approver is told.", default="external"),
-    ]
-    input_examples: Annotated[
-        tuple[JsonObject, ...], Option("Examples of its arguments for the model.", default=())
-    ]
-
-
-TOOL_OPTIONS = declared_keys(ToolOptions.__annotations__)
+    name: Annotated[str | None, Option(of=ToolSpec, shown="<the function's name>")]
+    description: Annotated[str | None, Option(of=ToolSpec, shown="<the function's docstring>")]
+    approval: Annotated[ApprovalMode, _RULE]
+    timeout: Annotated[float | None, _RULE]
+    idempotent: Annotated[bool, _RULE]
+    retry: Annotated[int, Option(of=ToolRules, field="retries")]
+    effect: Annotated[Effect, _RULE]
+    input_examples: Annotated[tuple[JsonObject, ...], _SPEC]
 
 
 class Tool(msgspec.Struct, Generic[FunctionT_co], frozen=True, kw_only=True):
@@ -134,7 +113,7 @@ def tool(function: FunctionT, /) -> Tool[FunctionT]: ...
 def tool(**options: Unpack[ToolOptions]) -> ToolMaker: ...
 
 
-@showing(TOOL_OPTIONS, help_of(TOOL_OPTIONS))
+@takes(ToolOptions)
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 ) -> AnyTool | ToolMaker:
@@ -159,8 +138,13 @@ def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
         function = function.function
     given = options.get("name")
     name = name_of(function) if given is None else str(given)
-    for unknown in sorted(set(options) - set(TOOL_OPTIONS)):
-        raise TypeError(f"tool {name!r}: {unknown} is {unknown_name(unknown, TOOL_OPTIONS)}")
+    # When the tool is made: a rule that is misspelt or makes no sense must not be ignored.
+    check_given(options, ToolOptions, function=f"tool {name!r}")
+    if options.get("retry") and not options.get("idempotent"):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} asks for retries; only a tool with idempotent=True may have them",
+        )
     if not re.fullmatch(_NAME, name):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
@@ -168,42 +152,28 @@ def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
             "write a named function, or tool(name=...)",
         )
     signature = read_signature(function, tool=name)
-    rules = _check_rules(name, options)
+    face = {
+        **_fields_of(options, ToolSpec),
+        "name": name,
+        "description": options.get("description") or signature.description,
+        "input_schema": signature.schema,
+    }
     return Tool(
         function=function,
-        spec=_make_spec(name, signature, options),
-        rules=rules,
+        spec=msgspec.convert(face, ToolSpec),
+        rules=msgspec.convert(_fields_of(options, ToolRules), ToolRules),
         signature=signature,
     )
 
 
-def _make_spec(name: str, signature: Signature, options: ToolOptions) -> ToolSpec:
-    face = {
-        "name": name,
-        "description": options.get("description") or signature.description,
-        "input_schema": signature.schema,
-        "input_examples": options.get("input_examples", ()),
+def _fields_of(options: ToolOptions, kind: type[msgspec.Struct]) -> JsonObject:
+    """Return what options say of the fields of a struct, as plain values."""
+    declared = {name: options_of(ToolOptions)[name].option for name in options}
+    return {
+        declared[name].field: msgspec.to_builtins(value)
+        for name, value in options.items()
+        if declared[name].of is kind
     }
-    try:
-        return msgspec.convert(face, ToolSpec)
-    except msgspec.ValidationError as error:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
-
-
-def _check_rules(name: str, options: ToolOptions) -> ToolRules:
-    """Check the rules at the door: one that is misspelt must not quietly be none."""
-    told = {name: item.default for name, item in TOOL_OPTIONS.items()} | dict(options)
-    if told["retry"] and not told["idempotent"]:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"tool {name!r} asks for retries; only a tool with idempotent=True may have them",
-        )
-    rules = {field: told[field] for field in ("approval", "timeout", "idempotent", "effect")}
-    rules["retries"] = told["retry"]
-    try:
-        return msgspec.convert(rules, ToolRules)
-    except msgspec.ValidationError as error:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
 
 
 def as_tool(value: AnyTool | Callable[..., object]) -> AnyTool:

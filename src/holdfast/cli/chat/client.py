@@ -30,12 +30,11 @@ from holdfast.cli.chat.slash_commands import SlashCommands
 from holdfast.cli.choices import Choices, open_agent, open_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.prompt_input import missing_files, named_files
-from holdfast.cli.session_texts import shown_titles
-from holdfast.cli.shared import short_time
+from holdfast.cli.session_texts import short_time, shown_titles
 from holdfast.cli.terminal import safe, safe_line
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, ObserverLagged
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.parts import lines_of
 
 _TWICE = 2.0
 """Seconds within which a second Ctrl-C leaves."""
@@ -155,7 +154,7 @@ class Chat:
         if len(messages) > _TAIL_MESSAGES:
             self.screen.note(f"… {len(messages) - _TAIL_MESSAGES} earlier messages")
         for message in messages[-_TAIL_MESSAGES:]:
-            text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+            text = lines_of(message.parts)
             if not text:
                 continue
             if isinstance(message, UserMessage):

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.administration.descriptions import SessionStats
 from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
-from holdfast.cli.shared import compaction_line
+from holdfast.cli.session_texts import compaction_line
 from holdfast.cli.terminal import Sanitiser, safe, safe_line
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
@@ -28,7 +28,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolProgress
 from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart, ToolCallPart
+from holdfast.vocabulary.parts import TextPart, ToolCallPart, lines_of
 from holdfast.vocabulary.usage import Usage
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -147,7 +147,7 @@ class Screen:
 
     def _begin(self, message: UserMessage | None) -> None:
         self.is_busy = True
-        text = _text_of(message)
+        text = lines_of(message.parts) if message is not None else ""
         if text in self._own:
             self._own.discard(text)
         elif text:  # it was sent from elsewhere, or waited in the queue
@@ -174,7 +174,7 @@ class Screen:
         self.print(
             f"{mark} {self.renderer.bold(head)} {self.renderer.dim(ended.outcome + elapsed)}"
         )
-        text = "\n".join(part.text for part in ended.content if isinstance(part, TextPart))
+        text = lines_of(ended.content)
         if _is_difference(text):
             self.print(self.renderer.difference(text))
         elif lines := _tail(safe(text), self.renderer.width - 2, keep=_RESULT_LINES):
@@ -250,8 +250,3 @@ def _last_line(progress: object) -> str:
 
 def _is_difference(text: str) -> bool:
     return text.startswith(("--- ", "diff ")) and "\n+++ " in text
-
-
-def _text_of(message: UserMessage | None) -> str:
-    parts = message.parts if message is not None else ()
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))

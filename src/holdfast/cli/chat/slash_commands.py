@@ -9,10 +9,9 @@ from typing import Protocol, TypeGuard
 from holdfast import Agent, AgentError, AgentSession, UserMessage
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.choices import EFFORTS, MODES, find_session
-from holdfast.cli.session_texts import shown_titles
-from holdfast.cli.shared import short_time
+from holdfast.cli.session_texts import short_time, shown_titles
 from holdfast.cli.terminal import safe_line
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.parts import lines_of
 
 
 class ChatFace(Protocol):
@@ -139,7 +138,7 @@ class SlashCommands:
             await self._go_before(prompts[int(words[0]) - 1])
         else:
             for number, message in enumerate(prompts, 1):
-                self._screen.print(f"  {number}  {safe_line(_text_of(message), width=60)}")
+                self._screen.print(f"  {number}  {safe_line(lines_of(message.parts), width=60)}")
             self._screen.note(
                 "/rewind N goes back to before that prompt; /rewind undo takes it back"
             )
@@ -151,7 +150,7 @@ class SlashCommands:
             self._screen.complain("this is the first prompt; /new begins again")
             return
         await self._chat.session.rewind(to=messages[place - 1].id)
-        self._screen.note(f"back to before: {safe_line(_text_of(prompt), width=60)}")
+        self._screen.note(f"back to before: {safe_line(lines_of(prompt.parts), width=60)}")
 
     async def _compact(self, words: list[str]) -> None:
         await self._chat.session.compact(instructions=" ".join(words) or None)
@@ -226,8 +225,4 @@ class SlashCommands:
 
 
 def _is_prompt(message: object) -> TypeGuard[UserMessage]:
-    return isinstance(message, UserMessage) and bool(_text_of(message))
-
-
-def _text_of(message: UserMessage) -> str:
-    return "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+    return isinstance(message, UserMessage) and bool(lines_of(message.parts))

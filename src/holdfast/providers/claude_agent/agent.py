@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -31,8 +31,7 @@ from holdfast.providers.claude_agent.command_line import (
     config_folder,
     refuse_missing_credentials,
 )
-from holdfast.providers.claude_agent.connection import Connection
-from holdfast.providers.claude_agent.frames import PROVIDER
+from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
 from holdfast.providers.claude_agent.transcripts import (
     LocalTranscripts,
@@ -40,15 +39,17 @@ from holdfast.providers.claude_agent.transcripts import (
     is_native_id,
     stored_transcripts,
 )
+from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.native_messages import NativeMessage
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.parts import Part, TextPart
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
-_USUAL_URL = "https://api.anthropic.com"
+_USUAL_URL = VENDORS[CLAUDE_AGENT].base_url
 
 
-class AgentPlace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class AgentSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Where an agent runs, and what it may use there."""
 
     environment: Mapping[str, str]
@@ -66,10 +67,9 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class ClaudeAgent:
     """Opens sessions of the Claude Code CLI. Keeps nothing of any session."""
 
-    provider = PROVIDER
-    owns_session: Literal[True] = True
+    provider = CLAUDE_AGENT
 
-    def __init__(self, settings: ClaudeAgentSettings, place: AgentPlace) -> None:
+    def __init__(self, settings: ClaudeAgentSettings, place: AgentSurroundings) -> None:
         self._settings = settings
         self._place = place
         self._extras = Extras(place.extras)
@@ -126,13 +126,14 @@ class ClaudeAgent:
         )
         launch = Launch(command=command, environment=environment, cwd=str(place.cwd))
         session = ClaudeSession(
-            lambda session: Connection(
+            lambda session: ClaudeConnection(
                 AgentProcess(launch),
                 options,
                 take=session.take,
                 released=session.released,
                 ended=session.ended,
             ),
+            # A copy gets its id from the CLI, which tells it once it has started.
             known_id=chosen or (None if opening.fork else opening.resume),
             limits=place.limits,
         )
@@ -196,7 +197,7 @@ class ClaudeAgent:
             return
         if transcripts is None or not await local.restore(transcripts, opening.resume):
             raise SessionError(
-                ErrorCode.NOT_FOUND, f"{PROVIDER} has no session {opening.resume} any more"
+                ErrorCode.NOT_FOUND, f"{CLAUDE_AGENT} has no session {opening.resume} any more"
             )
 
     def _local(self, environment: Mapping[str, str]) -> LocalTranscripts:

@@ -10,9 +10,10 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent import supervisor
-from holdfast.providers.claude_agent.frames import PROVIDER
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, SessionError
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one message; a longer one is PROTOCOL."""
@@ -43,13 +44,8 @@ class AgentProcess:
         self._launch = launch
         self._process: asyncio.subprocess.Process | None = None
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._stderr_task: asyncio.Task[None] | None = None
+        self._tasks = OwnedTasks()
         self._write_lock = asyncio.Lock()
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the supervisor, once there is one."""
-        return None if self._process is None else self._process.pid
 
     @property
     def running(self) -> bool:
@@ -76,7 +72,7 @@ class AgentProcess:
                 ErrorCode.CONFIG_INVALID,
                 f"{launch.command[0]} is not an executable program; set claude_agent.executable "
                 "or HOLDFAST_CLAUDE_EXECUTABLE",
-                provider=PROVIDER,
+                provider=CLAUDE_AGENT,
             )
         supervised = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         starting = asyncio.create_subprocess_exec(
@@ -91,11 +87,10 @@ class AgentProcess:
             start_new_session=True,
         )
         self._process = process = await starting
-        self._stderr_task = asyncio.get_running_loop().create_task(
-            self._read_stderr(process.stderr), name="holdfast-agent-stderr"
-        )
+        self._tasks.start(self._read_stderr(process.stderr), name="holdfast-agent-stderr")
 
     async def _read_stderr(self, stream: asyncio.StreamReader | None) -> None:
+        # Read all the time: a full pipe would block the process.
         while stream is not None and (piece := await stream.read(4096)):
             self._stderr.extend(piece.decode("utf-8", "replace").splitlines())
 
@@ -117,7 +112,7 @@ class AgentProcess:
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the agent printed a line of more than {LONGEST_LINE} bytes",
-                provider=PROVIDER,
+                provider=CLAUDE_AGENT,
             ) from error
         return line
 
@@ -180,9 +175,7 @@ class AgentProcess:
             os.killpg(pid, signal.SIGKILL)
 
     async def _close_pipes(self, process: asyncio.subprocess.Process) -> None:
-        if self._stderr_task is not None:
-            self._stderr_task.cancel()
-            await asyncio.wait({self._stderr_task})
+        await self._tasks.cancel(within=None)
         # Closes the pipes also when a process that got away still holds their other ends.
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no other way
 
@@ -192,9 +185,10 @@ class AgentProcess:
         told = f": {self._stderr[-1]}" if self._stderr else ""
         is_unknown = _UNKNOWN_SESSION in self.said.lower()
         return ProviderError(
+            # BAD_REQUEST makes `ClaudeAgent.open` restore the transcript from the store.
             ErrorCode.BAD_REQUEST if is_unknown else ErrorCode.SERVER_ERROR,
             f"the agent's process has ended{'' if code is None else f' with status {code}'}{told}",
-            provider=PROVIDER,
+            provider=CLAUDE_AGENT,
         )
 
     def _pipes(self) -> asyncio.subprocess.Process:

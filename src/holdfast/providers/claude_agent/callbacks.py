@@ -93,11 +93,14 @@ class Callbacks:
         )
         if is_own(tool):
             if call.call_id is not None:
+                # A model may make the same call twice in one answer, so the ids of equal calls wait
+                # in order.
                 self._announced[call.tool, canonical_json(arguments)].append(call.call_id)
             return {}
         answer = await self._host.announce(call)
         if answer is None:
             return {}
+        # `ask` leads on to the permission check. `allow` would skip it.
         said_back: JsonObject = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
         if isinstance(answer, Allow):
             said_back["updatedInput"] = answer.arguments

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from holdfast.ports.native_agent import NativeOpening
-from holdfast.providers.claude_agent.frames import OWN_SERVER, PROVIDER
+from holdfast.providers.claude_agent.frames import OWN_SERVER
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
 ALLOWED_VARIABLES = frozenset(
     {
@@ -77,8 +78,8 @@ def refuse_missing_credentials(environment: Mapping[str, str], *, platform: str)
         return
     raise ConfigError(
         ErrorCode.CONFIG_MISSING,
-        f"{PROVIDER} has no credentials: set ANTHROPIC_API_KEY or pass api_key",
-        provider=PROVIDER,
+        f"{CLAUDE_AGENT} has no credentials: set ANTHROPIC_API_KEY or pass api_key",
+        provider=CLAUDE_AGENT,
     )
 
 
@@ -100,8 +101,8 @@ def command_line(
     if not opening.model.strip():
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"{PROVIDER} needs a model, as in 'claude-agent/claude-sonnet-5'",
-            provider=PROVIDER,
+            f"{CLAUDE_AGENT} needs a model, as in '{CLAUDE_AGENT}/claude-sonnet-5'",
+            provider=CLAUDE_AGENT,
         )
     streams = ["--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
     return (
@@ -111,6 +112,7 @@ def command_line(
         *("--model", opening.model),
         *_permissions(opening, settings),
         *_words(opening.settings, settings),
+        # In one word, because the list may be empty, which means no source at all.
         f"--setting-sources={','.join(settings.setting_sources)}",
         *_servers(mcp_servers),
         *_session(opening, session_id),
@@ -156,6 +158,7 @@ def _servers(servers: Mapping[str, Any]) -> Sequence[str]:
     if not servers:
         return ()
     plain: JsonObject = {
+        # The instance of a server in this process is an object, which the package talks to itself.
         name: {key: value for key, value in server.items() if key != "instance"}
         for name, server in servers.items()
     }

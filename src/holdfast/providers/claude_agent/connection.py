@@ -1,4 +1,4 @@
-"""Connection: the agent's process, and the control protocol of claude-agent-sdk over its pipes.
+"""ClaudeConnection: the agent's process, and claude-agent-sdk's control protocol over its pipes.
 
 The package's own reader hands control replies on only as long as its buffer of 100 messages has
 space, so a slow consumer would block an interrupt. Here the pipe is always drained: control lines
@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent import sdk
 from holdfast.providers.claude_agent.agent_process import AgentProcess
-from holdfast.providers.claude_agent.frames import PROVIDER, Head, read_head, read_object
+from holdfast.providers.claude_agent.frames import Head, read_head, read_object
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
@@ -80,7 +82,7 @@ class PipeTransport:
         self._process.end_input()
 
 
-class Connection:
+class ClaudeConnection:
     """Opens, uses and closes one process of the agent. Does not know what its lines mean."""
 
     def __init__(
@@ -98,7 +100,7 @@ class Connection:
         self._released = released
         self._ended = ended
         self._client: ClaudeSDKClient | None = None
-        self._pump_task: asyncio.Task[None] | None = None
+        self._tasks = OwnedTasks()
 
     async def open(self) -> None:
         """Start the process and agree on the protocol.
@@ -115,14 +117,10 @@ class Connection:
         except BaseException:
             await self._stop_process()
             raise
-        self._pump_task = asyncio.get_running_loop().create_task(
-            self._pump(client), name="holdfast-agent-results"
-        )
+        self._tasks.start(self._pump(client), name="holdfast-agent-results")
 
     async def _stop_process(self) -> None:
-        stopping = asyncio.get_running_loop().create_task(
-            self.process.stop(grace=0), name="holdfast-agent-stop"
-        )
+        stopping = OwnedTasks().start(self.process.stop(grace=0), name="holdfast-agent-stop")
         while not stopping.done():
             with suppress(asyncio.CancelledError):  # nothing may be left behind
                 await asyncio.wait({stopping})
@@ -176,7 +174,9 @@ class Connection:
                     await self._connected().interrupt()
             except TimeoutError as error:
                 raise RequestError(
-                    ErrorCode.TIMEOUT, "the agent did not answer an interrupt", provider=PROVIDER
+                    ErrorCode.TIMEOUT,
+                    "the agent did not answer an interrupt",
+                    provider=CLAUDE_AGENT,
                 ) from error
 
     async def close(self, *, grace: float | None = None) -> None:
@@ -186,10 +186,9 @@ class Connection:
             if self._client is not None:
                 await self._client.disconnect()
         finally:
+            # The package may have failed before it ended the process.
             await self.process.stop(grace=0)
-            if self._pump_task is not None:
-                self._pump_task.cancel()
-                await asyncio.wait({self._pump_task})
+            await self._tasks.cancel(within=None)
 
     def _connected(self) -> "ClaudeSDKClient":
         if self._client is None:
@@ -204,4 +203,6 @@ class Connection:
             return self._transport.failure
         if not self.process.running:
             return self.process.ended_error()
-        return ProviderError(ErrorCode.PROTOCOL, f"the agent failed: {error}", provider=PROVIDER)
+        return ProviderError(
+            ErrorCode.PROTOCOL, f"the agent failed: {error}", provider=CLAUDE_AGENT
+        )

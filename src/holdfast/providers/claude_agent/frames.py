@@ -13,8 +13,8 @@ from holdfast.providers.wire.lenient_decoding import (
 )
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
-PROVIDER = "claude-agent"
 OWN_SERVER = "holdfast"
 """The name of the MCP server that offers our own tools."""
 _OWN_PREFIX = f"mcp__{OWN_SERVER}__"
@@ -108,7 +108,7 @@ def read_head(line: bytes) -> Head:
     """
     try:
         return _head_decoder.decode(line)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError:  # before the others, of which it is one: only a type is wrong
         return convert_leniently(read_object(line), Head)
     except DECODE_ERRORS as error:
         raise _unreadable(line, error) from error
@@ -152,6 +152,6 @@ def _unreadable(line: bytes, error: Exception) -> ProviderError:
     return ProviderError(
         ErrorCode.PROTOCOL,
         f"the agent printed a line of {len(line)} bytes that is not a message: {error}",
-        provider=PROVIDER,
+        provider=CLAUDE_AGENT,
         basis="type",
     )

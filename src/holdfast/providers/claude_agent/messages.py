@@ -120,7 +120,7 @@ class MessageDecoder:
         return out
 
     def _note_session(self, session_id: str, out: list[NativeMessage]) -> None:
-        """Notice an id that changes without a word, as after a reset of the conversation."""
+        """Report an id that changes without an `init` frame, as after a reset."""
         if self._session_id is not None and not any(isinstance(m, NativeStarted) for m in out):
             out.append(NativeStarted(session_id=session_id))
         self._session_id = session_id
@@ -130,6 +130,8 @@ class MessageDecoder:
         parent, parts = frame.parent_tool_use_id, list[StreamPart]()
         stream = self._streams.get(parent)
         message_id = frame.api_message_id or ""
+        # Nearly all events are deltas. They are decoded once, by the decoder, and not for their
+        # type here.
         if b'"message_start"' in bytes(frame.event)[:200]:
             self._finish_whole(parent, out)
             start: Json = msgspec.json.decode(frame.event)
@@ -243,7 +245,6 @@ class MessageDecoder:
                 usage=None
                 if said.usage is None
                 else read_usage(convert_leniently(said.usage, WireUsage)),
-                raw_usage=said.usage,
                 model_usage=said.model_usage,
                 total_cost_usd=None if total is None else Decimal(str(total)),
                 cost_is_known="unknown" not in bases,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.late_names import late_names
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
 if TYPE_CHECKING:
     from claude_agent_sdk import (
@@ -51,8 +52,8 @@ def require() -> None:
     if find_spec("claude_agent_sdk") is None:
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
-            "claude-agent needs the package claude-agent-sdk: pip install 'holdfast[claude]'",
-            provider="claude-agent",
+            f"{CLAUDE_AGENT} needs the package claude-agent-sdk: pip install 'holdfast[claude]'",
+            provider=CLAUDE_AGENT,
         )
 
 

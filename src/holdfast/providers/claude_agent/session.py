@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.providers.claude_agent.connection import Connection
-from holdfast.providers.claude_agent.frames import PROVIDER, Head, read_head, read_object
+from holdfast.ports.owned_tasks import OwnedTasks
+from holdfast.providers.claude_agent.connection import ClaudeConnection
+from holdfast.providers.claude_agent.frames import Head, read_head, read_object
 from holdfast.providers.claude_agent.messages import MessageDecoder
-from holdfast.providers.claude_agent.prompts import user_message
 from holdfast.providers.claude_agent.spill_buffer import DEFAULT_BYTES, SpillBuffer
 from holdfast.vocabulary.errors import (
     AgentError,
@@ -18,8 +18,10 @@ from holdfast.vocabulary.errors import (
     ErrorCode,
     SessionError,
 )
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
-from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, reminder_text
+from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
 _BATCH = 256
 """Lines that one step of a stream hands on at most."""
@@ -43,7 +45,7 @@ class ClaudeSession:
 
     def __init__(
         self,
-        connect: Callable[["ClaudeSession"], Connection],
+        connect: Callable[["ClaudeSession"], ClaudeConnection],
         *,
         known_id: str | None = None,
         limits: SessionLimits | None = None,
@@ -72,7 +74,6 @@ class ClaudeSession:
         self._results_released = 0
         self._over: AgentError | None = None
         """Why nothing more will come, once the agent has ended."""
-        self._input_closed = False
         self.connection = connect(self)
 
     async def start(self) -> None:
@@ -84,10 +85,6 @@ class ClaudeSession:
     async def session_id(self) -> str:
         """Return the agent's id of the session, when it is known."""
         return await asyncio.shield(self._id)
-
-    async def ensure_session_id(self) -> str:
-        """Return the id. The pipe is read all the time, so waiting is all it takes."""
-        return await self.session_id()
 
     def _name(self, session_id: str) -> None:
         failed = self._id.done() and self._id.exception() is not None
@@ -161,10 +158,12 @@ class ClaudeSession:
         try:
             async with self._sending:
                 self._refuse_sending()
+                # Checked again after each wait: the session may have been closed, or the agent have
+                # ended.
                 await self._until_at_rest()
                 self._refuse_sending()
                 self._outstanding += 1
-                await self.connection.send(user_message(parts))
+                await self.connection.send(_user_message(parts))
         finally:
             self._waiting_sends -= 1
 
@@ -177,11 +176,6 @@ class ClaudeSession:
                 await self._at_rest.wait()
         except TimeoutError:
             pass  # something of it goes on in the background; that is no reason not to send
-
-    def close_input(self) -> None:
-        """Send nothing more: the agent finishes what it has. The stream goes on."""
-        self._input_closed = True
-        self.connection.process.end_input()
 
     async def interrupt(self) -> None:
         """End the turn that runs; before the agent has named its session it waits for that."""
@@ -262,9 +256,11 @@ class ClaudeSession:
     def _leave_result(self, line: bytes) -> None:
         """Keep of the result of a turn that was left only what it has cost."""
         self._pass_result()
+        # The decoder may be inside an answer of the turn that was left.
         self._decoder = MessageDecoder()
         total = read_object(line).get("total_cost_usd")
         notice = {"type": "system", "subtype": "turn_left", "total_cost_usd": total}
+        # The notice is put before the lines that wait, which belong to the next turn.
         kept, self._buffer = self._buffer, SpillBuffer(self._limits.buffer_bytes)
         self._buffer.put(msgspec.json.encode(notice))
         while kept:
@@ -281,14 +277,13 @@ class ClaudeSession:
         if self._closing is None:
             self._phase = "closing"
             self._fail_id()
-            self._closing = asyncio.get_running_loop().create_task(
-                self._close(seconds), name="holdfast-agent-close"
-            )
+            self._closing = OwnedTasks().start(self._close(seconds), name="holdfast-agent-close")
         await asyncio.shield(self._closing)
 
     async def _close(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
+                # Sends and streams hold these locks, so taking them is waiting for the last ones.
                 async with self._sending, self._streaming:
                     pass
         except TimeoutError:
@@ -313,11 +308,43 @@ class ClaudeSession:
 
     def _refuse_sending(self) -> None:
         self._refuse_closed()
-        if self._input_closed:
-            raise SessionError(ErrorCode.CLOSED, "the input of the agent was closed")
         if self._over is not None:
             raise self._over
 
 
 def _closed() -> SessionError:
-    return SessionError(ErrorCode.CLOSED, "the native session is closed", provider=PROVIDER)
+    return SessionError(ErrorCode.CLOSED, "the native session is closed", provider=CLAUDE_AGENT)
+
+
+def _user_message(parts: Sequence[Part]) -> JsonObject:
+    """Return the frame of one prompt; text alone stays text, so that slash commands work."""
+    blocks = [block for part in parts if (block := _block(part)) is not None]
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    content = "\n\n".join(texts) if len(texts) == len(blocks) else blocks
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": None,
+    }
+
+
+def _block(part: Part) -> JsonObject | None:
+    match part:
+        case TextPart(text=text):
+            return {"type": "text", "text": text}
+        case ReminderPart(text=text):
+            return {"type": "text", "text": reminder_text(text)}
+        case MediaPart():
+            return _media(part)
+        case _:
+            return None
+
+
+def _media(part: MediaPart) -> JsonObject:
+    kind = "image" if part.mime.startswith("image/") else "document"
+    if part.url is not None:
+        return {"type": kind, "source": {"type": "url", "url": part.url}}
+    if part.data is None:
+        return {"type": "text", "text": f"[{part.filename or part.mime} is not available]"}
+    source = {"type": "base64", "media_type": part.mime, "data": part.data}
+    return {"type": kind, "source": source}

@@ -1,6 +1,6 @@
 """SpillBuffer: lines that wait for a slow consumer, bounded in memory; the rest waits in a file.
 
-A module of its own because it is a data structure that knows nothing of agents.
+Knows nothing of agents.
 """
 
 import os
@@ -31,11 +31,6 @@ class SpillBuffer:
     def __len__(self) -> int:
         return len(self._memory) + self._spilled
 
-    @property
-    def spilled(self) -> int:
-        """How many lines wait in the file."""
-        return self._spilled
-
     def put(self, line: bytes) -> None:
         """Add a line; order is kept, so nothing goes to memory while the file holds any."""
         if not self._spilled and self.memory_bytes + len(line) <= self._limit:
@@ -44,6 +39,7 @@ class SpillBuffer:
             return
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="holdfast-")  # noqa: SIM115 - `close` does
+        # Reading has moved the position.
         self._file.seek(0, os.SEEK_END)
         self._file.write(len(line).to_bytes(_LENGTH_BYTES, "big"))
         self._file.write(line)

@@ -70,6 +70,7 @@ def _status_of(agent: int) -> int:
 
 def _end(status: int) -> None:
     """Kill all descendants, reap them, and exit."""
+    # A second SIGTERM must not begin this anew.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while left := list(_descendants(os.getpid())):
         for pid in left:

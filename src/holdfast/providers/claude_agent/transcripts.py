@@ -138,6 +138,8 @@ class TranscriptStore:
         project, name = place
         store, stamp = self._store(), Stamp(self._clock)
         session_id = new_session_id() if record is None else record.id
+        # Another process may go on with the same native session, so appends are put in order by the
+        # lease.
         lease = await store.leases.acquire(session_id, new_id("hld"), busy="wait")
         try:
             head = 0

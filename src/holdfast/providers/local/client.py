@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.client import Endpoint, WireModelClient
-from holdfast.providers.local.download import pull_command, pull_weights
+from holdfast.providers.client import ProviderEndpoint, WireModelClient
+from holdfast.providers.local.download import pull_command
 from holdfast.providers.local.model_process import (
     SHARED_PROCESSES,
     ModelProcessLease,
@@ -32,11 +32,10 @@ from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import LLAMA_CPP
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.local_models import OnPull
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
+from holdfast.vocabulary.vendors import LOCAL
 
-_PROVIDER = "local"
 _PROMPT_SECONDS = 900.0
 """The shortest timeout for the first byte. A CPU reads a long prompt for minutes, and a process
 that dies closes the connection at once, so silence is not a sign of failure."""
@@ -71,25 +70,20 @@ class LocalModelClient:
     """Sends requests to models on this machine; implements `ModelClient`.
 
     Owns its leases on model processes and a connection pool. Does not own the processes (the pool
-    does) or the weights (`WeightFiles` does). With `on_pull`, missing weights are downloaded, and
-    `on_pull` is called first with their size and path; without it, they are an error that names the
-    command to download them.
+    does) or the weights (`WeightFiles` does): missing weights are an error that names the command
+    to download them.
     """
 
     def __init__(
         self,
         *,
         folder: Path,
-        on_pull: OnPull | None = None,
         pool: ModelProcessPool = SHARED_PROCESSES,
-        threads: int = 1,
         context: int | None = None,
     ) -> None:
-        self.provider = _PROVIDER
+        self.provider = LOCAL
         self._files = WeightFiles(folder)
-        self._on_pull = on_pull
         self._pool = pool
-        self._threads = threads
         self._context = context
         self._protocol = _protocol()
         self._transport = AiohttpTransport()
@@ -120,11 +114,6 @@ class LocalModelClient:
         """Start a model's process now, so that the first request need not wait for it."""
         await self._client(await self._serve(model))
 
-    def process_of(self, model: str) -> int | None:
-        """Return the process id of a model, if its process runs."""
-        served = self._served.get(model)
-        return None if served is None else served.lease.pid
-
     async def close(self) -> None:
         """Release the model processes; those without another client end."""
         with self._lock:
@@ -149,6 +138,7 @@ class LocalModelClient:
         with self._lock:
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the client is closed")
+            # Two requests may have come here at the same time, and one lease is enough.
             if model not in self._served:
                 lease = self._pool.lease(parameters)
                 self._served[model] = _ServedModel(parameters.alias, lease)
@@ -157,8 +147,6 @@ class LocalModelClient:
     async def _weights_path(self, weights: LocalWeights) -> Path:
         if await asyncio.to_thread(self._files.has, weights):
             return self._files.path_of(weights)
-        if self._on_pull is not None:
-            return await pull_weights(weights, folder=self._files.folder, progress=self._on_pull)
         is_installed = importlib.util.find_spec("xllamacpp") is not None
         packages = () if is_installed else ("pip install xllamacpp",)  # the extra 'local'
         raise ConfigError(
@@ -168,14 +156,14 @@ class LocalModelClient:
             f"{' && '.join((*packages, pull_command(weights.name)))} "
             f"({weights.download_size / 1e6:,.0f} MB, {weights.licence}, into "
             f"{self._files.folder})",
-            provider=_PROVIDER,
+            provider=LOCAL,
         )
 
     def _parameters_of_file(self, path: Path) -> ServeParameters:
         path = path.expanduser()
         if not path.is_file():
             raise ConfigError(
-                ErrorCode.CONFIG_MISSING, f"there is no file {str(path)!r}", provider=_PROVIDER
+                ErrorCode.CONFIG_MISSING, f"there is no file {str(path)!r}", provider=LOCAL
             )
         return self._parameters(path.resolve(), path.stat().st_size, None)
 
@@ -183,7 +171,6 @@ class LocalModelClient:
         known = ServeParameters(
             weights=str(path),
             alias=weights.name if weights else path.stem,
-            threads=self._threads,
             template=read_template(weights) if weights else "",
             memory=2 * size + _MEMORY_SPARE,
         )
@@ -197,9 +184,9 @@ class LocalModelClient:
         if served.client is None or served.endpoint != endpoint:
             served.endpoint = endpoint
             served.client = WireModelClient(
-                provider=_PROVIDER,
+                provider=LOCAL,
                 protocol=self._protocol,
-                endpoint=Endpoint(base_url=endpoint.url, headers=_HEADERS),
+                endpoint=ProviderEndpoint(base_url=endpoint.url, headers=_HEADERS),
                 tokens=StaticTokenSource(endpoint.key),
                 transport=self._transport,
             )
@@ -247,6 +234,7 @@ def _reporting(
 
     def encode_with_reports(request: ModelRequest) -> WireRequest:
         wire = encode(request)
+        # Put in front of the encoded body, which is large and not decoded for this.
         return replace(wire, body=b'{"return_progress":true,' + wire.body.removeprefix(b"{"))
 
     return encode_with_reports

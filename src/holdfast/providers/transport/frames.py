@@ -62,10 +62,10 @@ class JsonBodyParser:
     server-sent events.
     """
 
-    def __init__(self, *, limit: int = FRAME_LIMIT) -> None:
+    def __init__(self) -> None:
         self.is_json = False
         """Whether the body began as JSON."""
-        self._pending = PendingBytes(limit)
+        self._pending = PendingBytes(FRAME_LIMIT)
         self._stream: SseParser | None = None
 
     @property
@@ -80,6 +80,7 @@ class JsonBodyParser:
             return
         self._pending.add(data)
         start = data.lstrip()[:1]
+        # Only white space so far: what the body is shows with the first other byte.
         if self.is_json or not start:
             return
         if start in {b"{", b"["}:

@@ -57,6 +57,8 @@ class AiohttpTransport:
         pool = self._pool()
         limits = request.timeouts
         with _Caught() as caught:
+            # The sum holds until there is a connection; then the second limit begins anew
+            # (`_Attempt`).
             async with asyncio.timeout(limits.connect + limits.first_byte) as deadline:
                 attempt = _Attempt(deadline, limits.first_byte)
                 token = _attempt_of_task.set(attempt)
@@ -77,6 +79,7 @@ class AiohttpTransport:
             if loop is here:
                 await pool.close()
             elif loop.is_running():
+                # A pool can be closed only on the loop that it was made on.
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(pool.close(), loop))
             else:
                 _abandon(pool)
@@ -91,6 +94,8 @@ class AiohttpTransport:
                 # No limit: one session must not wait for another one's connection.
                 connector=_Connector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                # Proxies come from `proxy_for`. aiohttp would also take credentials from a
+                # `.netrc`.
                 trust_env=False,
             )
         return pool
@@ -98,6 +103,7 @@ class AiohttpTransport:
     async def _exchange(
         self, pool: aiohttp.ClientSession, request: HttpRequest, attempt: "_Attempt"
     ) -> aiohttp.ClientResponse:
+        # As it is: yarl would normalise what may be quoted on purpose.
         url = URL(request.url, encoded=True)
         limits = _connecting_within(request.timeouts.connect)
         method = "POST" if request.body else "GET"
@@ -251,6 +257,7 @@ class _Attempt:
 
 
 _attempt_of_task: ContextVar[_Attempt | None] = ContextVar("holdfast_attempt", default=None)
+# aiohttp makes one protocol object for each connection and drops it with that.
 _used_connections: WeakSet[object] = WeakSet()
 
 

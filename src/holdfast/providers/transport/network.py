@@ -46,6 +46,7 @@ def certificate_context(environment: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _variable(environment: Mapping[str, str], name: str) -> str:
+    # The lower-case name comes first, as in curl and Python.
     return (environment.get(name) or environment.get(name.upper()) or "").strip()
 
 
@@ -70,6 +71,7 @@ def _meets(host: str, port: int | None, rule: str) -> bool:
         return True
     if "/" in rule:
         return _is_in_network(host, rule)
+    # With more than one colon it is an IPv6 address.
     name, _, rule_port = rule.rpartition(":") if rule.count(":") == 1 else (rule, "", "")
     if rule_port and rule_port != str(port):
         return False
@@ -95,6 +97,8 @@ def connection_error(error: Exception, *, host: str, limits: Timeouts) -> AgentE
     is_network = isinstance(error, aiohttp.ClientError | OSError | EOFError)
     code = ErrorCode.NETWORK if is_network else ErrorCode.PROTOCOL
     match error:
+        # From special to general: this one is a TimeoutError, InvalidURL a ValueError, and the
+        # error of TLS one of connecting.
         case aiohttp.ConnectionTimeoutError():
             code = ErrorCode.TIMEOUT
             message = f"{host} could not be connected to within {limits.connect:g} s"

@@ -25,7 +25,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Reply(Protocol):
     """The reply to one request; its body is read as it arrives.
 
-    - Header names are in lower case, and `date` is always present.
+    - Header names are in lower case, and `date` is present unless the reply is a success.
     - `read` returns all bytes that have arrived, and `b""` at the end of the body. It raises
       STREAM_INTERRUPTED if the body breaks off, after returning everything that came before, and
       TIMEOUT if the peer is silent for too long.

@@ -161,6 +161,8 @@ class SseParser:
             return data
         if self._skip_lf and data.startswith(b"\n"):
             data = data[1:]
+        # A CR at the end of a read may be the first half of CR LF. It counts as a line end now, and
+        # the LF is dropped when it comes.
         self._skip_lf = data.endswith(b"\r")
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
@@ -170,6 +172,7 @@ class SseParser:
         It may be unfinished, and be followed by others.
         """
         opening, event = self._opening, self._opening_event
+        # One split in C, instead of a test in Python for each frame of a long read.
         first, *run = text.split(b"\n\n" + opening)
         if not run:
             return text
@@ -232,6 +235,7 @@ class SseParser:
             if not line:
                 self._end_frame(out)
             elif field == b"data":
+                # Several `data` lines of one event are joined with LF, as the standard says.
                 if self._data is None:
                     self._data = bytearray()
                 else:
@@ -239,6 +243,7 @@ class SseParser:
                 self._data += value
             elif field == b"event":
                 self._event = value
+            # The standard ignores an id with a NUL.
             elif field == b"id" and b"\0" not in value:
                 self.last_event_id = value.decode("utf-8", "replace")
 

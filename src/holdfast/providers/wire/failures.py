@@ -42,6 +42,7 @@ _REQUEST_ID_HEADERS = (
     "apim-request-id",
     "x-ds-trace-id",
     "x-goog-request-id",
+    # Cloudflare's own, for replies that the provider itself did not send.
     "cf-ray",
 )
 """The first that is present counts."""
@@ -181,6 +182,7 @@ def _json_of(body: bytes) -> Json:
 def _readable(body: bytes, status: int) -> str:
     """Return a readable line for a body that is not a known error report."""
     text = body.decode("utf-8", "replace")
+    # Proxies such as Cloudflare answer with a page.
     if title := re.search(r"<title>(.*?)</title>", text, re.IGNORECASE | re.DOTALL):
         text = title[1]
     text = " ".join(re.sub(r"<[^>]*>", " ", text).split())
@@ -222,6 +224,7 @@ def _reported_wait(failure: Failure) -> float | None:
     if failure.retry_after is not None:
         return failure.retry_after
     if found := re.search(_WAIT, failure.message):
+        # Three letters tell all spellings of the units apart.
         return round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3)
     return None
 

@@ -4,12 +4,8 @@ Most protocols have no field for a reminder, a failed tool call, arguments that 
 or examples of a tool's input. Here is how such things are written as text.
 """
 
-import base64
-import binascii
-
 from holdfast.providers.wire.lenient_decoding import encode_lenient
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import MediaPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.tools import ToolSpec
 
 JPEG = ("image/jpeg", "image/jpg")
@@ -38,34 +34,8 @@ def tool_description(tool: ToolSpec) -> str:
     return f"{tool.description}{examples}".strip()
 
 
-def reminder_text(text: str) -> str:
-    """Return a reminder as it is sent to a model."""
-    return f"<system-reminder>\n{text}\n</system-reminder>"
-
-
-def result_text(part: ToolResultPart) -> str:
+def marked_result(part: ToolResultPart) -> str:
     """Return a tool result's text; a failed call is marked, for protocols without a flag."""
     if not part.is_error:
         return part.text
     return f"[{part.outcome}] {part.text}".rstrip()
-
-
-def argument_object(part: ToolCallPart) -> JsonObject:
-    """Return a call's arguments as an object; servers refuse a history with anything else."""
-    if part.invalid is not None:
-        return {"invalid_json": part.invalid}
-    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
-
-
-def data_url(part: MediaPart) -> str:
-    """Return a `data:` URL that holds the content itself."""
-    return f"data:{part.mime};base64,{part.data or ''}"
-
-
-def media_text(part: MediaPart) -> str:
-    """Return the content of a text medium; data that is not base64 is returned as it is."""
-    data = part.data or ""
-    try:
-        return base64.b64decode(data, validate=True).decode("utf-8", "replace")
-    except binascii.Error:
-        return data

@@ -13,14 +13,12 @@ from holdfast.providers.wire.failures import Failure, FailureRules, error_object
 from holdfast.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     as_text,
-    convert_leniently,
     decode_lenient,
+    decode_object_as,
 )
 from holdfast.providers.wire.message_forms import (
     TEXT_ONLY_MODELS,
-    argument_object,
-    reminder_text,
-    result_text,
+    marked_result,
     tool_description,
 )
 from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
@@ -37,6 +35,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Thinking
@@ -93,12 +93,6 @@ class Line(msgspec.Struct):
 _decode = msgspec.json.Decoder(Line).decode
 
 
-def _decode_unusual(data: bytes) -> Line:
-    """Decode a line without its fields of the wrong type; PROTOCOL if it is not JSON."""
-    value = decode_lenient(data)
-    return convert_leniently(value, Line) if isinstance(value, dict) else Line()
-
-
 _FINISH: dict[str, FinishKind] = {"stop": "stop", "length": "length"}
 
 
@@ -125,7 +119,7 @@ class OllamaDecoder:
             try:
                 line = _decode(frame.data)
             except DECODE_ERRORS:
-                line = _decode_unusual(frame.data)
+                line = decode_object_as(frame.data, Line)
             if line.error is not None:
                 raise ERRORS.error_in_stream(decode_lenient(frame.data))
             self._on_line(line, frame.data)
@@ -202,6 +196,7 @@ class OllamaDecoder:
 # Request
 
 _LEVELS: dict[Thinking, str] = {
+    # gpt-oss has levels, of which none turns thinking off.
     "off": "low",
     "minimal": "low",
     "low": "low",
@@ -286,7 +281,7 @@ def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case ToolResultPart(name=name):
-                yield {"role": "tool", "tool_name": name, "content": result_text(part)}
+                yield {"role": "tool", "tool_name": name, "content": marked_result(part)}
             case TextPart(text=text) | CompactionPart(text=text) if text:
                 texts.append(text)
             case ReminderPart(text=text):

@@ -31,10 +31,9 @@ class PrefixCache(Generic[ValueT]):
     entry of the old one survives only if it is used again. Not thread-safe.
     """
 
-    __slots__ = ("_limit", "_old", "_weight", "_young")
+    __slots__ = ("_old", "_weight", "_young")
 
-    def __init__(self, *, limit: int = _WEIGHT_LIMIT) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._weight = 0
         # Keyed by the identity of the first message. The entry holds that message, so that the
         # identity cannot be given to another object.
@@ -47,6 +46,8 @@ class PrefixCache(Generic[ValueT]):
             return 0, None
         key = id(messages[0])
         entry = self._young.get(key) or self._old.get(key)
+        # The comparison is one of identities for messages that are shared, as they nearly always
+        # are.
         if entry is None or messages[: len(entry.messages)] != entry.messages:
             return 0, None
         return len(entry.messages), entry.value
@@ -57,7 +58,7 @@ class PrefixCache(Generic[ValueT]):
             return
         replaced = self._young.pop(id(messages[0]), None)
         self._weight += weight - (replaced.weight if replaced else 0)
-        if self._weight > self._limit:
+        if self._weight > _WEIGHT_LIMIT:
             self._old, self._young, self._weight = self._young, {}, weight
         self._young[id(messages[0])] = _CacheEntry(messages, value, weight)
 
@@ -85,6 +86,7 @@ class EncodedMessages:
         """Return, for each message, the objects that `lower` makes of it, joined with commas."""
         known, before = self._cache.get(messages)
         pieces = list(before or ())
+        # The brackets of each list are cut off: the pieces become items of one array.
         pieces += [encode_lenient(lower(message))[1:-1] for message in messages[known:]]
         stable = stable_length(messages)
         if stable > known:

@@ -16,19 +16,15 @@ from holdfast.serialization.exchange.bounded_input import (
     refused,
 )
 from holdfast.serialization.exchange.forms import (
-    CallIds,
-    argument_object,
+    UniqueCallIds,
     call_from,
     media_from_data,
     media_from_url,
     number_in,
     object_in,
-    objects_in,
-    reminder_text,
     split_usage,
     stand_in,
     text_in,
-    text_of_media,
     tool_name,
     with_content,
 )
@@ -40,7 +36,7 @@ from holdfast.serialization.exchange.values import (
     SessionExport,
 )
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -53,6 +49,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 from holdfast.vocabulary.usage import Usage
 
@@ -78,7 +76,7 @@ _NATIVE = frozenset(
 
 
 def leaves_out(message: Message, part: Part) -> bool:
-    """Whether a part has no place in the file: blank text, unsealed or foreign reasoning."""
+    """Whether a part is left out: blank text, reasoning without a signature or of others."""
     is_native = isinstance(message, AssistantMessage) and message.provider == PROVIDER
     match part:
         case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
@@ -111,7 +109,7 @@ class BlockWriter:
 
     def __init__(self, export: SessionExport) -> None:
         self._export = export
-        self._ids = CallIds()
+        self._ids = UniqueCallIds()
 
     def blocks(self, message: Message, parts: Iterable[Part]) -> list[JsonObject]:
         """Return the blocks of some parts of a message, without what the API would refuse."""
@@ -145,6 +143,7 @@ class BlockWriter:
             for piece in part.content
             if not isinstance(piece, TextPart) or piece.text.strip()
         ]
+        # The API refuses an error that says nothing.
         if not content and part.is_error:
             content = [{"type": "text", "text": part.outcome.replace("_", " ")}]
         block: JsonObject = {"type": "tool_result"}
@@ -160,7 +159,7 @@ def _media_block(part: MediaPart) -> JsonObject:
     if part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.is_readable and part.data and part.mime.startswith("text/"):
-        source = {"type": "text", "media_type": "text/plain", "data": text_of_media(part)}
+        source = {"type": "text", "media_type": "text/plain", "data": part.decoded_text}
     elif part.is_readable and part.data:
         source = {"type": "base64", "media_type": part.mime, "data": part.data}
     if source is not None and part.mime in _IMAGES:

@@ -30,6 +30,7 @@ MINOR = 0
 """A reader passes over lines of kinds that a later one added."""
 
 _LARGEST_LINE = 256 * 1024
+# Three quarters of a line: base64 makes four bytes of three.
 _PIECE = 192 * 1024
 """Of a payload before it is encoded."""
 
@@ -51,13 +52,13 @@ class ArchiveHeader(_LineRecord, frozen=True, kw_only=True, tag="archive"):
     redacted: bool = False
 
 
-class LogLine(_LineRecord, frozen=True, kw_only=True, tag="log"):
+class ArchiveLogLine(_LineRecord, frozen=True, kw_only=True, tag="log"):
     """A log begins."""
 
     session: SessionId
 
 
-class EntryLine(_LineRecord, frozen=True, kw_only=True, tag="entry"):
+class ArchiveEntryLine(_LineRecord, frozen=True, kw_only=True, tag="entry"):
     """An entry, byte for byte."""
 
     entry: msgspec.Raw
@@ -94,7 +95,13 @@ class ArchiveEnded(_LineRecord, frozen=True, kw_only=True, tag="archive.ended"):
 
 
 ArchiveLine: TypeAlias = (
-    ArchiveHeader | LogLine | EntryLine | ContentLine | ContentEnded | LogEnded | ArchiveEnded
+    ArchiveHeader
+    | ArchiveLogLine
+    | ArchiveEntryLine
+    | ContentLine
+    | ContentEnded
+    | LogEnded
+    | ArchiveEnded
 )
 
 _encoder = msgspec.json.Encoder()
@@ -135,13 +142,15 @@ class ArchiveWriter:
 
     def begin(self) -> bytes:
         """Return the header."""
+        # Written in full and first: `omit_defaults` would leave out what a reader of any version
+        # needs.
         fields = {"type": "archive", "holdfast": VERSION, "minor": MINOR}
         return self._line({**fields, **msgspec.to_builtins(self._header)})
 
     def begin_log(self, session_id: SessionId) -> bytes:
         """Return the line that begins a log."""
         self._log, self._log_digest, self._entries = session_id, hashlib.sha256(), 0
-        return self._line(LogLine(session=session_id))
+        return self._line(ArchiveLogLine(session=session_id))
 
     def entry(self, entry: Entry) -> bytes:
         """Return the lines of an entry, which holds its stored bytes."""
@@ -150,7 +159,7 @@ class ArchiveWriter:
         self._log_digest.update(raw)
         self._log_digest.update(b"\n")
         if _fits_on_a_line(raw):
-            return self._line(EntryLine(entry=msgspec.Raw(raw)))
+            return self._line(ArchiveEntryLine(entry=msgspec.Raw(raw)))
         return self._content(raw, "entry")
 
     def blob(self, content: bytes) -> bytes:
@@ -198,6 +207,7 @@ def write_archive(export: ArchiveExport) -> Iterator[bytes]:
 
 def _fits_on_a_line(raw: bytes) -> bool:
     """Whether an entry can stand in a line as it is and come out of it as it was."""
+    # Space around the braces would be lost when the line is decoded.
     is_bare = raw.startswith(b"{") and raw.endswith(b"}")
     return is_bare and len(raw) <= _LARGEST_LINE and b"\n" not in raw and b"\r" not in raw
 

@@ -114,6 +114,8 @@ class Adoption:
         """
         seq, time, granted = 0, 0, False
         for entry in entries:
+            # The check of the archive has bounded `seq`, so this cannot make an endless number of
+            # entries.
             while seq + 1 < entry.seq:
                 seq += 1
                 yield self._missing(old, seq, entry.time)
@@ -137,6 +139,7 @@ class Adoption:
             kept = {key: each for key, each in entry.changes.items() if key not in _NOT_ADOPTED}
             fields["changes"] = kept
         elif isinstance(entry, ApprovalSettled):
+            # An approval with a scope lasts, and would let later calls run without a question.
             fields.pop("scope", None)
         elif isinstance(entry, Compaction):
             # The session is read as a whole: what was granted elsewhere is not carried over.
@@ -156,6 +159,7 @@ class Adoption:
 
     def _missing(self, log: SessionId, seq: int, time: int) -> Entry:
         entry_id = new_entry_id()
+        # The opening has the owner and the project, by which an index finds the session.
         if seq == 1:
             session_id = self._ids.sessions[log]
             opened = SessionOpened(id=entry_id, time=time, seq=1, session_id=session_id)
@@ -167,7 +171,7 @@ class Adoption:
 
 
 def _without_mode(fields: JsonObject) -> JsonObject:
-    """Leave out the permission mode of settings: somebody else chose it, on another machine."""
+    """Leave out the permission mode of settings: it was chosen on another machine."""
     for holder in (fields, fields.get("changes"), fields.get("options")):
         settings = holder.get("settings") if isinstance(holder, dict) else None
         if isinstance(settings, dict):
@@ -182,6 +186,7 @@ def _unknown_renamed(fields: JsonObject, ids: IdMap) -> JsonObject:
         "query_id": _renamed_text(fields.get("query_id"), "qry", ids),
         "turn_id": _renamed_text(fields.get("turn_id"), "trn", ids),
     }
+    # Only ids that earlier entries have are known here: which texts are ids is not told.
     rest = {key: _known_renamed(value, ids) for key, value in fields.items() if key not in named}
     return {key: named.get(key, rest.get(key)) for key in fields}
 
@@ -260,6 +265,7 @@ def _union_renaming(members: tuple[Any, ...]) -> Renamed | None:
     def rename(value: Json, ids: IdMap) -> Json:
         if isinstance(value, dict) and tag_fields:
             tags = (value.get(name) for name in tag_fields)
+            # An unknown tag is of a later version: what in it is an id cannot be told.
             chosen = next((by_tag[tag] for tag in tags if tag in by_tag), None)
             return chosen(value, ids) if chosen else value
         return plain(value, ids) if plain else value

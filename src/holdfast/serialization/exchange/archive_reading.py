@@ -17,13 +17,13 @@ from holdfast.serialization.exchange.archive import (
     VERSION,
     ArchivedLog,
     ArchiveEnded,
+    ArchiveEntryLine,
     ArchiveHeader,
     ArchiveLine,
+    ArchiveLogLine,
     ContentEnded,
     ContentLine,
-    EntryLine,
     LogEnded,
-    LogLine,
 )
 from holdfast.serialization.exchange.bounded_input import (
     ByteStream,
@@ -105,17 +105,17 @@ def read_archive(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedA
     )
 
 
-def check_archive(stream: ByteStream, limits: ImportLimits = LIMITS) -> ArchiveSummary:
+def check_archive(stream: ByteStream) -> ArchiveSummary:
     """Read an archive to its end and say what is in it; raises what `read_archive` does."""
-    reading = _Reading(limits)
+    reading = _Reading(LIMITS)
     for _item in reading.items(stream):
         pass
     return reading.summary()
 
 
-def archive_items(stream: ByteStream, limits: ImportLimits = LIMITS) -> Iterator[ArchiveItem]:
+def archive_items(stream: ByteStream) -> Iterator[ArchiveItem]:
     """Yield what is in an archive, in order; whether it is whole is known only at the end."""
-    return _Reading(limits).items(stream)
+    return _Reading(LIMITS).items(stream)
 
 
 class _Reading:
@@ -168,6 +168,7 @@ class _Reading:
             else:
                 yield from self._take(line, number)
             self._counts["lines"] += 1
+            # After the line was taken: the checksum of the last line covers what comes before it.
             digest.update(raw)
             digest.update(b"\n")
         if not self._ended:
@@ -192,13 +193,13 @@ class _Reading:
         return line
 
     def _take(self, line: ArchiveLine | None, number: int) -> Iterator[ArchiveItem]:
-        if isinstance(line, LogLine):
+        if isinstance(line, ArchiveLogLine):
             yield self._begin_log(line)
         elif isinstance(line, LogEnded):
             self._end_log(line)
         elif isinstance(line, ContentLine):
             self._add_content(line, number)
-        elif isinstance(line, EntryLine):
+        elif isinstance(line, ArchiveEntryLine):
             yield self._entry(bytes(line.entry), number)
         elif isinstance(line, ContentEnded):
             content = self._end_content(line, number)
@@ -207,10 +208,11 @@ class _Reading:
             else:
                 self._counts["blobs"] += 1
                 yield Blob(line.sha256, content)
+        # What is left is a header, which only the first line may be.
         elif line is not None and self._counts["lines"]:
             raise _corrupt(f"line {number} begins another archive")
 
-    def _begin_log(self, line: LogLine) -> LogBegun:
+    def _begin_log(self, line: ArchiveLogLine) -> LogBegun:
         if self._open is not None or line.session in self._logs:
             raise _corrupt(f"the log of session {line.session} begins in another one, or twice")
         if len(self._logs) >= _MOST_LOGS:
@@ -238,9 +240,12 @@ class _Reading:
 
     def _check_entry(self, entry: Entry, number: int) -> None:
         """Refuse an entry that no store would have given out."""
+        # The upper bound is for gaps, which are filled entry by entry when the log is stored.
         if not self._last_seq < entry.seq <= self._limits.records:
             raise _corrupt(f"line {number} has entry {entry.seq} after entry {self._last_seq}")
         self._last_seq = entry.seq
+        # Whose session it is, and which parent it has, cannot be replaced in an entry that is
+        # opaque.
         if isinstance(entry, UnknownEntry) and entry.kind == _OPENING:
             raise _unsupported(f"line {number} is of a later version", FORMAT_VERSION)
         if entry.seq == 1 and not isinstance(entry, SessionOpened):

@@ -61,6 +61,7 @@ def lines_of(stream: ByteStream, limits: ImportLimits) -> Iterator[Line]:
 
     """
     total = number = records = 0
+    # Two bytes more than allowed, for CR and LF.
     while raw := stream.readline(limits.line_bytes + 2):
         total, number = total + len(raw), number + 1
         if number == 1:
@@ -115,7 +116,7 @@ class NotJsonError(Exception):
 
 
 def parsed(raw: bytes, limits: ImportLimits, place: str = "the file") -> Json:
-    """Parse JSON from an untrusted file; half characters, which JavaScript writes, are replaced.
+    """Parse JSON from an untrusted file; lone surrogates, which JavaScript writes, are replaced.
 
     Raises:
         NotJsonError: if it is not JSON.
@@ -127,6 +128,8 @@ def parsed(raw: bytes, limits: ImportLimits, place: str = "the file") -> Json:
     except RecursionError as error:
         raise _too_deep(place, limits) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # msgspec refuses the escape of a lone surrogate. Without an escape the fault is another
+        # one.
         if b"\\u" not in raw:
             raise NotJsonError(str(error)) from error
         return _parsed_with_halves(raw, limits, place)
@@ -138,6 +141,7 @@ def parsed(raw: bytes, limits: ImportLimits, place: str = "the file") -> Json:
 def _parsed_with_halves(raw: bytes, limits: ImportLimits, place: str) -> Json:
     """Parse what only the standard library's parser takes."""
     try:
+        # The standard library also takes NaN and Infinity, which are not JSON.
         value = json.loads(raw, parse_constant=_no_constant)
     except RecursionError as error:
         raise _too_deep(place, limits) from error
@@ -150,6 +154,7 @@ def _parsed_with_halves(raw: bytes, limits: ImportLimits, place: str) -> Json:
 
 def is_nested_deeper(raw: bytes, levels: int) -> bool:
     """Whether JSON has more levels than that; what is no JSON has none."""
+    # Each level has a bracket, so most values need not be decoded for this.
     if raw.count(b"{") + raw.count(b"[") <= levels:
         return False
     try:

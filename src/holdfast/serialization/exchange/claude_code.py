@@ -10,7 +10,7 @@ from holdfast.serialization.exchange.anthropic_messages import (
     parts_of,
 )
 from holdfast.serialization.exchange.bounded_input import ByteStream
-from holdfast.serialization.exchange.claude_code_tree import SessionTree, TreeLine, read_tree
+from holdfast.serialization.exchange.claude_code_tree import LineTree, TreeLine, read_tree
 from holdfast.serialization.exchange.forms import (
     derived_uuid,
     iso_time,
@@ -200,7 +200,7 @@ def read_claude_code(stream: ByteStream, limits: ImportLimits = LIMITS) -> Impor
     return builder.finish("a session of Claude Code")
 
 
-def _note_facts(tree: SessionTree, builder: MessageBuilder) -> None:
+def _note_facts(tree: LineTree, builder: MessageBuilder) -> None:
     facts = builder.facts
     facts.title = tree.title
     messages = [line for line in tree.lines if line.kind in {"user", "assistant"}]
@@ -231,6 +231,7 @@ def _add_said(line: TreeLine, message: JsonObject, builder: MessageBuilder) -> b
         texts = [part.text for part in parts if isinstance(part, TextPart)]
         builder.compaction("".join(texts), time=line.time)
         return True
+    # Shown to the user, but never sent to the model.
     if line.fields.get("isVisibleInTranscriptOnly") is True:
         return False
     is_note = line.fields.get("isMeta") is True

@@ -9,7 +9,6 @@ from holdfast.serialization.exchange.bounded_input import ByteStream
 from holdfast.serialization.exchange.forms import (
     milliseconds_of,
     object_in,
-    objects_in,
     text_in,
 )
 from holdfast.serialization.exchange.message_builder import (
@@ -18,6 +17,7 @@ from holdfast.serialization.exchange.message_builder import (
     object_lines,
 )
 from holdfast.serialization.exchange.values import ImportLimits
+from holdfast.vocabulary.json_types import objects_in
 
 _TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
 _MESSAGES = frozenset({"user", "assistant"})
@@ -31,6 +31,7 @@ class TreeLine:
         self.kind = text_in(self.fields, "type")
         self.time = milliseconds_of(self.fields.get("timestamp"))
         self.uuid = text_in(self.fields, "uuid")
+        # The line of a compaction has no parent: the logical one leads to what came before.
         self.parent = text_in(self.fields, "parentUuid", "logicalParentUuid")
         is_aside = self.fields.get("isSidechain") is True
         self.is_message = self.kind in _MESSAGES and not is_aside
@@ -38,7 +39,7 @@ class TreeLine:
         """Whether it told something of the session as a whole, so that it need not be kept."""
 
 
-class SessionTree:
+class LineTree:
     """All lines of a file. Owns the choice of those that are the conversation."""
 
     def __init__(self, builder: MessageBuilder) -> None:
@@ -57,6 +58,7 @@ class SessionTree:
         if line.is_message and line.uuid:
             self._leaf = line.uuid
         elif line.kind == "last-prompt" and text_in(line.fields, "leafUuid") in self._places:
+            # Claude Code goes on from this line, which need not be the last one of the file.
             self._leaf = text_in(line.fields, "leafUuid")
         if line.kind in _TITLES and (title := text_in(line.fields, _TITLES[line.kind])):
             self._titles[line.kind] = title
@@ -104,9 +106,9 @@ def _ids_of(line: TreeLine, kind: str, name: str) -> set[str]:
     return {text_in(block, name) for block in blocks if block.get("type") == kind} - {""}
 
 
-def read_tree(stream: ByteStream, limits: ImportLimits, builder: MessageBuilder) -> SessionTree:
+def read_tree(stream: ByteStream, limits: ImportLimits, builder: MessageBuilder) -> LineTree:
     """Read the lines of a file."""
-    tree = SessionTree(builder)
+    tree = LineTree(builder)
     for line in object_lines(stream, limits, builder):
         tree.add(TreeLine(line))
     return tree

@@ -10,12 +10,12 @@ from holdfast.serialization.exchange.forms import (
     milliseconds_of,
     number_in,
     object_in,
-    objects_in,
     session_uuid,
     text_in,
 )
 from holdfast.serialization.exchange.message_builder import FileLine, MessageBuilder, object_lines
 from holdfast.serialization.exchange.responses_items import (
+    PROVIDER,
     ItemReader,
     ItemWriter,
     leaves_out,
@@ -29,7 +29,7 @@ from holdfast.serialization.exchange.values import (
     TimedMessage,
     WhyOpaque,
 )
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import CompactionPart, TextPart
 from holdfast.vocabulary.usage import Usage
@@ -64,7 +64,7 @@ def write_codex(export: SessionExport) -> Iterator[bytes]:
         "originator": "holdfast",
         "cli_version": "0.0.0",
         "source": "cli",
-        "model_provider": provider or "openai",
+        "model_provider": provider or PROVIDER,
         **({"base_instructions": {"text": system}} if system else {}),
     }
     yield _line("session_meta", meta, export.created)
@@ -167,7 +167,7 @@ class _Reader:
         facts = self.builder.facts
         facts.source_id, facts.cwd = text_in(payload, "id"), text_in(payload, "cwd")
         facts.created = milliseconds_of(payload.get("timestamp")) or time
-        self._items.provider = text_in(payload, "model_provider") or "openai"
+        self._items.provider = text_in(payload, "model_provider") or PROVIDER
         instructions = object_in(payload, "base_instructions")
         if "provenance" not in instructions and (text := text_in(instructions, "text")):
             facts.system_prompts = (text,)  # otherwise they are Codex's own
@@ -190,8 +190,11 @@ class _Reader:
     def _event(self, payload: JsonObject, _time: int) -> bool:
         kind = text_in(payload, "type")
         if kind == "thread_rolled_back":
+            # The event is kept as a record: otherwise nothing would tell that something was taken
+            # back.
             self.builder.drop_prompts(number_in(payload, "num_turns"))
             return False
+        # Files with records of usage have these counts as well, and they would be added twice.
         if kind == "token_count" and not self._has_usage_records:
             last = object_in(object_in(payload, "info"), "last_token_usage")
             if last:
@@ -204,6 +207,7 @@ class _Reader:
     def _compacted(self, payload: JsonObject, time: int) -> bool:
         text = text_in(payload, "message")
         if not text:
+            # Some files have no summary, but only the history that takes the place of the old one.
             text = "\n\n".join(_texts_of(payload.get("replacement_history")))
         if not text:
             return False

@@ -175,6 +175,7 @@ class PeekedStream:
 
     def readline(self, size: int = -1, /) -> bytes:
         """Return one line, or at most `size` bytes of it."""
+        # The beginning ends anywhere, so a line of it may go on in the rest.
         line = self._begin.readline(size)
         if line.endswith(b"\n") or len(line) == size:
             return line
@@ -189,6 +190,8 @@ def recognised(head: bytes) -> str | None:
     """
     refuse_compressed(head)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    # Some files begin with lines that do not tell which program wrote them. The last line of the
+    # head is cut off, and ends the loop as text that is no JSON does.
     for line in text.splitlines()[:20]:
         try:
             fields = msgspec.json.decode(line)
@@ -205,6 +208,7 @@ def _of_line(fields: JsonObject) -> str | None:
         return ARCHIVE
     if kind == "session" and "cwd" in fields:
         return pi.FORMAT
+    # The first versions of Codex began with an object that has no type.
     if kind in {"session_meta", "response_item", "event_msg"} or "instructions" in fields:
         return codex.FORMAT
     if "sessionId" in fields or "leafUuid" in fields:
@@ -213,6 +217,7 @@ def _of_line(fields: JsonObject) -> str | None:
 
 
 def _of_document(text: bytes) -> str | None:
+    # How a document is indented must not matter.
     plain = text.replace(b" ", b"").replace(b"\n", b"")
     if plain.startswith(b'{"info":{'):
         return opencode.FORMAT

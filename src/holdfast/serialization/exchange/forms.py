@@ -1,7 +1,6 @@
 """Forms that several formats share: times, ids, arguments, media, results, fields of others."""
 
 import base64
-import binascii
 import datetime
 import re
 from decimal import Decimal, InvalidOperation
@@ -14,7 +13,18 @@ import msgspec
 from holdfast.serialization.exchange.values import SessionExport
 from holdfast.vocabulary.ids import CallId, SessionId, parse_session_id
 from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep
-from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from holdfast.vocabulary.usage import Usage
 
 _LATEST = 253_402_300_799_000
@@ -75,11 +85,6 @@ def text_in(value: Json, *names: str) -> str:
     return ""
 
 
-def objects_in(value: Json) -> list[JsonObject]:
-    """Return the objects of a list; none if it is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def object_in(value: Json, name: str) -> JsonObject:
     """Return a field that is an object; an empty one if it is not."""
     found = value.get(name) if isinstance(value, dict) else None
@@ -89,6 +94,7 @@ def object_in(value: Json, name: str) -> JsonObject:
 def number_in(value: Json, name: str) -> int:
     """Return a count of something, which is never below zero; 0 if it is none."""
     found = value.get(name) if isinstance(value, dict) else None
+    # A bool is an int in Python, and no count.
     if isinstance(found, bool) or not isinstance(found, int):
         return 0
     return min(max(0, found), _MOST)
@@ -100,6 +106,7 @@ def cost_in(value: Json, name: str) -> Decimal | None:
     if isinstance(found, bool) or not isinstance(found, int | float | str):
         return None
     try:
+        # Through text: `Decimal(0.1)` has 55 digits.
         cost = Decimal(str(found))
     except InvalidOperation:
         return None
@@ -117,22 +124,23 @@ def split_usage(*, fresh: int, read: int, written: int, output: int, reasoning: 
     )
 
 
-def reminder_text(text: str) -> str:
-    """Return a note of the program's as a model reads it."""
-    return f"<system-reminder>\n{text}\n</system-reminder>"
-
-
 def without_reminder_tags(text: str) -> str:
     """Return the note itself, where a file marks a text as one."""
     found = _REMINDER.fullmatch(text)
     return found[1] if found else text
 
 
-def argument_object(part: ToolCallPart) -> JsonObject:
-    """Return a call's arguments as an object, which is what every format wants."""
-    if part.invalid is not None:
-        return {"invalid_json": part.invalid}
-    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
+def leaves_out(_message: Message, part: Part) -> bool:
+    """Whether a part has no place in a file of opencode or pi: empty texts, and provider parts."""
+    match part:
+        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
+            return not text
+        case ReasoningPart(text=text):
+            return not text
+        case ProviderPart():
+            return True
+        case _:
+            return False
 
 
 def call_from(call_id: str, name: str, arguments: Json) -> ToolCallPart:
@@ -157,7 +165,7 @@ def call_from_text(call_id: str, name: str, arguments: Json) -> ToolCallPart:
     return call_from(call_id, name, value)
 
 
-def result_text(part: ToolResultPart) -> str:
+def result_as_text(part: ToolResultPart) -> str:
     """Return a result as text alone; one that says nothing says how it ended."""
     pieces = [
         piece.text if isinstance(piece, TextPart) else stand_in(piece) for piece in part.content
@@ -171,7 +179,7 @@ def tool_name(name: str) -> str:
     return _NOT_IN_IDS.sub("_", name)[:_LONGEST_ID] or "tool"
 
 
-class CallIds:
+class UniqueCallIds:
     """Gives every call of a conversation an id that no other has, in a form that all APIs take.
 
     Providers use ids again from answer to answer; other programs take an id for unique.
@@ -217,11 +225,6 @@ def stand_in(part: MediaPart) -> str:
     return f"[{part.mime}{name}{where}: not part of this file]"
 
 
-def data_url(part: MediaPart) -> str:
-    """Return a URL that holds the content itself."""
-    return f"data:{part.mime};base64,{part.data or ''}"
-
-
 def media_from_url(url: str, *, mime: str = "", filename: str | None = None) -> MediaPart | None:
     """Make a medium from a `data:` or web URL; None for any other, such as a local file's."""
     found = _DATA_URL.fullmatch(url)
@@ -236,11 +239,3 @@ def media_from_data(data: str, *, mime: str, filename: str | None = None) -> Med
     """Make a medium from base64; None if it is not base64 of something."""
     part = MediaPart(mime=mime or "application/octet-stream", filename=filename, data=data)
     return part if part.is_readable else None
-
-
-def text_of_media(part: MediaPart) -> str:
-    """Return the text of a medium that is text."""
-    try:
-        return base64.b64decode(part.data or "", validate=True).decode("utf-8", "replace")
-    except binascii.Error:
-        return part.data or ""

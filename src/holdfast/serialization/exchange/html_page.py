@@ -195,6 +195,7 @@ def _prose(text: str) -> str:
 
 def _prose_blocks(text: str) -> Iterable[str]:
     end = 0
+    # Searched in the text itself and escaped piece by piece, so that no entity is cut in two.
     for found in _FENCE.finditer(text):
         yield _paragraphs(text[end : found.start()])
         yield _code(found["code"].removesuffix("\n"))

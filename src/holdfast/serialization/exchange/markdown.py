@@ -7,9 +7,8 @@ from decimal import Decimal
 import msgspec
 
 from holdfast.serialization.exchange.forms import (
-    argument_object,
     iso_time,
-    result_text,
+    result_as_text,
     stand_in,
 )
 from holdfast.serialization.exchange.values import SessionExport, TimedMessage
@@ -25,6 +24,7 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
 )
 from holdfast.vocabulary.usage import Usage
 
@@ -158,7 +158,7 @@ def _call(part: ToolCallPart, result: ToolResultPart | None) -> Iterator[str]:
 
 def _result(part: ToolResultPart) -> Iterator[str]:
     yield f"**Result** ({part.outcome.replace('_', ' ')})"
-    yield _fenced(result_text(part), "text")
+    yield _fenced(result_as_text(part), "text")
 
 
 def _quoted(title: str, text: str) -> str:

@@ -248,6 +248,8 @@ def object_lines(
 
 
 def _joined(first: AnswerFacts, second: AnswerFacts) -> AnswerFacts:
+    # Records of one answer repeat its usage and cost: the last one has them. Those of different
+    # answers are added.
     is_same = bool(second.key) and first.key == second.key
     usage = second.usage if is_same or first.usage is None else first.usage
     if not is_same and first.usage is not None and second.usage is not None:
@@ -266,6 +268,7 @@ def _message_of(draft: _Draft) -> TimedMessage:
     message: Message
     facts = draft.facts
     if facts is None:
+        # Providers want the results of calls before anything else that the user says.
         results = [part for part in draft.parts if isinstance(part, ToolResultPart)]
         others = [part for part in draft.parts if not isinstance(part, ToolResultPart)]
         message = UserMessage(id=new_message_id(), parts=(*results, *others), time=draft.time)

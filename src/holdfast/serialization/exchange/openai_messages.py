@@ -11,16 +11,12 @@ from holdfast.serialization.exchange.bounded_input import (
     refused,
 )
 from holdfast.serialization.exchange.forms import (
-    CallIds,
-    argument_object,
+    UniqueCallIds,
     call_from_text,
-    data_url,
     media_from_data,
     media_from_url,
     object_in,
-    objects_in,
-    reminder_text,
-    result_text,
+    result_as_text,
     stand_in,
     text_in,
     tool_name,
@@ -34,7 +30,7 @@ from holdfast.serialization.exchange.values import (
     SessionExport,
 )
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -46,6 +42,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 
 FORMAT = "openai"
@@ -78,7 +76,7 @@ def _messages(export: SessionExport) -> Iterator[JsonObject]:
     for prompt in export.system_prompts:
         if prompt:
             yield {"role": "system", "content": prompt}
-    ids = CallIds()
+    ids = UniqueCallIds()
     for each in export.messages:
         message = each.message
         kept = [part for part in message.parts if not leaves_out(message, part)]
@@ -88,13 +86,13 @@ def _messages(export: SessionExport) -> Iterator[JsonObject]:
         for part in kept:
             if isinstance(part, ToolResultPart):
                 given = ids.of_result(part.call_id)
-                yield {"role": "tool", "tool_call_id": given, "content": result_text(part)}
+                yield {"role": "tool", "tool_call_id": given, "content": result_as_text(part)}
         pieces = [_piece(part, export) for part in kept if not isinstance(part, ToolResultPart)]
         if pieces:
             yield {"role": "user", "content": _plain(pieces)}
 
 
-def _answer(parts: list[Part], ids: CallIds) -> Iterator[JsonObject]:
+def _answer(parts: list[Part], ids: UniqueCallIds) -> Iterator[JsonObject]:
     """Yield an answer: its texts first, then its calls, which is the only order that there is."""
     texts = [
         {"type": "text", "text": part.text}
@@ -132,12 +130,12 @@ def _piece(part: Part, export: SessionExport) -> JsonObject:
     media = with_content(part, export)
     has_data = bool(media.data) and media.is_readable
     if media.mime.startswith("image/") and (media.url or has_data):
-        return {"type": "image_url", "image_url": {"url": media.url or data_url(media)}}
+        return {"type": "image_url", "image_url": {"url": media.url or media.data_url}}
     if media.mime in _SOUNDS and has_data:
         sound = {"data": media.data, "format": _SOUNDS[media.mime]}
         return {"type": "input_audio", "input_audio": sound}
     if has_data:
-        file = {"filename": media.filename or "file", "file_data": data_url(media)}
+        file = {"filename": media.filename or "file", "file_data": media.data_url}
         return {"type": "file", "file": file}
     return {"type": "text", "text": stand_in(media)}
 
@@ -175,6 +173,8 @@ def _add(message: JsonObject, builder: MessageBuilder) -> bool:
             facts = AnswerFacts(model=builder.facts.model)
             builder.assistant(_said(message, builder), facts)
         case "tool" | "function":
+            # The role `function` is the form before `tool`. Its calls had no ids, and are found by
+            # name.
             call_id = text_in(message, "tool_call_id", "name")
             parts = _parts_of(content, builder)
             texts = tuple(part for part in parts if isinstance(part, TextPart | MediaPart))
@@ -214,6 +214,7 @@ def _call_of(call: JsonObject) -> Part | None:
     if call_id and text_in(function, "name"):
         return call_from_text(call_id, text_in(function, "name"), function.get("arguments"))
     if call_id and text_in(custom, "name"):
+        # The name that the wire protocols use, whose room is above this one.
         arguments = {"__input__": text_in(custom, "input")}
         return call_from_text(call_id, text_in(custom, "name"), arguments)
     return None

@@ -14,10 +14,10 @@ from holdfast.serialization.exchange.bounded_input import (
 )
 from holdfast.serialization.exchange.forms import (
     cost_in,
+    leaves_out,
     milliseconds_of,
     number_in,
     object_in,
-    objects_in,
     session_uuid,
     split_usage,
     text_in,
@@ -26,7 +26,6 @@ from holdfast.serialization.exchange.message_builder import AnswerFacts, Message
 from holdfast.serialization.exchange.opencode_parts import (
     PartWriter,
     Settled,
-    leaves_out,
     read_answer_part,
     read_said_part,
 )
@@ -38,7 +37,7 @@ from holdfast.serialization.exchange.values import (
     TimedMessage,
 )
 from holdfast.vocabulary.ids import parse_session_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import CompactionPart, Part, ToolResultPart
 from holdfast.vocabulary.usage import Usage
@@ -71,6 +70,8 @@ class _Ids:
         self._last = 0
 
     def new(self, prefix: str, time: int) -> str:
+        # As opencode makes them: milliseconds times 0x1000 and a counter, of which 48 bits are
+        # kept.
         self._last = max(time * _STEPS_PER_MILLISECOND, self._last + 1)
         tail = sha256(f"{self._session}/{prefix}/{self._last}".encode()).hexdigest()[:14]
         return f"{prefix}_{self._last & _HEAD:012x}{tail}"
@@ -126,6 +127,7 @@ class _Writer:
     def _user(self, written: list[JsonObject], each: TimedMessage) -> JsonObject:
         time = each.time or self._export.created
         own = self._prompt = self._ids.new("msg", time)
+        # opencode demands both, so a dash stands for what is not known.
         using = {"providerID": self._provider or "-", "modelID": self._model or "-"}
         about = {"id": own, "role": "user", "agent": "build", "model": using}
         info = {**about, "sessionID": self._id, "time": {"created": time}}
@@ -225,6 +227,7 @@ def read_opencode(stream: ByteStream, limits: ImportLimits = LIMITS) -> Imported
 def _note_facts(info: JsonObject, builder: MessageBuilder) -> None:
     facts, times = builder.facts, object_in(info, "time")
     name = text_in(info, "id").removeprefix(_SESSION)
+    # The id in our own exports is the UUID of the session without its dashes.
     dashed = f"{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:]}"
     facts.source_id = parse_session_id(dashed) or text_in(info, "id")
     facts.title, facts.cwd = text_in(info, "title") or None, text_in(info, "directory")
@@ -260,6 +263,7 @@ def _add_answer(message: JsonObject, builder: MessageBuilder) -> None:
     for part in parts:
         if part.get("type") == "step-start" and step.results:
             _add_step(step, facts, builder, time=time)
+            # The usage is that of the whole message, so only the first of its answers has it.
             step, facts = Settled([], []), replace(facts, usage=None, cost=None)
         said, results = read_answer_part(part, builder)
         step.said.extend(said)
@@ -279,6 +283,7 @@ def _facts_of(info: JsonObject) -> AnswerFacts:
         fresh=number_in(tokens, "input"),
         read=number_in(cache, "read"),
         written=number_in(cache, "write"),
+        # opencode counts reasoning apart from the output.
         output=number_in(tokens, "output") + reasoning,
         reasoning=reasoning,
     )

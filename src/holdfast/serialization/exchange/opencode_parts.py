@@ -4,14 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from holdfast.serialization.exchange.forms import (
-    CallIds,
-    argument_object,
+    UniqueCallIds,
     call_from,
-    data_url,
     media_from_url,
     object_in,
-    objects_in,
-    result_text,
+    result_as_text,
     stand_in,
     text_in,
     tool_name,
@@ -20,19 +17,18 @@ from holdfast.serialization.exchange.forms import (
 from holdfast.serialization.exchange.message_builder import MessageBuilder
 from holdfast.serialization.exchange.values import SessionExport
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
-    ProviderPart,
     ReasoningPart,
     ReminderPart,
     ResultContent,
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
 )
 
 _SILENT = frozenset({"step-start", "step-finish"})
@@ -46,25 +42,12 @@ class Settled(NamedTuple):
     results: list[ToolResultPart]
 
 
-def leaves_out(_message: Message, part: Part) -> bool:
-    """Whether a part has no place in the file."""
-    match part:
-        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
-            return not text
-        case ReasoningPart(text=text):
-            return not text
-        case ProviderPart():
-            return True
-        case _:
-            return False
-
-
 class PartWriter:
     """Writes parts as opencode keeps them. Owns the ids of calls across the conversation."""
 
     def __init__(self, export: SessionExport) -> None:
         self._export = export
-        self._ids = CallIds()
+        self._ids = UniqueCallIds()
 
     def said(self, part: Part) -> Iterator[JsonObject]:
         """Yield the part of a user message."""
@@ -104,7 +87,7 @@ class PartWriter:
         if result is None:
             return {**state, "status": "error", "error": "There is no result of this call."}
         if result.is_error:
-            return {**state, "status": "error", "error": result_text(result)}
+            return {**state, "status": "error", "error": result_as_text(result)}
         files = [
             each
             for piece in result.content
@@ -126,7 +109,7 @@ class PartWriter:
 
     def _file(self, part: MediaPart) -> JsonObject | None:
         part = with_content(part, self._export)
-        where = part.url or (data_url(part) if part.data and part.is_readable else None)
+        where = part.url or (part.data_url if part.data and part.is_readable else None)
         if where is None:
             return None
         named = {"filename": part.filename} if part.filename else {}

@@ -8,6 +8,7 @@ from holdfast.serialization.exchange.bounded_input import ByteStream
 from holdfast.serialization.exchange.forms import (
     iso_time,
     json_line,
+    leaves_out,
     milliseconds_of,
     object_in,
     session_uuid,
@@ -17,7 +18,6 @@ from holdfast.serialization.exchange.forms import (
 from holdfast.serialization.exchange.message_builder import FileLine, MessageBuilder, object_lines
 from holdfast.serialization.exchange.pi_messages import (
     PiMessageWriter,
-    leaves_out,
     read_message,
     texts_of,
 )
@@ -197,6 +197,8 @@ class _Reader:
         if not summary:
             return False
         kept = self._begins.get(text_in(line.fields, "firstKeptEntryId"))
+        # pi keeps the messages from `firstKeptEntryId` on beside the summary, so it goes before
+        # these.
         self._builder.compaction(summary, time=line.time, before=kept)
         if kept is not None:  # what comes behind the summary has moved on
             self._begins = {name: place + (place >= kept) for name, place in self._begins.items()}

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from holdfast.serialization.exchange.forms import (
-    CallIds,
-    argument_object,
+    UniqueCallIds,
     call_from,
     cost_in,
+    leaves_out,
     media_from_data,
     milliseconds_of,
     number_in,
     object_in,
-    objects_in,
     split_usage,
     stand_in,
     text_in,
@@ -23,37 +22,34 @@ from holdfast.serialization.exchange.forms import (
 from holdfast.serialization.exchange.message_builder import AnswerFacts, MessageBuilder
 from holdfast.serialization.exchange.values import SessionExport, TimedMessage
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
+from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
-    ProviderPart,
     ReasoningPart,
     ReminderPart,
     ResultContent,
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
 )
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import Protocol
 
-_APIS = {"anthropic": "anthropic-messages", "openai": "openai-responses"}
+_APIS: dict[Protocol, str] = {
+    "messages": "anthropic-messages",
+    "responses": "openai-responses",
+    "chat": "openai-completions",
+    "generate_content": "google-generative-ai",
+    "ollama": "openai-completions",
+    "native": "anthropic-messages",
+    "process": "openai-completions",
+}
+"""What pi would speak to a provider with this protocol."""
 _STOPS = {"tool_use": "toolUse", "tool_calls": "toolUse", "max_tokens": "length"}
-
-
-def leaves_out(_message: Message, part: Part) -> bool:
-    """Whether a part has no place in the file."""
-    match part:
-        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
-            return not text
-        case ReasoningPart(text=text):
-            return not text
-        case ProviderPart():
-            return True
-        case _:
-            return False
 
 
 class PiMessageWriter:
@@ -61,7 +57,7 @@ class PiMessageWriter:
 
     def __init__(self, export: SessionExport) -> None:
         self._export = export
-        self._ids = CallIds()
+        self._ids = UniqueCallIds()
 
     def of(self, each: TimedMessage, time: int) -> Iterator[JsonObject]:
         """Yield what pi has for a message; each result of a tool is a message of its own."""
@@ -69,7 +65,7 @@ class PiMessageWriter:
         kept = [part for part in message.parts if not leaves_out(message, part)]
         if isinstance(message, AssistantMessage):
             # Elsewhere pi keeps something of its own under that name.
-            is_sealed = message.provider == "anthropic"
+            is_sealed = self._export.protocols.get(message.provider) == "messages"
             content = [
                 block for part in kept for block in self._answer_block(part, is_sealed=is_sealed)
             ]
@@ -87,7 +83,7 @@ class PiMessageWriter:
         stop = "toolUse" if message.tool_calls else _STOPS.get(message.finish_reason or "", "stop")
         return {
             "role": "assistant",
-            "api": _APIS.get(message.provider, "openai-completions"),
+            "api": _APIS[self._export.protocols.get(message.provider, "chat")],
             "provider": message.provider,
             "model": message.model,
             "usage": _usage_fields(message.usage or Usage(), each),
@@ -170,7 +166,7 @@ def read_message(message: JsonObject, builder: MessageBuilder, *, time: int) -> 
 
 
 def _without_seal(part: Part) -> Part:
-    """Drop what pi keeps under that name for other APIs: it is no seal of the provider's."""
+    """Drop what pi keeps in that field for other APIs: it is not a signature of the provider."""
     return replace(part, signature=None) if isinstance(part, ReasoningPart) else part
 
 

@@ -28,6 +28,7 @@ from holdfast.vocabulary.part_texts import GrowingPart, PartTexts
 from holdfast.vocabulary.secrets import scrub
 
 _NAME = r"[^\s/\\:\"'<>|`(){}\[\],;]"
+# Not behind a word, a slash or a dot: there it is the end of a relative path or of a URL.
 _PATH = re.compile(
     rf"file://(?:/{_NAME}+)+/?"
     rf"|/(?:home|Users)(?:/{_NAME}+)+/?"
@@ -45,7 +46,7 @@ _DATA_URL = re.compile(
 """URLs that hold their content; the bounds keep the search linear in the length of a text."""
 _MOST_PATHS = 100_000
 _SEALED = frozenset({"text", "reasoning", "tool_call", "compaction"})
-"""Parts to which providers attach things of their own; a seal does not fit what was masked."""
+"""Parts to which providers attach data of their own; a signature does not fit masked text."""
 _SETTLING = (TurnStarted, TurnEnded, TurnDiscarded, QueryEnded)
 
 
@@ -58,6 +59,7 @@ class Redactor:
 
     def __init__(self, roots: Iterable[str] = ()) -> None:
         self._numbers: dict[str, int] = {}
+        # The longest first: the home folder would match the beginning of the working folder.
         named = sorted({root.rstrip("/\\") for root in roots} - {""}, key=len, reverse=True)
         ends = rf"(?:[\\/]{_NAME}+)*[\\/]?"
         self._roots = re.compile("|".join(re.escape(root) + ends for root in named) or r"(?!)")
@@ -68,6 +70,7 @@ class Redactor:
             text = _DATA_URL.sub(lambda found: f"[{found['mime'] or 'data'}: left out]", text)
         if "/" not in text and "\\" not in text:
             return scrub(text)
+        # Secrets first: one that had a path masked inside it would not be recognised any more.
         return _PATH.sub(self._mask, self._roots.sub(self._mask, scrub(text)))
 
     def value(self, value: Json) -> Json:
@@ -137,6 +140,7 @@ def _redacted_turn(turn: list[Entry], redactor: Redactor) -> Iterator[Entry]:
             is_first = entry.part_id not in told
             told.add(entry.part_id)
             first = {"text": text, "offset": 0} if is_first else {"text": "", "offset": len(text)}
+            # Entries with `raw` are written as these bytes, whatever their fields say.
             yield replace(entry, raw=None, **first)
         elif isinstance(entry, PartEnded) and entry.part_id in told and entry.offset:
             rest = (

@@ -6,16 +6,12 @@ from typing import Literal
 import msgspec
 
 from holdfast.serialization.exchange.forms import (
-    CallIds,
-    argument_object,
+    UniqueCallIds,
     call_from,
     call_from_text,
-    data_url,
     media_from_url,
     object_in,
-    objects_in,
-    reminder_text,
-    result_text,
+    result_as_text,
     stand_in,
     text_in,
     tool_name,
@@ -24,7 +20,7 @@ from holdfast.serialization.exchange.forms import (
 from holdfast.serialization.exchange.message_builder import AnswerFacts, MessageBuilder
 from holdfast.serialization.exchange.values import SessionExport
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -37,8 +33,13 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 
+PROVIDER = "openai"
+"""The provider that Codex uses unless it is told otherwise. Only OpenAI can read what it sealed, so
+what another provider sealed by the same protocol has no place in the file."""
 _CUSTOM = "custom_tool_call"
 _CUSTOM_INPUT = "__input__"
 """What the free text of a custom tool is called among the arguments, as on the wire."""
@@ -47,15 +48,15 @@ _NOTES = ("<environment_context>", "<user_instructions>", "<permissions instruct
 
 
 def leaves_out(message: Message, part: Part) -> bool:
-    """Whether a part has no place among the items: empty text, unsealed or foreign reasoning."""
-    is_native = isinstance(message, AssistantMessage) and message.provider == "openai"
+    """Whether a part is left out: empty text, reasoning without a signature or of others."""
+    is_native = isinstance(message, AssistantMessage) and message.provider == PROVIDER
     match part:
         case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
             return not text
         case ReasoningPart(signature=signature, native=native):
             return not (is_native and signature and native and native.get("id"))
         case ProviderPart(provider=provider):
-            return provider != "openai"
+            return provider != PROVIDER
         case _:
             return False
 
@@ -71,7 +72,7 @@ class ItemWriter:
 
     def __init__(self, export: SessionExport) -> None:
         self._export = export
-        self._ids = CallIds()
+        self._ids = UniqueCallIds()
         self._custom: set[CallId] = set()
 
     def items(self, message: Message) -> Iterator[JsonObject]:
@@ -80,6 +81,7 @@ class ItemWriter:
         if isinstance(message, UserMessage):
             yield from self._of_user(kept)
             return
+        # Kept until the next answer, because the outputs of its calls come in a later message.
         self._custom = {
             part.call_id
             for part in message.tool_calls
@@ -135,7 +137,7 @@ class ItemWriter:
 
     def _output(self, part: ToolResultPart) -> JsonObject:
         kind = f"{_CUSTOM}_output" if part.call_id in self._custom else "function_call_output"
-        output: Json = result_text(part)
+        output: Json = result_as_text(part)
         pictures = [piece for piece in part.content if _is_picture(piece)]
         if pictures:
             output = [
@@ -152,7 +154,7 @@ def _is_picture(piece: ResultContent) -> bool:
 
 
 def _media_piece(part: MediaPart) -> JsonObject:
-    where = part.url or (data_url(part) if part.data and part.is_readable else None)
+    where = part.url or (part.data_url if part.data and part.is_readable else None)
     if where and part.mime.startswith("image/"):
         return {"type": "input_image", "image_url": where}
     return {"type": "input_text", "text": stand_in(part)}
@@ -162,7 +164,7 @@ class ItemReader:
     """Reads items into a builder, in order."""
 
     def __init__(self, builder: MessageBuilder) -> None:
-        self.provider = "openai"
+        self.provider = PROVIDER
         self.model = ""
         self._builder = builder
         self._readers: dict[str, Callable[[JsonObject], Part | None]] = {
@@ -223,6 +225,7 @@ class ItemReader:
         if not call_id:
             return None
         if isinstance(output, dict):
+            # Some versions of Codex wrote an object with `content` and `success` here.
             output = output.get("content", msgspec.json.encode(output).decode())
         pieces = output if isinstance(output, list) else [output]
         content = [_content(piece) for piece in pieces if piece is not None]
@@ -234,6 +237,7 @@ def _as_said(parts: list[Part], item: JsonObject) -> list[Part]:
     marks = object_in(item, "internal_chat_message_metadata_passthrough")
     kinds = marks.get("content_item_metadata")
     origins = [text_in(object_in(each, "provenance"), "type") for each in objects_in(kinds)]
+    # Newer files mark the origin of each piece. In others only the beginning of a text tells.
     if len(origins) == len(parts):
         return [
             part if origin in {"user", ""} else _as_note(part)

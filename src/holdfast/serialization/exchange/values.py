@@ -11,6 +11,7 @@ from holdfast.vocabulary.ids import SessionId, new_entry_id
 from holdfast.vocabulary.json_types import DEEPEST, JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import Protocol
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,6 +48,8 @@ class SessionExport(_Value, frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost: Decimal | None = None
     contents: dict[str, bytes] = msgspec.field(default_factory=dict)
+    protocols: dict[str, Protocol] = msgspec.field(default_factory=dict)
+    """Which protocol each provider of the answers speaks, as far as it is known."""
 
 
 WhyOpaque: TypeAlias = Literal["not conversation", "not understood", "another branch", "unreadable"]

@@ -29,6 +29,7 @@ _CONFIGURATION = (
     "core.symlinks=true",
     "core.fileMode=true",
     "core.quotePath=false",
+    # No ref leads to the trees, so a garbage collection would count them as waste.
     "gc.auto=0",
 )
 _NO_CONVERSION = b"* -text !eol !working-tree-encoding -ident !filter\n"
@@ -77,10 +78,12 @@ class GitRepository:
             os.close(lock)
 
     def _prepare(self) -> None:
+        # No other git runs on it while we hold our own lock, whose file is called `lock`.
         for stale in self.place.glob("*.lock"):  # left by a git that was killed
             with suppress(FileNotFoundError):
                 stale.unlink()
         if not (self.place / "HEAD").exists():
+            # Templates of the machine can hold hooks.
             self.run("init", "--quiet", "--template=")
         info = self.place / "info"
         info.mkdir(mode=0o700, exist_ok=True)
@@ -102,7 +105,7 @@ class GitRepository:
             raise unavailable("there is no program `git` on this machine")
         options = [word for value in _CONFIGURATION for word in ("-c", value)]
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603 - `git`, with arguments of our own
                 [program, *options, *arguments],
                 input=given,
                 capture_output=True,
@@ -110,6 +113,7 @@ class GitRepository:
                 cwd=self.folder,
                 env=self._environment(index),
                 timeout=self._seconds,
+                # A lock of `flock` lasts until the last process with the descriptor has ended.
                 pass_fds=() if self._lock is None else (self._lock,),
             )
         except subprocess.TimeoutExpired:

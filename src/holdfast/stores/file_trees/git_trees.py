@@ -3,9 +3,8 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
 
 import msgspec
 
@@ -14,8 +13,6 @@ from holdfast.ports.threads import run_in_thread
 from holdfast.stores.file_trees.git_command import GitRepository, unavailable
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.file_snapshots import ChangeKind, FileChange
-
-ValueT = TypeVar("ValueT")
 
 _DEPENDENCIES = (
     b"node_modules/\n.venv/\nvenv/\n__pycache__/\n.mypy_cache/\n.pytest_cache/\n.ruff_cache/\n"
@@ -75,19 +72,19 @@ class GitTrees:
 
     async def take(self) -> TakenTree:
         """Record what the files are now."""
-        return await _in_thread(self._take)
+        return await run_in_thread(self._take)
 
     async def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
         """Return the files that differ between two trees."""
-        return await _in_thread(lambda: self._changes(old, new))
+        return await run_in_thread(lambda: self._changes(old, new))
 
     async def patch(self, old: str, new: str) -> str:
         """Return the difference between two trees as a unified diff."""
-        return await _in_thread(lambda: self._patch(old, new))
+        return await run_in_thread(lambda: self._patch(old, new))
 
     async def restore(self, now: str, target: str, paths: Collection[str]) -> str:
         """Make files what they are in `target`; returns the new tree."""
-        return await _in_thread(lambda: self._restore(now, target, paths))
+        return await run_in_thread(lambda: self._restore(now, target, paths))
 
     def _take(self) -> TakenTree:
         home = Path.home()
@@ -118,6 +115,8 @@ class GitTrees:
                 f"{len(wanted):,} new files are more than the {self._limits.new_files:,} "
                 "that a snapshot takes in"
             )
+        # Git refuses a path behind a symbolic link or in the place of a folder, and with it the
+        # whole list.
         if gone:
             git("update-index", "-z", "--force-remove", "--stdin", given=_list_of(gone))
         if wanted:
@@ -187,6 +186,8 @@ class GitTrees:
     def _forget_old(self) -> None:
         """Remove trees that are older than is kept, once a day."""
         mark, lock = self._repository.place / "pruned", self._repository.place / "lock"
+        # The file system's clock is asked by touching a file, so that both times come from one
+        # clock.
         os.utime(lock)
         if mark.exists() and lock.stat().st_mtime - mark.stat().st_mtime < _DAY:
             return
@@ -231,7 +232,11 @@ class GitTrees:
                     gone.append(_GONE + b"\t" + path + b"\0")
                 else:
                     made.append(mode + b" " + name + b"\t" + path + b"\0")
+            # The new tree is put together in an index of its own. The usual one has to stay as it
+            # is: it says which files are unchanged since `now`.
             git("read-tree", now, index=_REWIND_INDEX)
+            # Removals come first: where a file becomes a folder, git adds nothing below it before
+            # the file is out of the index.
             lines = b"".join((*gone, *made))
             git("update-index", "-z", "--index-info", given=lines, index=_REWIND_INDEX)
             made_tree = _text(git("write-tree", index=_REWIND_INDEX))
@@ -264,7 +269,3 @@ def _list_of(paths: Collection[bytes]) -> bytes:
 
 def _text(output: bytes) -> str:
     return output.decode().strip()
-
-
-async def _in_thread(work: Callable[[], ValueT]) -> ValueT:
-    return cast("ValueT", await run_in_thread(work))

@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from holdfast.stores.private_files import open_or_create, read_or_empty, sync_folder, write_all
+from holdfast.auth.atomic_files import write_all
+from holdfast.stores.private_files import open_or_create, read_or_empty, sync_folder
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.stored_records import FindBlob
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
@@ -122,6 +123,8 @@ def locked(descriptor: int, path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS
             raise StillLockedError(
                 ErrorCode.UNAVAILABLE, f"another process keeps {path} locked for {timeout:g} s"
             )
+        # `flock` has no timeout. Random waits keep processes that wait for one lock from trying in
+        # step.
         threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
         wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
     try:
@@ -135,6 +138,7 @@ def try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        # NFS makes record locks of these locks, which may fail with EACCES.
         if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
             return False
         raise
@@ -162,6 +166,8 @@ def save_blob(folder: Path, name: str, content: bytes) -> None:
         raise
     finally:
         os.close(descriptor)
+    # The content is synced before it gets its name: after a power cut the name leads to all of it
+    # or does not exist.
     temporary.rename(path)
     sync_folder(path.parent)
 

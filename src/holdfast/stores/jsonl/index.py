@@ -97,6 +97,7 @@ class JsonlIndex:
         with translated_os_errors(self._resources.folder.root):
             if not self._resources.folder.sessions.is_dir():
                 return 0
+            # No name may be taken between reading the logs and replacing the file of names.
             with self._resources.lookup.locked():
                 self._resources.summaries.forget()
                 records = self._resources.summaries.records()

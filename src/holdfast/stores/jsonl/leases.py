@@ -66,6 +66,8 @@ class JsonlLeases:
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
         """Store a ticket, and remove the tickets of processes that have ended."""
+        # Noted before it is stored, so that closing the store removes it even if the caller is
+        # gone.
         self._resources.tickets.add(self._folder.side_file("waiting", session_id, ticket))
         await self._resources.threads.write(session_id, lambda: self._join(session_id, ticket))
 
@@ -116,6 +118,7 @@ class JsonlLeases:
                     raise busy_error(session_id, writer.holder, process=os.getpid())
                 writer.acquire_again()
                 return writer.lease
+            # It was taken over, or its session deleted: what it knows of the log is out of date.
             if writer is not None:
                 writer.close()
             writer = SessionWriter(
@@ -131,6 +134,7 @@ class JsonlLeases:
             return writer.lease
 
     def _renew_all(self) -> None:
+        # A renewal that fails is not reported here: the next append of its holder gets FENCED.
         for writer in tuple(self._resources.writers.values()):
             self._resources.threads.submit_unless_closed(
                 writer.session_id, functools.partial(writer.renew, writer.epoch)

@@ -138,6 +138,8 @@ def parse_entry_lines(lines: Sequence[bytes]) -> list[EntryLine] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     is_known = all(line.entry.raw is None for line in parsed)
+    # msgspec drops fields that it does not know. Encoding again shows whether there were any, and
+    # entries with such fields have to be decoded in the way that keeps them.
     is_same = len(parsed) == len(lines) and _encode(parsed) == joined
     return parsed if is_known and is_same and all(map(_is_intact, lines)) else None
 
@@ -168,6 +170,7 @@ def commands_in(content: bytes) -> dict[CommandId, Command]:
         parsed = _parse(line, _inbox_decoder)
         command = None if parsed is None else decode_command(bytes(parsed.command))
         if command is not None:
+            # A sender that got no answer leaves its command again, and the first one counts.
             commands.setdefault(command.id, command)
     return commands
 

@@ -62,6 +62,8 @@ class LockFile:
         """Replace a lock file whose lock cannot be taken by a new one, locked, with this text."""
         file = cls(path, open_or_create(fresh, os.O_RDWR))
         try:
+            # Locked and written before it has the name, so that no process can find it free or
+            # empty.
             try_lock(file._descriptor)
             file.write(state)
             fresh.rename(path)
@@ -101,6 +103,7 @@ class LockFile:
 
     def write(self, state: LeaseState) -> None:
         """Replace the text. It is not synced: after a power cut no process holds anything."""
+        # In place, because the lock belongs to the file and not to its name.
         os.pwrite(self._descriptor, msgspec.json.encode(state).ljust(_WIDTH) + b"\n", 0)
 
     def close(self) -> None:
@@ -117,6 +120,7 @@ def read_lease_state(path: Path) -> LeaseState:
 
 def _parse_state(content: bytes) -> LeaseState:
     try:
+        # What stands behind the line end is left over from a longer text.
         return _state_decoder.decode(content.partition(b"\n")[0])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return LeaseState()

@@ -49,6 +49,7 @@ class JsonlLog:
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
     ) -> list[Entry]:
         """Read entries in order; an unknown session has none."""
+        # A session that was just opened is read whole, and its writer has decoded the log already.
         if not after and limit is None and session_id in self._resources.writers:
             entries = await self._resources.threads.write(
                 session_id, lambda: self._take_unread(session_id)
@@ -102,6 +103,8 @@ class JsonlLog:
                 if after is not None and after.name not in {None, before}:
                     self._refuse_taken_name(after)
                 for key in sorted(taken):
+                    # A folder of an earlier version has no such file. One that began with this name
+                    # alone would hide all other names, because the file counts as complete.
                     if lookup.sessions(key) is None:
                         lookup.write_all(self._resources.summaries.records())
                     lookup.add(key, lease.session_id)
@@ -161,6 +164,7 @@ class JsonlLog:
             self._resources.deleted_epochs[session_id] = writer.epoch
             writer.close()
         with translated_os_errors(self._folder.log(session_id)):
+            # There is nothing to lock, and `create` would make an empty log.
             if not self._folder.log(session_id).exists():
                 self._remove_files(session_id)
                 return

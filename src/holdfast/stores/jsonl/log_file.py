@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.auth.atomic_files import write_all
 from holdfast.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, locked
 from holdfast.stores.jsonl.lines import (
     DamagedBytes,
@@ -30,7 +31,6 @@ from holdfast.stores.private_files import (
     read_range,
     store_error_of,
     sync_folder,
-    write_all,
 )
 from holdfast.stores.stored_records import FindBlob
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -103,8 +103,11 @@ class LogFile:
         self._clean_up(descriptor)
         try:
             write_all(descriptor, lines)
+            # This syncs the new size, too: only times and modes are left out.
             os.fdatasync(descriptor)
         except OSError as error:
+            # Set first: it stays False if undoing fails, and then the next append cuts the file
+            # back.
             self._is_clean = False
             self._undo_append()
             raise store_error_of(error, self.path) from error
@@ -137,6 +140,7 @@ class LogFile:
         if not self._is_clean:
             self.cut(descriptor, self.end)
         elif size != self.end:
+            # Only the holder of the lease appends, so no other process may have made it longer.
             raise StoreError(
                 ErrorCode.CONFLICT,
                 f"{self.path} has {size} bytes instead of {self.end}: another program changed it",
@@ -187,6 +191,7 @@ class LogRepair:
             reason = f"the log ends with entry {scan.head}, but had reached {reached}"
             self._quarantine(DamagedBytes(scan.end, 0, reason), b"")
         self._log.settle(self._descriptor, scan.end)
+        # The line is whole and was perhaps reported as stored; only its end is missing.
         if scan.is_unterminated:
             self._log.append(self._descriptor, b"\n")
         return whole_log(self._cut_unreadable_end(scan, find_blob), find_blob)

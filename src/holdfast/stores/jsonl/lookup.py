@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from holdfast.auth.atomic_files import write_all
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.jsonl.folder import SessionFolder, locked
 from holdfast.stores.private_files import (
@@ -20,7 +21,6 @@ from holdfast.stores.private_files import (
     open_or_create,
     read_range,
     sync_folder,
-    write_all,
 )
 from holdfast.vocabulary.ids import SessionId
 
@@ -59,6 +59,7 @@ class Lookup:
             return list(self._known.get(key, ())) if self._read() else None
 
     def __contains__(self, session_id: SessionId) -> bool:
+        # Without the lock: the set only grows, or is replaced by another one.
         return session_id in self._ids
 
     def add(self, key: Key, session_id: SessionId) -> None:
@@ -98,6 +99,7 @@ class Lookup:
         try:
             found = os.fstat(descriptor)
             inode, start = self._read_to
+            # `write_all` of some process has replaced the file.
             if inode != found.st_ino or found.st_size < start:
                 self._known, self._ids, start = {}, set(), 0
             added = read_range(descriptor, start)

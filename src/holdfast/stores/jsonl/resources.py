@@ -53,6 +53,7 @@ class WorkerThreads:
 
     def submit_unless_closed(self, session_id: SessionId, work: Callable[[], object]) -> None:
         """Start work on the thread that writes this session; does nothing after closing."""
+        # The executor raises it once it was shut down. A renewal may come at that moment.
         with contextlib.suppress(RuntimeError):
             self._writer_of(session_id).submit(work)
 
@@ -68,6 +69,7 @@ class WorkerThreads:
             return
         self._is_closed = True
         for writer in self._writers:
+            # A thread works in order, so this returns when all work that was asked for is done.
             await asyncio.get_running_loop().run_in_executor(writer, lambda: None)
         await asyncio.get_running_loop().run_in_executor(self._readers, last_work)
         for pool in (*self._writers, self._readers):

@@ -87,6 +87,7 @@ def read_undamaged(descriptor: int) -> WholeLog | None:
     """
     log = WholeLog(entries=[], consumed=set(), epoch=0, head=0, end=0)
     rest, left = b"", 0
+    # `log.end` bytes were taken as whole lines, and `rest` is the beginning of the next line.
     while piece := os.pread(descriptor, _BYTES_AT_ONCE, log.end + len(rest)):
         *ended, rest = (rest + piece).split(b"\n")
         lines = parse_entry_lines(ended)
@@ -194,6 +195,7 @@ def find_unreadable_end(scan: LogScan, find_blob: FindBlob) -> UnreadableEnd | N
     """
     lines = scan.lines
     first = len(lines)
+    # Lines that only consume have no entry. They neither end the search nor belong to what is lost.
     for place in range(len(lines) - 1, -1, -1):
         if lines[place].line.has_entry:
             if _is_readable(lines[place].line, find_blob):
@@ -275,6 +277,7 @@ class _Scanner:
 
     def _take_damage(self, offset: int, piece: bytes, *, is_whole: bool = True) -> None:
         self._open_damage.append(DamagedBytes(offset, len(piece), _reason(piece)))
+        # The damaged line was one of the append's lines, so the countdown goes on over it.
         if self._open and is_whole:
             self._left -= 1
         if not self._open or not self._left:
@@ -300,6 +303,7 @@ class _Scanner:
                 reason = f"a second entry calls itself {seq}"
                 self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
                 return
+            # Damage in front is in the list already, and says where the missing entries were.
             if seq > head + 1 and not self._is_after_damage:
                 reason = f"entries {head + 1} to {seq - 1} are missing"
                 self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
@@ -312,6 +316,7 @@ def _find_line(piece: bytes) -> tuple[int, LogLine | None]:
     """Return the line at the end of a piece, and how many damaged bytes come before it."""
     if (line := parse_log_line(piece)) is not None:
         return 0, line
+    # A damaged line end joins two lines. The second one can still be read.
     for start in _line_starts(piece):
         if (line := parse_log_line(piece[start:])) is not None:
             return start, line

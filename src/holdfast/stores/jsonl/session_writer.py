@@ -258,6 +258,8 @@ class SessionWriter:
         """Replace the lock file, and remove the files of other takeovers, so that they fail."""
         path = self._folder.lease(self.session_id)
         lock = LockFile.replace(path, self._takeover_file(".lock"), self._claimed(before))
+        # Another takeover either renamed its lock file before, which is replaced by now, or fails
+        # because the file that it wants to rename is gone.
         for other in self._folder.side_files("takeovers", self.session_id).values():
             other.unlink(missing_ok=True)
         return lock
@@ -288,6 +290,9 @@ class SessionWriter:
         log = repair.repair(reached=before.head, find_blob=find_blob)
         self._head, self._consumed = log.head, log.consumed
         self._seqs = {entry.id: entry.seq for entry in log.entries}
+        # The lock file has the record of a log of `before.size` bytes. For a log of another size
+        # the entries are applied to it: a damaged entry that opened the session is then made up
+        # for.
         self.record = before.record if log.head else None
         if before.size != self._log.end:
             self.record = self.record_after(log.entries)

@@ -6,9 +6,10 @@ were consumed, in the lines of the append that answers them. Blobs are files nam
 
 import contextlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.auth.atomic_files import write_all
 from holdfast.stores.jsonl.folder import find_blob, locked, save_blob
 from holdfast.stores.jsonl.index import JsonlIndex, JsonlSearch
 from holdfast.stores.jsonl.leases import JsonlLeases
@@ -16,13 +17,12 @@ from holdfast.stores.jsonl.lines import commands_in, encode_command
 from holdfast.stores.jsonl.log import JsonlLog
 from holdfast.stores.jsonl.resources import JsonlResources, make_resources
 from holdfast.stores.lease_rules import LEASE_SECONDS
-from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.private_files import (
     open_or_create,
     read_or_empty,
     read_range,
     translated_os_errors,
-    write_all,
 )
 from holdfast.stores.stored_records import (
     blob_name,
@@ -30,7 +30,7 @@ from holdfast.stores.stored_records import (
     is_blob_name,
     verified_blob,
 )
-from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -68,29 +68,21 @@ class JsonlStore:
         self._resources.summaries.save()
 
 
-class JsonlInbox:
+class JsonlInbox(NotifiedInbox):
     """Commands from any process to the process that holds a session."""
 
     def __init__(self, resources: JsonlResources) -> None:
+        super().__init__(resources.inbox_notifier)
         self._resources = resources
 
     async def put(self, session_id: SessionId, command: Command) -> None:
         """Leave a command for the holder."""
         await self._resources.threads.write(session_id, lambda: self._put(session_id, command))
-        self._resources.inbox_notifier.notify(session_id)
+        self._notifier.notify(session_id)
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Return the commands that are not consumed yet."""
         return await self._resources.threads.read(lambda: self._pending(session_id))
-
-    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
-        """Wait for a command that is not among those `seen`."""
-        await wait_for_command(
-            self._resources.inbox_notifier,
-            lambda: self.pending(session_id),
-            session_id=session_id,
-            seen=seen,
-        )
 
     def _put(self, session_id: SessionId, command: Command) -> None:
         path = self._resources.folder.inbox(session_id)
@@ -158,5 +150,6 @@ def _append_line(descriptor: int, content: bytes, line: bytes) -> None:
         write_all(descriptor, line)
         os.fdatasync(descriptor)
     except OSError:
+        # The sender is told that it failed, so the command must not be carried out.
         os.ftruncate(descriptor, len(content))
         raise

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.auth.atomic_files import write_all
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.append_rules import updated_record
 from holdfast.stores.jsonl.folder import SessionFolder, blob_finder
@@ -25,7 +26,6 @@ from holdfast.stores.private_files import (
     read_or_empty,
     read_range,
     translated_os_errors,
-    write_all,
 )
 from holdfast.stores.stored_records import FindBlob, from_stored_body
 from holdfast.vocabulary.commands import CommandId
@@ -58,6 +58,7 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def start_for(self, after: int) -> tuple[int, int]:
         """Return the last place before the entry that follows `after` where reading can start."""
+        # Greater than any offset, so that a landmark at `after` itself is found.
         place = bisect.bisect_right(self.landmarks, (after, 1 << 63)) - 1
         landmark = self.landmarks[max(place, 0)]
         return max(landmark, self.last_growth) if self.last_growth[0] <= after else landmark
@@ -114,16 +115,11 @@ class Summaries:
         return summary
 
     def read_entries(
-        self,
-        session_id: SessionId,
-        *,
-        after: int = 0,
-        limit: int | None = None,
-        kinds: Collection[str] | None = None,
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
     ) -> list[Entry]:
-        """Read entries after `after`, up to `limit` that can be read, all or of some kinds."""
+        """Read entries after `after`, up to `limit` that can be read."""
         entries: list[Entry] = []
-        for page in self.pages(session_id, after=after, limit=limit, kinds=kinds):
+        for page in self.pages(session_id, after=after, limit=limit):
             entries += page
             if limit is not None and len(entries) >= limit:
                 break
@@ -247,9 +243,11 @@ def _scans(
 
 def _refreshed(summary: LogSummary, descriptor: int, find_blob: FindBlob) -> LogSummary:
     """Return the summary of a log as it is now; reads only what was appended since."""
+    # Before reading: what is appended meanwhile is read again next time, and never left out.
     found = os.fstat(descriptor)
     if _is_current(summary, found):
         return summary
+    # A log that changed and did not grow was cut back or edited, so it is read from its start.
     if summary.inode != found.st_ino or found.st_size <= summary.size:
         summary = LogSummary()
     record, consumed, landmarks = summary.record, set(summary.consumed), summary.landmarks
@@ -288,6 +286,7 @@ def _pieces(descriptor: int, span: tuple[int, int], *, after: int) -> Iterator[L
         start, after, length = scan.end, scan.head, _PIECE
 
 
+# With `session.*` and `query.started` these are the kinds of `append_rules.RECORDED`.
 _RECORDED_KINDS = frozenset({"query.ended", "context.noted", "compaction", "rewound"})
 
 
@@ -332,4 +331,5 @@ def _replace_file(path: Path, content: bytes) -> None:
         write_all(descriptor, content)
     finally:
         os.close(descriptor)
+    # Not synced: a file that a power cut left incomplete fails its checksum and is made again.
     temporary.rename(path)

@@ -13,7 +13,13 @@ from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
-from holdfast.stores.postgresql.database import Database, PgConnection, Row, close_quietly
+from holdfast.stores.postgresql.database import (
+    Database,
+    PgConnection,
+    Row,
+    close_quietly,
+    to_text,
+)
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId
@@ -70,6 +76,8 @@ class ChangeHints:
     def _run(self) -> None:
         while not self._closed.is_set():
             self._wanted.wait()
+            # Cleared before the names are taken: one that is added in between asks for another
+            # round.
             self._wanted.clear()
             try:
                 self._submit(self._notify)
@@ -92,18 +100,14 @@ class ChangeWatch:
         self._database = database
         self._lock = threading.Lock()
         self._connection: PgConnection | None = None
-        self._hears = False
+        self.hears_notifications = False
+        """Whether notifications arrive; False before the first poll."""
         self._named: dict[str, set[str]] = {"e": set(), "c": set()}
         self._asked = {"e": 0.0, "c": 0.0}
         self._found: dict[str, dict[str, Row]] = {"e": {}, "c": {}}
         self._watched: dict[str, set[SessionId]] = {"e": set(), "c": set()}
         """What was asked for the last time. One who comes to watch a session is woken once, since
         it may have changed before it was first asked for."""
-
-    @property
-    def hears_notifications(self) -> bool:
-        """Whether notifications arrive; False before the first poll."""
-        return self._hears
 
     def poll_entries(self, watched: Collection[SessionId]) -> Collection[SessionId]:
         """Return the watched sessions with new entries, or another holder."""
@@ -131,7 +135,7 @@ class ChangeWatch:
 
     def _changed(self, kind: str, watched: Collection[SessionId]) -> Collection[SessionId]:
         connection = self._connect()
-        if self._hears:
+        if self.hears_notifications:
             self._take_notifications(connection)
         named, self._named[kind] = self._named[kind], set()
         if _ALL in named:
@@ -139,7 +143,7 @@ class ChangeWatch:
         hinted: set[SessionId] = set()
         if named:
             hinted = {session_id for session_id in watched if _digest(session_id) in named}
-        pause = POLL_SECONDS_WITH_HINTS if self._hears else POLL_SECONDS
+        pause = POLL_SECONDS_WITH_HINTS if self.hears_notifications else POLL_SECONDS
         if monotonic_seconds() - self._asked[kind] < pause:
             return hinted
         self._asked[kind] = monotonic_seconds()
@@ -150,7 +154,8 @@ class ChangeWatch:
     ) -> set[SessionId]:
         owner = self._database.owner_text
         if kind == "e":
-            rows = self._database.query(connection, _HEADS, list(watched), owner, owner)
+            texts = [to_text(session_id) for session_id in watched]
+            rows = self._database.query(connection, _HEADS, texts, owner, owner)
         else:
             rows = self._database.query(connection, _PENDING, owner, owner)
         before, now = self._found[kind], {row[0]: row[1:] for row in rows}
@@ -177,8 +182,8 @@ class ChangeWatch:
             try:
                 # A pooler gives its clients process numbers of its own.
                 row = connection.execute("SELECT pg_backend_pid()").fetchone()
-                self._hears = row is not None and row[0] == connection.info.backend_pid
-                if self._hears:
+                self.hears_notifications = row is not None and row[0] == connection.info.backend_pid
+                if self.hears_notifications:
                     connection.execute(f"LISTEN {CHANNEL}".encode())
             except BaseException:
                 close_quietly(connection)

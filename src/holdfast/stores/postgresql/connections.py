@@ -112,6 +112,7 @@ class PostgresConnections:
 
     async def append(self, append: Append) -> None:
         """Append through the writer that has less to do."""
+        # The appends of a session follow one another, so they can go through different writers.
         first, second = self.writer, self.second_writer
         await (first if first.load <= second.load else second).append(append)
 
@@ -128,6 +129,8 @@ class PostgresConnections:
         self.hints.close()
         await self.writer.close()
         await self.second_writer.close()
+        # After the writers: they go on trying to reach the database until then, so that accepted
+        # appends are not given up.
         self.database.closing.set()
         await self.readers.close()
         self.watch.close()

@@ -89,10 +89,14 @@ class Database:
 
         Both go in one message, which the server runs as one transaction.
         """
+        # Only the simple protocol takes two statements in one message. It has no parameters, so the
+        # client writes the values into the text.
         cursor = psycopg.ClientCursor(connection)
         if self.owner_text is None:
             cursor.execute(statement.encode(), values)
         else:
+            # The prefix tells an owner whose name is empty from a setting that was never made,
+            # which reads as an empty text.
             scoped = f"SELECT set_config('holdfast.owner', %s, true); {statement}"
             cursor.execute(scoped.encode(), (f"o:{self.owner_text}", *values))
             cursor.nextset()
@@ -151,6 +155,7 @@ def closed_error() -> SessionError:
 def is_transient(error: psycopg.Error) -> bool:
     """Return whether the same statement may succeed on another connection."""
     state = error.sqlstate
+    # There is no state when the connection broke before the server could say anything.
     if state is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return state in _TRANSIENT_STATES or state.startswith(_TRANSIENT_CLASSES)
@@ -159,8 +164,9 @@ def is_transient(error: psycopg.Error) -> bool:
 def store_error_from(error: psycopg.Error) -> StoreError:
     """Translate an error of the database."""
     state, said = error.sqlstate or "", str(error).strip().split("\n")[0]
+    # The class is about resources. 53300, too many connections, has nothing to do with space.
     if state.startswith("53") and state != "53300":
-        return StoreError(ErrorCode.FULL, f"PostgreSQL has no room left: {said}")
+        return StoreError(ErrorCode.FULL, f"PostgreSQL has no space left: {said}")
     if state.startswith("XX"):
         return StoreError(ErrorCode.CORRUPT, f"PostgreSQL reports damage: {said}")
     return StoreError(ErrorCode.UNAVAILABLE, f"PostgreSQL cannot be used: {said}")

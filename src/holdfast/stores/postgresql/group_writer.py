@@ -5,9 +5,8 @@ of an append is its round trip and the sync of its commit, so a group costs as m
 """
 
 import asyncio
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -20,12 +19,11 @@ from holdfast.stores.postgresql.database import (
     PgConnection,
     Work,
     close_quietly,
-    closed_error,
     is_transient,
     texts_or_none,
     to_text,
 )
-from holdfast.stores.processes import ForkGuard
+from holdfast.stores.writer_thread import WriterThread
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 
 LARGEST_GROUP = 128
@@ -91,6 +89,8 @@ class _Group:
         if not isinstance(write.work, Append) or not self._sessions:
             return False
         is_full = len(self.writes) >= LARGEST_GROUP or self._bytes > LARGEST_GROUP_BYTES
+        # The SQL function takes each session once: it compares all appends with the heads of
+        # before.
         return not is_full and write.work.lease.session_id not in self._sessions
 
     def add(self, write: _Write[Any]) -> None:
@@ -101,7 +101,7 @@ class _Group:
             self._bytes += sum(len(row.body) for row in write.work.rows)
 
 
-class GroupWriter:
+class GroupWriter(WriterThread[_Write[Any]]):
     """Owns the writing connection and the thread that uses it. Everything is done in order.
 
     A connection that failed is discarded, and what it was about is done again on a new one: the
@@ -110,14 +110,10 @@ class GroupWriter:
     """
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._database = database
         self._connection: PgConnection | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
-        self._lock = threading.Lock()
-        self._waiting: list[_Write[Any]] = []
         self._is_writing = False
-        self._fork_guard = ForkGuard()
-        self._is_closed = False
 
     @property
     def load(self) -> int:
@@ -132,31 +128,14 @@ class GroupWriter:
         """Ask for other work to be done in its turn, from any thread."""
         return self._submit(_Write(work))
 
-    async def close(self) -> None:
-        """Finish the work that was asked for, then end the thread."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown()
-
     def _submit(self, write: "_Write[T]") -> "Future[T]":
-        self._fork_guard.refuse_forks()
-        with self._lock:
-            if self._is_closed:
-                raise closed_error()
-            self._waiting.append(write)
-            if len(self._waiting) == 1:
-                self._thread.submit(self._write_waiting)
+        self._enqueue(write)
         return write.future
 
     def _write_waiting(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-            self._is_writing = True
+        self._is_writing = True
         try:
-            self._write_groups(waiting)
+            self._write_groups(self._take_waiting())
         finally:
             self._is_writing = False
 
@@ -178,6 +157,7 @@ class GroupWriter:
         try:
             outcomes = self._database.retry(lambda tried: self._attempt(group, tried))
         except Exception as error:
+            # The statement failed as a whole, and the error does not say which append it was.
             if len(group) > 1 and _is_of_one_append(error):
                 for write in group:
                     self._finish([write])
@@ -198,6 +178,9 @@ class GroupWriter:
         try:
             appends = [write.work for write in group if isinstance(write.work, Append)]
             if appends:
+                # `again` lets the function accept entries of a fenced lease that are stored: the
+                # first attempt stored them, its answer was lost, and the session was taken over
+                # since.
                 return append_group(connection, self._database.owner_text, appends, again=tried > 0)
             work: Any = group[0].work
             return [work(connection)]

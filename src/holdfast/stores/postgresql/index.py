@@ -19,6 +19,7 @@ _OWNED = (
     " FROM holdfast.session WHERE owner = %s AND project IS NOT NULL"
     " AND (%s::text IS NULL OR project = %s) AND (%s::text IS NULL OR owner = %s)"
 )
+# A session with this id comes before those that have the text as their name.
 _FIND = (
     f"SELECT {COLUMNS}{_OWNED} AND (id = %s OR name = %s)"
     " ORDER BY (id = %s) DESC NULLS LAST, updated DESC, id DESC"
@@ -135,10 +136,12 @@ class PostgresIndex:
             record = msgspec.structs.replace(record, head=head)
             values = [*saved_values(record), *open_work(entries)]
             where = (session_id, head, bound, bound)
+            # The third value is the name. It stays with the session that has it already.
             for names in (values, [*values[:2], None, *values[3:]]):
                 try:
                     if database.query(connection, _SAVE, *names, *where):
                         return True
+                    # No row was changed: the session has another head by now, or was deleted.
                     break
                 except psycopg.errors.UniqueViolation:
                     continue

@@ -162,6 +162,7 @@ class PostgresLeases:
                 lambda connection: self._give_back(connection, gained)
             )
 
+        # Before the row is written: closing has to remove it even if this caller is cancelled.
         self._is_node = True
         lease = await lease_of_thread(self._connections.writer.submit(acquire), give_back)
         self._renewals.start()
@@ -185,6 +186,8 @@ class PostgresLeases:
             ).fetchone()
             verdict, epoch, other, process = row or ("foreign", 0, None, None)
             if verdict == "busy" and lost is None and _has_ended(process):
+                # The database cannot see that the process has ended. The epoch is named, so that a
+                # lease which was granted meanwhile is not taken.
                 lost = epoch
                 continue
             break
@@ -252,6 +255,8 @@ class PostgresLeases:
     def _become_node(self, connection: PgConnection) -> None:
         """Store the node's row before its first lease."""
         with self._lock:
+            # A lease of a node without a row counts as lost, so the row comes before the first
+            # lease. The renewals keep it from then on.
             is_first = not self._held
         if is_first:
             connection.execute(
@@ -300,10 +305,12 @@ class PostgresLeases:
             row = self._renewing.execute(
                 _RENEW, (owner, self._node, self._process, self._seconds, len(held))
             ).fetchone()
+        # Whether leases were lost shows when the database can be reached again.
         except (psycopg.Error, AgentError):
             self._close_renewing()
             return
         timeline, ids, epochs = row or (0, None, None)
+        # The list comes only when the number of leases differs from what this node holds.
         known = None if ids is None else set(zip(ids, epochs, strict=True))
         for lease in held:
             is_known = known is None or (lease.session_id, lease.epoch) in known

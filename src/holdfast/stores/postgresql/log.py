@@ -68,6 +68,8 @@ class PostgresLog:
                 size = _PAGE if limit is None else min(_PAGE, limit - len(found))
                 rows = read_rows(self._connections, connection, session_id, after=last, limit=size)
                 found += [entry for _, entry in rows if not isinstance(entry, str)]
+                # By rows, not by entries: one that cannot be read is left out, and the log still
+                # goes on.
                 if len(rows) < size:
                     break
                 last = rows[-1][0]
@@ -105,7 +107,7 @@ class PostgresLog:
 
     async def _exists(self, session_id: SessionId) -> bool:
         owner = self._connections.database.owner_text
-        return bool(await self._connections.readers.query(_HEAD, session_id, owner, owner))
+        return bool(await self._connections.readers.query(_HEAD, to_text(session_id), owner, owner))
 
     def _refuse_other_owners(self, entries: Sequence[Entry]) -> None:
         """Refuse to open a session of an owner whom this store is not for."""

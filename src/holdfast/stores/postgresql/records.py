@@ -50,6 +50,8 @@ def record_changes(entries: Sequence[Entry]) -> tuple[dict[str, Any] | None, int
             is_new, columns, details = True, column_values(opened), _details_of(opened)
             continue
         changed = changed_fields(_UNKNOWN, entry)
+        # It was merged with the metadata of a record that is not the real one. The database merges
+        # the change with the real one.
         changed.pop("metadata", None)
         details |= _keyed(changed, getattr(entry, "changes", {}))
         patch = getattr(entry, "changes", {}).get("metadata")

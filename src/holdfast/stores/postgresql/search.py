@@ -68,6 +68,8 @@ class PostgresSearch:
         for key, session_id, indexed, head in database.query(connection, _BEHIND, *values):
             rows = read_rows(self._connections, connection, session_id, after=indexed, limit=None)
             entries = [entry for _, entry in rows if not isinstance(entry, str)]
+            # Entries may have been appended since the head was read. They are in `rows` and must
+            # not be indexed twice.
             reached = max(head, rows[-1][0]) if rows else head
             texts, through = _texts_of(entries, after=indexed, head=reached)
             vectors = [_vector(query.words_of(text.text)) for text in texts]
@@ -110,6 +112,7 @@ class PostgresSearch:
                 message_id=None if message_id is None else MessageId(message_id),
                 part_id=None if part_id is None else PartId(part_id),
             )
+            # The index finds single words. A phrase such as `don't` is checked here.
             if score := query.score(text.text):
                 scored.append(((score, session_id, seq), SessionId(session_id), text))
         scored.sort(key=lambda item: item[0], reverse=True)
@@ -130,6 +133,7 @@ def _vector(words: Sequence[str]) -> str:
     places: dict[str, list[int]] = {}
     for place, word in enumerate(words, start=1):
         found = places.setdefault(_lexeme(word), [])
+        # A `tsvector` has at most 256 places of a word, and none above 16,383.
         if len(found) < _MOST_PLACES:
             found.append(min(place, 16_383))
     parts, size = [], 0

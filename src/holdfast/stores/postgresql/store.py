@@ -5,12 +5,12 @@ by their content.
 """
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.ports.session_store import UnownedQuery
-from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.postgresql.connections import PostgresConnections, make_connections
 from holdfast.stores.postgresql.database import Database, from_text, to_text
 from holdfast.stores.postgresql.index import PostgresIndex
@@ -24,7 +24,7 @@ from holdfast.stores.stored_records import (
     decode_command,
     verified_blob,
 )
-from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
@@ -82,10 +82,11 @@ def prepare_database(url: str, *, grant_to: Sequence[str] = ()) -> None:
     database.retry(prepare)
 
 
-class PostgresInbox:
+class PostgresInbox(NotifiedInbox):
     """Commands from any process to the process that holds a session."""
 
     def __init__(self, connections: PostgresConnections) -> None:
+        super().__init__(connections.inbox_notifier)
         self._connections = connections
 
     async def put(self, session_id: SessionId, command: Command) -> None:
@@ -98,7 +99,7 @@ class PostgresInbox:
             msgspec.json.encode(command),
         )
         _refuse_foreign(session_id, found=rows[0][0])
-        self._connections.inbox_notifier.notify(session_id)
+        self._notifier.notify(session_id)
         self._connections.hints.send("c", [session_id])
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
@@ -109,15 +110,6 @@ class PostgresInbox:
         )
         decoded = (decode_command(bytes(body)) for (body,) in rows)
         return tuple(command for command in decoded if command is not None)
-
-    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
-        """Wait for a command that is not among those `seen`."""
-        await wait_for_command(
-            self._connections.inbox_notifier,
-            lambda: self.pending(session_id),
-            session_id=session_id,
-            seen=seen,
-        )
 
 
 class PostgresBlobs:
@@ -148,25 +140,25 @@ class PostgresBlobs:
 
 
 class PostgresUnownedQueries:
-    """Queries whose node has gone; each is claimed by one caller at a time."""
+    """Queries whose node has gone, of all projects or of one; one caller at a time claims each."""
 
-    def __init__(self, connections: PostgresConnections) -> None:
+    def __init__(self, connections: PostgresConnections, project: str | None = None) -> None:
         self._connections = connections
+        self._project = project
+
+    def of_project(self, project: str) -> "PostgresUnownedQueries":
+        """Return those of one project alone."""
+        return PostgresUnownedQueries(self._connections, project)
 
     async def claim(
-        self,
-        *,
-        limit: int,
-        most_attempts: int,
-        first_pause: float,
-        longest_pause: float,
-        project: str | None = None,
+        self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
     ) -> Sequence[UnownedQuery]:
-        """Take some of them, of one project or of all, and count the attempt."""
+        """Take some of them, and count the attempt."""
+        within = None if self._project is None else to_text(self._project)
         rows = await self._connections.readers.query(
             "SELECT * FROM holdfast.claim_unowned(%s, %s, %s, %s, %s, %s)",
             *(self._connections.database.owner_text, limit, most_attempts),
-            *(first_pause, longest_pause, None if project is None else to_text(project)),
+            *(first_pause, longest_pause, within),
         )
         return tuple(
             UnownedQuery(

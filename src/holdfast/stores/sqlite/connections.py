@@ -92,6 +92,8 @@ class Readers:
         connection = self._database.connect()
         try:
             self._database.retry_while_locked(lambda: migrate(connection, self._database.path))
+            # Not opened read-only: it may have to migrate, and readers of a write-ahead log write
+            # to the memory that all connections share.
             connection.pragma("query_only", 1)
         except BaseException:
             close_quietly(connection)
@@ -123,6 +125,8 @@ class ChangeWatch:
                 if self._connection is not None and not is_in_place(self._connection):
                     self._disconnect()
                 if self._connection is None:
+                    # `data_version` begins anew with each connection, so the first look reports a
+                    # change.
                     self._connection, self._seen = self._database.connect(), None
                 now = self._look(self._connection)
             except (apsw.Error, StoreError):
@@ -189,4 +193,5 @@ def _data_version(connection: apsw.Connection) -> object:
 
 def _last_command(connection: apsw.Connection) -> object:
     """Return a number that changes with every new command."""
+    # The counter of AUTOINCREMENT: consuming a command does not change it, and a new one does.
     return connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'command'").get

@@ -59,6 +59,7 @@ class Database:
         with translated_sqlite_errors(self.path):
             # SQLite would create it readable to others; the files beside it inherit its mode.
             os.close(open_or_create(self.path, os.O_RDWR))
+            # Without a mutex of SQLite's own: one thread at a time uses a connection.
             connection = apsw.Connection(
                 str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
             )
@@ -84,6 +85,8 @@ class Database:
                     try:
                         return work()
                     except (apsw.BusyError, apsw.LockedError):
+                        # Only the last of these errors is translated; after an earlier one the work
+                        # is tried again.
                         if monotonic_seconds() >= deadline:
                             raise
             except StoreError as error:
@@ -186,8 +189,10 @@ def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) 
             ErrorCode.UNAVAILABLE,
             f"{connection.filename} is on a file system that cannot share memory between processes",
         )
+    # NORMAL would not sync the write-ahead log at a commit: a power cut could undo it.
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", 1)
+    # A view or trigger that was put into the file must not call functions with side effects.
     connection.pragma("trusted_schema", 0)
     # Text in double quotes is a name, never a string.
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)

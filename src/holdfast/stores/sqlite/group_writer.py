@@ -5,16 +5,14 @@ Most of the cost of a transaction is its sync, so a group of appends costs as mu
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import apsw
 
 from holdfast.stores.private_files import replaced_file_error
-from holdfast.stores.processes import ForkGuard
 from holdfast.stores.sqlite.database import (
     Database,
     close_quietly,
@@ -23,7 +21,8 @@ from holdfast.stores.sqlite.database import (
     write_ahead_inode,
 )
 from holdfast.stores.sqlite.migrations import migrate
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.stores.writer_thread import WriterThread
+from holdfast.vocabulary.errors import AgentError
 
 LARGEST_GROUP = 512
 
@@ -51,7 +50,7 @@ class _Write(Generic[T]):
             self.future.set_result(self.outcome)  # type: ignore[arg-type]
 
 
-class GroupWriter:
+class GroupWriter(WriterThread[_Write[Any]]):
     """Owns the writing connection and the thread that uses it.
 
     While a transaction is being synced, new work gathers and becomes the next transaction. Work
@@ -60,15 +59,11 @@ class GroupWriter:
     """
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._database = database
         self._connection: apsw.Connection | None = None
         self._write_ahead_path = f"{database.path}-wal"
         self._write_ahead = 0
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
-        self._lock = threading.Lock()
-        self._waiting: list[_Write[Any]] = []
-        self._fork_guard = ForkGuard()
-        self._is_closed = False
 
     async def write(self, work: Work[T]) -> T:
         """Do work in a transaction and return its outcome once the transaction is durable."""
@@ -76,28 +71,12 @@ class GroupWriter:
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Ask for work to be done, from any thread."""
-        self._fork_guard.refuse_forks()
         write = _Write(work)
-        with self._lock:
-            if self._is_closed:
-                raise SessionError(ErrorCode.CLOSED, "the store is closed")
-            self._waiting.append(write)
-            if len(self._waiting) == 1:
-                self._thread.submit(self._write_groups)
+        self._enqueue(write)
         return write.future
 
-    async def close(self) -> None:
-        """Finish the work that was asked for, then end the thread."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown()
-
-    def _write_groups(self) -> None:
-        with self._lock:
-            group, self._waiting = self._waiting, []
+    def _write_waiting(self) -> None:
+        group = self._take_waiting()
         for start in range(0, len(group), LARGEST_GROUP):
             self._write_group(group[start : start + LARGEST_GROUP])
 
@@ -107,6 +86,7 @@ class GroupWriter:
             self._commit(writes)
         except Exception as error:
             for write in writes:
+                # The work that failed before the commit keeps its own error.
                 write.error = write.error or error
             if not isinstance(error, AgentError):
                 raise
@@ -116,11 +96,14 @@ class GroupWriter:
 
     def _commit(self, writes: Sequence[_Write[Any]]) -> None:
         connection = self._connect()
+        # IMMEDIATE takes the lock for writing here, where nothing has been done yet. Later it could
+        # fail with the work half done.
         self._database.retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
             for write in writes:
                 _attempt(connection, write, is_alone=len(writes) == 1)
             has_failed = all(write.error is not None for write in writes)
+            # With nothing to keep there is nothing to sync, either.
             connection.execute("ROLLBACK" if has_failed else "COMMIT")
         except apsw.Error as error:
             translated = store_error_from(error, self._database.path, connection)

@@ -82,6 +82,7 @@ def _find(
 ) -> SessionRecord | None:
     rows = connection.execute(
         f"{SELECT_RECORDS} WHERE {_OWNED} AND (id = ?3 OR name = ?4)"
+        # A session with this id comes before those that have the text as their name.
         " ORDER BY id = ?3 DESC, updated DESC, id DESC",
         (*owned, *wanted),
     )
@@ -99,6 +100,7 @@ def _rebuild(connection: apsw.Connection) -> int:
     known = _known_records(connection)
     # All names are removed first, so that two sessions can swap theirs.
     connection.execute("UPDATE session SET owner = NULL, name = NULL, head = 0, indexed = 0")
+    # The command that empties a full-text table which keeps no content.
     connection.execute("INSERT INTO text_index (text_index) VALUES ('delete-all')")
     derived = {key: derive_record(connection, key, record) for key, record in known.items()}
     return sum(
@@ -110,6 +112,7 @@ def _restore_keys(connection: apsw.Connection) -> None:
     """Delete session rows with impossible keys; make rows for entries without a session row."""
     connection.execute("DELETE FROM session WHERE key NOT BETWEEN 1 AND ?", (LARGEST_KEY,))
     connection.execute(
+        # AUTOINCREMENT refuses every new row once its counter is at the largest integer.
         "UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(key), 0) FROM session)"
         " WHERE name = 'session' AND seq NOT BETWEEN 0 AND ?",
         (LARGEST_KEY,),

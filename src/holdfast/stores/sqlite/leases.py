@@ -164,6 +164,7 @@ class SqliteLeases:
                 lambda: self._ask_to_release(session_id, give_back),
             )
         except AgentError:
+            # The work was done, but its transaction failed, so the lease was never granted.
             for not_committed in gained:
                 self._forget(not_committed)
             raise
@@ -196,12 +197,14 @@ class SqliteLeases:
         for lease in tuple(self._held.values()):
             try:
                 self._connections.writer.submit(functools.partial(self.hold, lease=lease))
+            # The store was closed meanwhile, and closing releases the leases.
             except SessionError:
                 return
 
 
 def _acquire(connection: apsw.Connection, claim: _Claim, *, seconds: float) -> Lease:
     key = session_key_or_new(connection, claim.session_id)
+    # Again, now inside the transaction: another process may have come first since it was read.
     _refuse_busy(connection, claim)
     move_damaged_end_aside(connection, key)
     # Epochs never repeat in a database, not even for a session that is deleted and made again.
@@ -229,6 +232,7 @@ def _refuse_busy(connection: apsw.Connection, claim: _Claim) -> None:
     ).fetchone()
     if row is not None:
         holder, process = decode_for_display(row[0]), decode_for_display(row[1]) or ""
+        # The same holder asks again and gets a new epoch, which fences its earlier lease.
         if (holder, process) == (claim.holder, claim.process):
             return
         identity = parse_identity(process)

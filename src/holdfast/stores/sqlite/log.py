@@ -132,6 +132,7 @@ def _append(
         raise StoreError(
             ErrorCode.CONFLICT, f"one of {len(fresh)} entries has another place in the log"
         ) from None
+    # In one transaction, so a pointer may be written before its blob.
     for _, stored in kept:
         if stored.content is not None:
             save_blob(connection, key, name=stored.name, content=stored.content)
@@ -226,5 +227,6 @@ def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tup
 def _delete(connection: apsw.Connection, session_id: SessionId) -> None:
     key = session_key(connection, session_id)
     if key is not None:
+        # A virtual table has no foreign keys. All other rows go with the row of the session.
         connection.execute("DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", span_of(key))
         connection.execute("DELETE FROM session WHERE key = ?", (key,))

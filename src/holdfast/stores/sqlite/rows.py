@@ -35,6 +35,7 @@ _SealedRow: TypeAlias = tuple[bytes | None, int | None, bytes | None]
 
 _SEQ_BITS = 32
 _LARGEST_SEQ = (1 << _SEQ_BITS) - 1
+# A place is a signed integer of 64 bits: 31 for the session, 32 for the `seq`.
 LARGEST_KEY = (1 << 31) - 1
 _ROWS_AT_ONCE = 500
 """Fewer than the 700 new objects after which Python collects garbage: each row is one."""
@@ -43,6 +44,7 @@ _SELECT_ENTRIES = (
     "SELECT place, CAST(id AS BLOB), CAST(kind AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)"
     " FROM entry WHERE place BETWEEN ? AND ?"
 )
+# SQLite joins what the checksum covers, so that Python makes one object of it and not three.
 _SELECT_SEALED = (
     "SELECT CAST(place || ' ' || id || ' ' || kind || ' ' AS BLOB), CAST(crc AS INTEGER),"
     " CAST(body AS BLOB) FROM entry WHERE place BETWEEN ? AND ?"
@@ -268,6 +270,7 @@ def decode_record(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionR
         if (detailed := with_details(record, details)) is None:
             return derive_record(connection, key, record)
         record = detailed
+    # A text that is there and cannot be decoded is damaged, which a missing one is not.
     if any(value is not None and text is None for value, text in zip(values, texts, strict=False)):
         return derive_record(connection, key, record)
     return record

@@ -91,6 +91,8 @@ def _text_at(connection: apsw.Connection, key: int, seq: int) -> SearchableText 
             for text in collector.take(entry):
                 if text.seq == seq:
                     return text
+            # A text of an answer is complete when its turn ends. The next turn has begun, so it
+            # never was.
             if entry.kind == "turn.started" and entry.seq > seq:
                 return None
     return None

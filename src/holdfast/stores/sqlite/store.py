@@ -5,14 +5,14 @@ by their content.
 """
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import msgspec
 
 from holdfast.stores.lease_rules import LEASE_SECONDS
-from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.sqlite.connections import SqliteConnections, make_connections
 from holdfast.stores.sqlite.database import LockTimeouts
 from holdfast.stores.sqlite.index import SqliteIndex
@@ -32,7 +32,7 @@ from holdfast.stores.stored_records import (
     decode_command,
     verified_blob,
 )
-from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId
 
@@ -69,10 +69,11 @@ class SqliteStore:
         await self._connections.close()
 
 
-class SqliteInbox:
+class SqliteInbox(NotifiedInbox):
     """Commands from any process to the process that holds a session."""
 
     def __init__(self, connections: SqliteConnections) -> None:
+        super().__init__(connections.inbox_notifier)
         self._connections = connections
 
     async def put(self, session_id: SessionId, command: Command) -> None:
@@ -80,21 +81,12 @@ class SqliteInbox:
         await self._connections.writer.write(
             lambda connection: _put_command(connection, session_id, command)
         )
-        self._connections.inbox_notifier.notify(session_id)
+        self._notifier.notify(session_id)
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Return the commands that are not consumed yet."""
         return await self._connections.readers.read(
             lambda connection: _pending_commands(connection, session_id)
-        )
-
-    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
-        """Wait for a command that is not among those `seen`."""
-        await wait_for_command(
-            self._connections.inbox_notifier,
-            lambda: self.pending(session_id),
-            session_id=session_id,
-            seen=seen,
         )
 
 

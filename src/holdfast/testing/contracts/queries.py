@@ -9,7 +9,7 @@ import msgspec
 from holdfast.engine.agent_blocks import BlockInputs
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.runner import Runner
-from holdfast.testing.contracts.samples import SETTINGS, Stage, run_contract
+from holdfast.testing.contracts.samples import SETTINGS, CheckStage, run_contract
 from holdfast.testing.promises import Report, require, require_same
 from holdfast.testing.scripted_provider import Gate, Step, calls, says
 from holdfast.vocabulary.commands import SendPrompt, new_command_id
@@ -39,7 +39,7 @@ async def check_a_prompt_is_recorded_before_the_model_is_asked(make: MakeRunner)
     async def note() -> None:
         before.extend(stage.seen.kinds)
 
-    stage = Stage([[note, *says("ok")]], make_runner=make)
+    stage = CheckStage([[note, *says("ok")]], make_runner=make)
     outcome = await stage.held.run("hi")
     require_same(outcome.stop_reason, "complete", "it is answered")
     require("query.started" in before, "the prompt is recorded first")
@@ -49,7 +49,7 @@ async def check_a_prompt_is_recorded_before_the_model_is_asked(make: MakeRunner)
 async def check_tool_results_start_the_next_turn(make: MakeRunner) -> None:
     """Each call has its result, in one message, under its own id."""
     steps = [calls(("look", {"place": "a"}), ("look", {"place": "b"}), ids=("1", "2")), says("ok")]
-    stage = Stage(steps, tools=[look], make_runner=make)
+    stage = CheckStage(steps, tools=[look], make_runner=make)
     await stage.held.run("hi")
     results = stage.provider.requests[1].messages[-1].parts
     told = [(part.call_id, part.name) for part in results if isinstance(part, ToolResultPart)]
@@ -60,7 +60,7 @@ async def check_tool_results_start_the_next_turn(make: MakeRunner) -> None:
 async def check_a_call_that_cannot_run_is_answered(make: MakeRunner) -> None:
     """An unknown tool and wrong arguments are told to the model, which goes on."""
     steps = [calls(("fly", {}), ("look", {"place": 3}), ids=("1", "2")), says("sorry")]
-    stage = Stage(steps, tools=[look], make_runner=make)
+    stage = CheckStage(steps, tools=[look], make_runner=make)
     outcome = await stage.held.run("hi")
     require_same(outcome.stop_reason, "complete", "the model goes on")
     require_same(stage.seen.counts["tool.ended"], 2, "each call has an end")
@@ -69,7 +69,9 @@ async def check_a_call_that_cannot_run_is_answered(make: MakeRunner) -> None:
 
 async def check_reminders_are_sent_with_the_first_request_only(make: MakeRunner) -> None:
     """They are never stored."""
-    stage = Stage([calls(("look", {"place": "a"})), says("ok")], tools=[look], make_runner=make)
+    stage = CheckStage(
+        [calls(("look", {"place": "a"})), says("ok")], tools=[look], make_runner=make
+    )
     await stage.held.run("hi", reminders=("a note",))
     require("a note" in stage.sent(0), "the first request has it")
     require("a note" not in stage.sent(1), "no other request has it")
@@ -79,7 +81,9 @@ async def check_reminders_are_sent_with_the_first_request_only(make: MakeRunner)
 
 async def check_a_summary_comes_before_every_turn(make: MakeRunner) -> None:
     """A consumer knows what is about to be sent."""
-    stage = Stage([calls(("look", {"place": "a"})), says("ok")], tools=[look], make_runner=make)
+    stage = CheckStage(
+        [calls(("look", {"place": "a"})), says("ok")], tools=[look], make_runner=make
+    )
     await stage.held.run("hi")
     wanted = [
         event.kind
@@ -101,18 +105,18 @@ async def check_every_finish_has_its_stop_reason(make: MakeRunner) -> None:
         "other": "complete",
     }
     for finish, reason in reasons.items():
-        stage = Stage([says("ok", finish=finish)], make_runner=make)
+        stage = CheckStage([says("ok", finish=finish)], make_runner=make)
         require_same((await stage.held.run("hi")).stop_reason, reason, f"finish {finish}")
-    stage = Stage([says("a", finish="pause"), says("b")], make_runner=make)
+    stage = CheckStage([says("a", finish="pause"), says("b")], make_runner=make)
     require_same((await stage.held.run("hi")).stop_reason, "complete", "a pause goes on")
     require_same(len(stage.provider.requests), 2, "with one more request")
 
 
 async def check_an_answer_that_names_no_tool_is_tried_again(make: MakeRunner) -> None:
     """Twice; then it is an error, and nothing of it is kept."""
-    stage = Stage([_GARBLED, says("ok")], make_runner=make)
+    stage = CheckStage([_GARBLED, says("ok")], make_runner=make)
     require_same((await stage.held.run("hi")).stop_reason, "complete", "the model tries again")
-    stage = Stage([_GARBLED] * 3, make_runner=make)
+    stage = CheckStage([_GARBLED] * 3, make_runner=make)
     outcome = await stage.held.run("hi")
     require_same(outcome.stop_reason, "error", "after three times it is an error")
     require_same(len(stage.provider.requests), 3, "three requests were made")
@@ -123,7 +127,7 @@ async def check_a_limit_of_turns_ends_the_query(make: MakeRunner) -> None:
     """The last turn has no tools, and the outcome names the limit."""
     limited = msgspec.structs.replace(SETTINGS, limits=Limits(turns=2))
     steps = [calls(("look", {"place": "a"})), says("that is all")]
-    stage = Stage(steps, tools=[look], make_runner=make, settings=limited)
+    stage = CheckStage(steps, tools=[look], make_runner=make, settings=limited)
     outcome = await stage.held.run("hi")
     require_same((outcome.stop_reason, outcome.stop_detail), ("limit", "turns=2"), "the limit")
     require_same(stage.provider.requests[1].tools, (), "the last turn has no tools")
@@ -137,7 +141,7 @@ async def check_settings_are_read_for_every_turn(make: MakeRunner) -> None:
         stage.held.settings = msgspec.structs.replace(SETTINGS, model="scripted/other")
         return "done"
 
-    stage = Stage([calls(("change", {})), says("ok")], tools=[change], make_runner=make)
+    stage = CheckStage([calls(("change", {})), says("ok")], tools=[change], make_runner=make)
     await stage.held.run("hi")
     models = [request.model for request in stage.provider.requests]
     require_same(models, ["any", "other"], "the model of each request")
@@ -147,7 +151,7 @@ async def check_a_prompt_can_join_a_running_query(make: MakeRunner) -> None:
     """It is in the next request."""
     gate = Gate()
     steps: list[Step] = [[gate, *calls(("look", {"place": "a"}))], says("ok")]
-    stage = Stage(steps, tools=[look], make_runner=make)
+    stage = CheckStage(steps, tools=[look], make_runner=make)
     running = asyncio.ensure_future(stage.held.run("hi"))
     await gate.reached.wait()
     message = UserMessage(id=new_message_id(), parts=(TextPart(text="shorter please"),))
@@ -169,7 +173,9 @@ async def check_an_abort_answers_every_call(make: MakeRunner) -> None:
         await asyncio.Event().wait()
         return "never"
 
-    stage = Stage([calls(("wait", {}), ids=("1",)), says("ok")], tools=[wait], make_runner=make)
+    stage = CheckStage(
+        [calls(("wait", {}), ids=("1",)), says("ok")], tools=[wait], make_runner=make
+    )
     running = asyncio.ensure_future(stage.held.run("hi"))
     await gate.wait()
     stage.held.abort()
@@ -186,7 +192,7 @@ async def check_an_abort_answers_every_call(make: MakeRunner) -> None:
 
 async def check_two_queries_share_the_wiring(make: MakeRunner) -> None:
     """Handlers are subscribed once and see both; nothing of the first is left in the second."""
-    stage = Stage([says("one"), says("two")], make_runner=make)
+    stage = CheckStage([says("one"), says("two")], make_runner=make)
     await stage.held.run("first")
     await stage.held.run("second")
     require_same(stage.seen.counts["query.ended"], 2, "a handler sees both queries")

@@ -54,7 +54,7 @@ class UnknownModels:
         """Return no size."""
 
 
-class Stage:
+class CheckStage:
     """A scripted model and everything around one runner: what a check plays and looks at."""
 
     def __init__(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.engine.turn_runner import TurnRunnerInterface
-from holdfast.testing.contracts.samples import Stage, run_contract
+from holdfast.testing.contracts.samples import CheckStage, run_contract
 from holdfast.testing.promises import Report, require, require_same
 from holdfast.testing.scripted_provider import Gate, calls, says
 from holdfast.vocabulary.entries import PartEnded, TurnEnded, TurnStarted
@@ -15,7 +15,7 @@ from holdfast.vocabulary.usage import Usage
 
 async def check_an_answer_becomes_a_message(turns: TurnRunnerInterface) -> None:
     """Started, its parts, ended; and the message is in the conversation."""
-    stage = Stage([says("Hel", "lo")], turn_runner=turns)
+    stage = CheckStage([says("Hel", "lo")], turn_runner=turns)
     outcome = await stage.held.run("hi")
     require_same(outcome.stop_reason, "complete", "the query is complete")
     kinds = [kind for kind in stage.seen.kinds if kind.startswith(("turn.", "part.", "text."))]
@@ -34,7 +34,7 @@ async def check_the_start_is_recorded_before_the_client_is_asked(
     async def note() -> None:
         seen_at_request.append(stage.seen.counts["turn.started"])
 
-    stage = Stage([[note, *says("ok")]], turn_runner=turns)
+    stage = CheckStage([[note, *says("ok")]], turn_runner=turns)
     await stage.held.run("hi")
     require_same(seen_at_request, [1], "turn.started comes before the request")
 
@@ -42,7 +42,7 @@ async def check_the_start_is_recorded_before_the_client_is_asked(
 async def check_usage_is_recorded_once(turns: TurnRunnerInterface) -> None:
     """The end of a turn says what it used, and the query adds it up."""
     used = Usage(input=7, output=3)
-    stage = Stage([says("ok", usage=used)], turn_runner=turns)
+    stage = CheckStage([says("ok", usage=used)], turn_runner=turns)
     await stage.held.run("hi")
     ended = [event for event in stage.seen.events if isinstance(event, TurnEnded)]
     require_same([event.usage for event in ended], [used], "the usage of the turn")
@@ -59,7 +59,7 @@ async def check_a_turn_asks_once_and_runs_no_tools(turns: TurnRunnerInterface) -
         ran.append(stage.seen.kinds[-2])
         return "seen"
 
-    stage = Stage([calls(("look", {})), says("ok")], tools=[look], turn_runner=turns)
+    stage = CheckStage([calls(("look", {})), says("ok")], tools=[look], turn_runner=turns)
     await stage.held.run("hi")
     require_same(len(stage.provider.requests), 2, "one request for each turn")
     started = sum(isinstance(event, TurnStarted) for event in stage.seen.events)
@@ -71,7 +71,7 @@ async def check_the_request_has_the_conversation_and_the_extras(
     turns: TurnRunnerInterface,
 ) -> None:
     """What the fold would send, the model without its provider, and reminders."""
-    stage = Stage([says("one"), says("two")], turn_runner=turns)
+    stage = CheckStage([says("one"), says("two")], turn_runner=turns)
     await stage.held.run("first")
     await stage.held.run("second", reminders=("note",))
     request = stage.provider.requests[1]
@@ -82,7 +82,7 @@ async def check_the_request_has_the_conversation_and_the_extras(
 
 async def check_an_answer_without_an_end_is_an_error(turns: TurnRunnerInterface) -> None:
     """It never looks complete, and what came is kept."""
-    stage = Stage([says("half")[:-1]], turn_runner=turns)
+    stage = CheckStage([says("half")[:-1]], turn_runner=turns)
     outcome = await stage.held.run("hi")
     code = outcome.error.code if outcome.error else None
     require_same(code, ErrorCode.STREAM_INTERRUPTED, "an answer that breaks off is an error")
@@ -93,7 +93,7 @@ async def check_an_answer_without_an_end_is_an_error(turns: TurnRunnerInterface)
 async def check_an_empty_answer_adds_no_message(turns: TurnRunnerInterface) -> None:
     """A turn that holds nothing leaves no message."""
     empty = [says()[0], says()[-1]]
-    stage = Stage([empty], turn_runner=turns)
+    stage = CheckStage([empty], turn_runner=turns)
     await stage.held.run("hi")
     require(not isinstance(stage.held.conversation.tip, AssistantMessage), "no message is added")
 
@@ -101,7 +101,7 @@ async def check_an_empty_answer_adds_no_message(turns: TurnRunnerInterface) -> N
 async def check_what_the_client_raises_is_raised(turns: TurnRunnerInterface) -> None:
     """As it is, after what came before it was recorded."""
     failure = ProviderError(ErrorCode.BAD_REQUEST, "no")
-    stage = Stage([[*says("half")[:3], failure]], turn_runner=turns)
+    stage = CheckStage([[*says("half")[:3], failure]], turn_runner=turns)
     outcome = await stage.held.run("hi")
     code = outcome.error.code if outcome.error else None
     require_same(code, ErrorCode.BAD_REQUEST, "the client's error")
@@ -111,7 +111,7 @@ async def check_what_the_client_raises_is_raised(turns: TurnRunnerInterface) -> 
 async def check_the_stream_is_closed_however_it_ends(turns: TurnRunnerInterface) -> None:
     """Also when the query is aborted in the middle; what was streamed is kept."""
     gate = Gate()
-    stage = Stage([[*says("half")[:3], gate]], turn_runner=turns)
+    stage = CheckStage([[*says("half")[:3], gate]], turn_runner=turns)
     running = asyncio.ensure_future(stage.held.run("hi"))
     await gate.reached.wait()
     stage.held.abort()

@@ -23,8 +23,11 @@ from holdfast.testing.promises import (
     require,
     require_same,
 )
-from holdfast.testing.store_conformance.promises import OpenStore, opened
-from holdfast.testing.store_conformance.samples import note
+from holdfast.testing.store_conformance.samples import (
+    OpenStore,
+    note,
+    opened,
+)
 from holdfast.vocabulary.ids import SessionId
 
 CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,mkdir"
@@ -51,7 +54,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
 
     points: int
     killed: int
-    """How often it really died: a run may have a call less than the one that was looked at."""
+    """How often it was really killed: a run may make fewer calls than the one that was traced."""
 
 
 def is_strace_here() -> bool:
@@ -63,6 +66,7 @@ def note_acknowledged(acks: Path, session_id: SessionId, seq: int) -> None:
     """Note that a store said an entry is durable."""
     descriptor = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
+        # Not `os.write`, which is among the calls to be killed at.
         os.writev(descriptor, [f"{session_id} {seq}\n".encode()])
     finally:
         os.close(descriptor)
@@ -127,7 +131,7 @@ def spread(points: Sequence[CrashPoint], count: int) -> list[CrashPoint]:
 
 def _points_in(trace: str) -> list[CrashPoint]:
     made = Counter(found.groups() for found in _CALL.finditer(trace))
-    # Calls are counted for each thread and each call by itself, by the one who kills, too.
+    # By thread and call, because `strace` counts like that when it injects the signal.
     most: dict[str, int] = {}
     for (_, call), number in made.items():
         most[call] = max(most.get(call, 0), number)
@@ -144,6 +148,7 @@ def _fresh(folder: Path) -> Path:
 async def _kill_at(point: CrashPoint, command: Sequence[str]) -> bool:
     rule = f"inject={point.call}:signal=SIGKILL:when={point.number}"
     code = await _run(["-e", f"trace={point.call}", "-e", rule, "-o", os.devnull], command)
+    # `strace` ends as its worker did: by the signal, or with 128 and its number.
     require(code in {-signal.SIGKILL, 128 + signal.SIGKILL, 0}, f"the worker ended with {code}")
     return code != 0
 

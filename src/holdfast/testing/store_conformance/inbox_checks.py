@@ -6,10 +6,16 @@ from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
-    within_patience,
+    within_time_limit,
 )
-from holdfast.testing.store_conformance.promises import OpenStore, opened
-from holdfast.testing.store_conformance.samples import command, new_session, note
+from holdfast.testing.store_conformance.samples import (
+    OpenStore,
+    command,
+    new_session,
+    note,
+    opened,
+    opening,
+)
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.errors import ErrorCode
 
@@ -18,6 +24,7 @@ async def check_commands_wait_in_the_order_they_came(open_store: OpenStore) -> N
     """From any handle, for any handle, also after reopening."""
     async with opened(open_store) as store, opened(open_store) as other:
         lease = await new_session(store)
+        # In the order of neither their text nor their numbers.
         names = ["c9", "c1", "c10", "c0"]
         for name, handle in zip(names, [store, other] * 2, strict=True):
             await handle.inbox.put(lease.session_id, command(name))
@@ -62,18 +69,36 @@ async def check_waiting_ends_when_an_unseen_command_is_there(open_store: OpenSto
     async with opened(open_store) as store, opened(open_store) as other:
         session_id = (await new_session(store)).session_id
         await store.inbox.put(session_id, command("there"))
-        await within_patience(store.inbox.wait(session_id), "a command that is there")
+        await within_time_limit(store.inbox.wait(session_id), "a command that is there")
         seen = [CommandId("there")]
         for name, handle in (("mine", store), ("theirs", other)):
             async with asyncio.TaskGroup() as group:
                 waiting = group.create_task(
-                    within_patience(store.inbox.wait(session_id, seen=seen), "waiting")
+                    within_time_limit(store.inbox.wait(session_id, seen=seen), "waiting")
                 )
                 await asyncio.wait({waiting}, timeout=0.1)
                 require(not waiting.done(), "seen commands end nothing")
                 await handle.inbox.put(session_id, command(name))
                 await waiting
             seen.append(CommandId(name))
+
+
+async def check_waiting_goes_on_when_the_session_is_made_again(open_store: OpenStore) -> None:
+    """A session that is deleted while its commands are waited for can be sent one afterwards."""
+    async with opened(open_store) as store:
+        session_id = (await new_session(store)).session_id
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(
+                within_time_limit(store.inbox.wait(session_id), "a command for what is made again")
+            )
+            await asyncio.wait({waiting}, timeout=0.1)
+            await store.log.delete(session_id)
+            lease = await store.leases.acquire(session_id, "conformance")
+            await store.log.append(lease, [opening(session_id)])
+            await asyncio.wait({waiting}, timeout=0.1)
+            require(not waiting.done(), "a deletion is no command")
+            await store.inbox.put(session_id, command("again"))
+            await waiting
 
 
 async def check_blobs_come_back_by_their_name(open_store: OpenStore) -> None:
@@ -112,6 +137,7 @@ INBOX_CHECKS = (
     check_the_same_command_counts_once,
     check_an_append_consumes_commands_in_one_step,
     check_waiting_ends_when_an_unseen_command_is_there,
+    check_waiting_goes_on_when_the_session_is_made_again,
     check_blobs_come_back_by_their_name,
     check_a_closed_store_says_so,
 )

@@ -8,13 +8,14 @@ from holdfast.testing.promises import (
     require_error,
     require_same,
 )
-from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
+    OpenStore,
     change,
     new_session,
     note,
+    opened,
     opening,
     seqs_of,
 )

@@ -12,17 +12,18 @@ from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
-    within_patience,
+    within_time_limit,
 )
-from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
+    OpenStore,
     command,
     ids_of,
     new_session,
     note,
     notes,
+    opened,
     opening,
     seqs_of,
 )
@@ -176,7 +177,7 @@ async def check_followers_see_every_entry_once(open_store: OpenStore) -> None:
                         return
 
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(within_patience(watch(), "a follower sees what is new"))
+            watching = group.create_task(within_time_limit(watch(), "a follower sees what is new"))
             for seq in range(2, last + 1):
                 await store.log.append(lease, [note(seq)])
             await watching
@@ -184,7 +185,7 @@ async def check_followers_see_every_entry_once(open_store: OpenStore) -> None:
 
 
 async def check_a_follower_comes_to_its_end_with_the_session(open_store: OpenStore) -> None:
-    """Who follows a session that is deleted, through whichever handle, waits no longer."""
+    """Following a session ends when it is deleted, through any handle."""
     async with opened(open_store) as store, opened(open_store) as watcher:
         lease = await new_session(store)
         head = len(await store.log.read(lease.session_id))
@@ -194,17 +195,38 @@ async def check_a_follower_comes_to_its_end_with_the_session(open_store: OpenSto
             contextlib.aclosing(follow(after=head)) as later,
             asyncio.TaskGroup() as group,
         ):
-            await within_patience(anext(pages), "a follower sees what is there")
+            await within_time_limit(anext(pages), "a follower sees what is there")
             waiting = [group.create_task(_last_page(each)) for each in (pages, later)]
+            # Lets both begin to wait before the session is deleted.
             await asyncio.wait(waiting, timeout=0)
             await store.log.delete(lease.session_id)
             for each in (*waiting, group.create_task(_last_page(follow(after=head)))):
                 require(await each is None, "nothing follows a deletion")
 
 
+async def check_a_follower_of_an_empty_session_sees_it_made_again(open_store: OpenStore) -> None:
+    """A session that never had entries has no end: deleted and made again, it is followed."""
+    async with opened(open_store) as store, opened(open_store) as watcher:
+        session_id = new_session_id()
+        await store.leases.acquire(session_id, "conformance")
+        async with (
+            contextlib.aclosing(watcher.log.follow(session_id)) as pages,
+            asyncio.TaskGroup() as group,
+        ):
+            following = group.create_task(
+                within_time_limit(anext(pages), "a follower sees what is made again")
+            )
+            # Lets it begin to wait before the session is deleted.
+            await asyncio.wait({following}, timeout=0.1)
+            await store.log.delete(session_id)
+            lease = await store.leases.acquire(session_id, "conformance")
+            await store.log.append(lease, [opening(session_id)])
+            require_same([entry.seq for entry in await following], [1], "the entries made again")
+
+
 async def _last_page(pages: AsyncGenerator[list[Entry], None]) -> list[Entry] | None:
     async with contextlib.aclosing(pages):
-        return await within_patience(anext(pages, None), "a follower hears of a deletion")
+        return await within_time_limit(anext(pages, None), "a follower hears of a deletion")
 
 
 async def check_deleting_takes_everything_of_one_session(open_store: OpenStore) -> None:
@@ -258,6 +280,7 @@ LOG_CHECKS = (
     check_every_text_survives,
     check_followers_see_every_entry_once,
     check_a_follower_comes_to_its_end_with_the_session,
+    check_a_follower_of_an_empty_session_sees_it_made_again,
     check_deleting_takes_everything_of_one_session,
     check_what_was_appended_is_there_after_reopening,
 )

@@ -1,7 +1,9 @@
-"""Sessions and entries to try a store with."""
+"""How a check opens stores, and sessions and entries to try a store with."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import accumulate
+from typing import TypeAlias
 
 import msgspec
 
@@ -32,6 +34,19 @@ from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import ReasoningPart, TextPart
 
 OWNER, PROJECT = "ana", "/work/house"
+
+OpenStore: TypeAlias = Callable[[], Store]
+"""Opens one more handle on the same content."""
+
+
+@contextlib.asynccontextmanager
+async def opened(open_store: OpenStore) -> AsyncIterator[Store]:
+    """Open a handle and close it again."""
+    store = open_store()
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def opening(
@@ -86,6 +101,7 @@ def answer(first: int, *pieces: str, reasoning: str = "", ended: bool = True) ->
     """
     message_id = MessageId(f"msg_{first}")
     part, thought = PartId(f"prt_{first}"), PartId(f"prt_{first}_thought")
+    # The last sum is the length of the whole text, at which no piece begins.
     *offsets, _ = accumulate((len(piece) for piece in pieces), initial=0)
     entries: list[Entry] = [
         TurnStarted(id=new_entry_id(), time=0, message_id=message_id, provider="p", model="m"),

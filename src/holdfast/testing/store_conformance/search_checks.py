@@ -9,13 +9,14 @@ from holdfast.testing.promises import (
     require,
     require_same,
 )
-from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
+    OpenStore,
     answer,
     new_session,
     note,
+    opened,
     opening,
     prompt,
 )

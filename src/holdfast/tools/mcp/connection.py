@@ -16,14 +16,14 @@ from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.mcp.elicitation import answer_of_person
 from holdfast.tools.mcp.http import http_transport
 from holdfast.tools.mcp.offered_tools import clean
 from holdfast.tools.mcp.server_process import KeptText, ServerProcess
-from holdfast.tools.mcp.server_settings import ServerSettings
+from holdfast.tools.mcp.server_settings import ResolvedServer
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ToolError
 
 _REFRESH_PAUSE = 1.0
@@ -35,14 +35,14 @@ _SERVER_CLOSED = types.CONNECTION_CLOSED
 _logger = scrubbed_logger(__name__)
 
 
-class Connection:
+class McpConnection:
     """A running server. Owns its process or its HTTP client, and the calls under way.
 
     Does not own when it is started again (`supervision`), or what is asked of it (`requests`).
     `list_again` is called when the server says that its tools have changed.
     """
 
-    def __init__(self, settings: ServerSettings, list_again: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, settings: ResolvedServer, list_again: Callable[[], Awaitable[None]]) -> None:
         self._settings = settings
         self._list_again = list_again
         self._client: Client | None = None

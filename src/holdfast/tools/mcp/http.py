@@ -13,14 +13,14 @@ from mcp.client.streamable_http import streamable_http_client
 from holdfast.auth.token_sources import origin_of
 from holdfast.ports.token_source import TokenSource
 from holdfast.tools.mcp.server_process import MOST_MESSAGE, KeptText
-from holdfast.tools.mcp.server_settings import ServerSettings
+from holdfast.tools.mcp.server_settings import ResolvedServer
 
 _FIRST_ERROR = 400
 _CONNECT_SECONDS = 30.0
 
 
 @contextlib.asynccontextmanager
-async def http_transport(settings: ServerSettings, kept: KeptText) -> AsyncGenerator[Any]:
+async def http_transport(settings: ResolvedServer, kept: KeptText) -> AsyncGenerator[Any]:
     """Carry messages over HTTP; what a server refuses is noted among its errors."""
 
     async def guard(response: httpx2.Response) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import OfferedTool, PreparedCall, ToolContext
-from holdfast.tools.mcp.server_settings import RESERVED, ServerSettings
+from holdfast.tools.mcp.server_settings import RESERVED, ResolvedServer
 from holdfast.tools.output import Outputs, read_output_tool
 from holdfast.vocabulary.errors import ToolError
 from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep, writable
@@ -101,7 +101,7 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def offered_tools(
-    settings: ServerSettings, listed: Iterable[ListedTool], call: RemoteCall
+    settings: ResolvedServer, listed: Iterable[ListedTool], call: RemoteCall
 ) -> dict[str, OfferedTool]:
     """Return the tools of a server by the names under which they are offered."""
     offered: dict[str, OfferedTool] = {}
@@ -135,7 +135,7 @@ def offered_name(server: str, tool: str) -> str:
     return f"{name[: _LONGEST_NAME - 9]}_{digest}"
 
 
-def rules_for(settings: ServerSettings, item: ListedTool) -> ToolRules:
+def rules_for(settings: ResolvedServer, item: ListedTool) -> ToolRules:
     """Return how a tool is treated; what a server says of it counts only if that is trusted."""
     effect: Effect = "read" if item.reads_only else "write" if item.is_local else "external"
     trusted = settings.trust_annotations

@@ -8,7 +8,7 @@ from mcp import MCPError
 
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import ToolContext
-from holdfast.tools.mcp.connection import Connection
+from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.offered_tools import MOST_TOOLS, ListedTool, OnTools, clean
 from holdfast.tools.mcp.results import bounded, content_of, resource_content
 from holdfast.tools.mcp.server_facts import (
@@ -17,10 +17,10 @@ from holdfast.tools.mcp.server_facts import (
     McpPromptMessage,
     McpResource,
 )
-from holdfast.tools.mcp.server_settings import ServerSettings
+from holdfast.tools.mcp.server_settings import ResolvedServer
 from holdfast.vocabulary.errors import ErrorCode, ToolError
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ResultContent, TextPart
+from holdfast.vocabulary.parts import ResultContent, lines_of
 
 MOST_PAGES = 50
 """Pages of a list that are asked for: a list may have no end."""
@@ -31,9 +31,9 @@ _logger = scrubbed_logger(__name__)
 class ServerRequests:
     """Makes requests on one connection. `on_tools` gets the tools whenever they were listed."""
 
-    def __init__(self, settings: ServerSettings, on_tools: OnTools) -> None:
+    def __init__(self, settings: ResolvedServer, on_tools: OnTools) -> None:
         self._on_tools = on_tools
-        self.connection = Connection(settings, self.list_tools)
+        self.connection = McpConnection(settings, self.list_tools)
 
     async def list_tools(self) -> None:
         """Get the list of tools and hand it on.
@@ -83,7 +83,7 @@ class ServerRequests:
             self.connection.calls.remove(context)
         content = await bounded(context, content_of(result.content, result.structured_content))
         if result.is_error:
-            told = "\n".join(part.text for part in content if isinstance(part, TextPart))
+            told = lines_of(content)
             raise ToolError(ErrorCode.TOOL_FAILED, told or "the tool failed")
         return content
 

@@ -15,7 +15,7 @@ from holdfast.tools.mcp.offered_tools import (
     rules_for,
 )
 from holdfast.tools.mcp.server_facts import McpPrompt, McpPromptMessage, McpResource
-from holdfast.tools.mcp.server_settings import ServerSettings
+from holdfast.tools.mcp.server_settings import ResolvedServer
 from holdfast.tools.mcp.supervision import Supervisor
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ResultContent
@@ -60,7 +60,7 @@ class ResourcesAndPrompts:
         return await (await self._supervisor.requests()).prompt(name, dict(arguments or {}))
 
 
-def resource_tools(settings: ServerSettings, supervisor: Supervisor) -> list[McpTool]:
+def resource_tools(settings: ResolvedServer, supervisor: Supervisor) -> list[McpTool]:
     """Return the tools by which a model finds and reads resources."""
     reading = ListedTool(name="", description="", schema={}, reads_only=True)
     rules = rules_for(settings, reading)

@@ -17,16 +17,22 @@ from holdfast.tools.mcp.offered_tools import (
 )
 from holdfast.tools.mcp.resources_and_prompts import ResourcesAndPrompts, resource_tools
 from holdfast.tools.mcp.server_facts import McpStatus
-from holdfast.tools.mcp.server_settings import McpOptions, check_settings, options_of
+from holdfast.tools.mcp.server_settings import (
+    McpOptions,
+    check_settings,
+    options_of,
+)
 from holdfast.tools.mcp.supervision import Supervisor
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import takes
 
 _MOST_INSTRUCTIONS = 4_000
 
 _logger = scrubbed_logger(__name__)
 
 
+@takes(McpOptions)
 class McpServer(ResourcesAndPrompts):
     """An MCP server whose tools an agent offers: `Agent(tools=[McpServer("time", command=…)])`.
 

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.parts import ResultContent, TextPart
+from holdfast.vocabulary.parts import ResultContent, text_of
 
 ServerState: TypeAlias = Literal["stopped", "running", "failed"]
 
@@ -66,4 +66,4 @@ class McpPromptMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     @property
     def text(self) -> str:
         """The text of the message, media left out."""
-        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+        return text_of(self.content)

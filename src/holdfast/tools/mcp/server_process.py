@@ -17,9 +17,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.tools.mcp.offered_tools import clean
-from holdfast.tools.mcp.server_settings import ServerSettings
+from holdfast.tools.mcp.server_settings import ResolvedServer
 
 MOST_MESSAGE = 32 << 20
 """Bytes of one message; a server that sends a longer one is ended."""
@@ -62,7 +62,7 @@ class ServerProcess:
     """
 
     def __init__(
-        self, settings: ServerSettings, kept: KeptText, on_end: Callable[[], None]
+        self, settings: ResolvedServer, kept: KeptText, on_end: Callable[[], None]
     ) -> None:
         self._settings = settings
         self._kept = kept

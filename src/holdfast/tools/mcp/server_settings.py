@@ -3,9 +3,7 @@
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
-
-import msgspec
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 from holdfast.auth.token_sources import (
     BoundTokenSource,
@@ -17,7 +15,9 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.token_source import TokenSource
 from holdfast.tools.shell import choose_variables
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.given_options import check_given
+from holdfast.vocabulary.mcp_settings import McpServerSettings, revealed
+from holdfast.vocabulary.option_declarations import Option
 from holdfast.vocabulary.secrets import Secret, remember_headers
 from holdfast.vocabulary.tools import SERVER_NAME, ApprovalMode
 
@@ -34,70 +34,35 @@ _TRANSPORTS = {
     "streamableHttp": "url",
 }
 """The words for `type` that other programs write, and what a server of that type has."""
-_LONGEST = 1_000_000.0
 _OF_COMMANDS = ("args", "env", "cwd", "environment")
 _OF_URLS = ("headers", "token")
 
 
-class McpOptions(TypedDict, total=False):
-    """What an MCP server may be told; it has either a `command` or a `url`."""
-
-    command: str
-    """The program to start; the server speaks on its standard input and output."""
-    args: Sequence[str]
-    """The arguments of the program."""
-    env: Mapping[str, str | Secret]
-    """Variables for the program, besides the few that every one gets (`PATH`, `HOME`, `LANG`, …).
-    No other variable of the process reaches it."""
-    cwd: str | os.PathLike[str]
-    """Where the program is started."""
-    environment: Mapping[str, str]
-    """Where the few variables are taken from; without it, `PATH` and `HOME` of the process."""
-    url: str
-    """The URL of a server that speaks streamable HTTP."""
-    headers: Mapping[str, str | Secret]
-    """Headers for each request to the URL."""
-    token: McpToken
-    """An OAuth or other bearer token, or a source of tokens; sent to the origin of the URL only."""
-    approval: ApprovalMode
-    """`ask` (the default): a person is asked about each call; `never`: about none. Permission rules
-    decide first."""
-    trust_annotations: bool
-    """Whether what the server says of its tools counts: those that only read run without a
-    question, and idempotent ones may be run again. Without it (the default) approvers are told,
-    and nothing else follows."""
-    timeout: float | None
-    """Seconds that a call may take; None or 0: any. 300 by default."""
-    connect_timeout: float
-    """Seconds until the server must be ready. 30 by default."""
-    clock: Clock
-    """The time, for tests."""
-
-
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The options of a server, checked."""
+class ResolvedServer(
+    McpServerSettings[str | Secret, TokenSource], frozen=True, kw_only=True, eq=False
+):
+    """The options of a server, checked. What only a program can say is declared here."""
 
     name: str
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str | Secret] = {}
-    cwd: str | None = None
-    environment: Mapping[str, str] | None = None
-    url: str | None = None
-    headers: dict[str, str | Secret] = {}
-    token: TokenSource | None = None
-    approval: ApprovalMode = "ask"
-    trust_annotations: bool = False
-    timeout: float | None = 300.0
-    connect_timeout: float = 30.0
-    clock: Clock | None = None
+    environment: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "Where the few variables are taken from; None: `PATH` and `HOME` of the process.",
+            fits=lambda value: isinstance(value, Mapping),
+            wanted="a mapping",
+        ),
+    ] = None
+    clock: Annotated[
+        Clock | None,
+        Option("The time, for tests.", fits=lambda value: hasattr(value, "now"), wanted="a Clock"),
+    ] = None
 
     def __repr__(self) -> str:
-        return f"ServerSettings({self.name!r})"
+        return f"ResolvedServer({self.name!r})"
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the program: the few variables, and those it was given."""
-        own = {name: _reveal(value) for name, value in self.env.items()}
+        own = {name: revealed(value) for name, value in self.env.items()}
         found = self.environment
         if found is None:
             found = {"PATH": os.pathsep.join(os.get_exec_path())}
@@ -105,10 +70,31 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def plain_headers(self) -> dict[str, str]:
         """Return the headers with their secrets; only for the requests themselves."""
-        return {name: _reveal(value) for name, value in self.headers.items()}
+        return {name: revealed(value) for name, value in self.headers.items()}
 
 
-def check_settings(name: str, options: McpOptions) -> ServerSettings:
+_FIELD = Option(of=ResolvedServer)
+
+
+class McpOptions(TypedDict, total=False):
+    """What an MCP server may be told: the fields of `ResolvedServer`, as a program writes them."""
+
+    command: Annotated[str, _FIELD]
+    args: Annotated[Sequence[str], _FIELD]
+    env: Annotated[Mapping[str, str | Secret], _FIELD]
+    cwd: Annotated[str | os.PathLike[str], _FIELD]
+    environment: Annotated[Mapping[str, str], _FIELD]
+    url: Annotated[str, _FIELD]
+    headers: Annotated[Mapping[str, str | Secret], _FIELD]
+    token: Annotated[McpToken, _FIELD]
+    approval: Annotated[ApprovalMode, _FIELD]
+    trust_annotations: Annotated[bool, _FIELD]
+    timeout: Annotated[float | None, _FIELD]
+    connect_timeout: Annotated[float, _FIELD]
+    clock: Annotated[Clock, _FIELD]
+
+
+def check_settings(name: str, options: McpOptions) -> ResolvedServer:
     """Check what a server is told.
 
     Raises:
@@ -121,14 +107,8 @@ def check_settings(name: str, options: McpOptions) -> ServerSettings:
             f"the name of an MCP server must be 1 to 32 letters, digits, '_' or '-', without '__', "
             f"and not {RESERVED!r}: {name!r}",
         )
+    check_given(options, McpOptions, function=f"MCP server {name!r}")
     given: dict[str, Any] = dict(options)
-    known = McpOptions.__annotations__
-    for option in given:
-        if option not in known:
-            raise _wrong(name, option, unknown_name(option, known))
-    for option, fits, wanted in _CHECKS:
-        if option in given and not fits(given[option]):
-            raise _wrong(name, option, f"must be {wanted}")
     _check_transport(name, given)
     token = given.pop("token", None)
     if "cwd" in given:
@@ -139,7 +119,7 @@ def check_settings(name: str, options: McpOptions) -> ServerSettings:
     given["args"] = tuple(given.get("args", ()))
     if token is not None:
         given["token"] = BoundTokenSource(_source_of(token), origin_of(given["url"]))
-    return ServerSettings(name=name, **given)
+    return ResolvedServer(name=name, **given)
 
 
 def options_of(name: str, table: object) -> McpOptions:
@@ -175,7 +155,7 @@ def _check_transport(name: str, given: Mapping[str, object]) -> None:
         try:
             origin = origin_of(str(given["url"]))
         except ValueError as error:
-            raise _wrong(name, "url", str(error)) from None
+            raise _wrong(name, "url", f"is not valid: {error}") from None
         if origin.scheme not in {"http", "https"} or "@" in str(given["url"]).partition("?")[0]:
             raise _wrong(name, "url", "must begin with http:// or https://, and hold no user")
 
@@ -188,63 +168,6 @@ def _source_of(token: McpToken) -> TokenSource:
     return token
 
 
-def _reveal(value: str | Secret) -> str:
-    return value.reveal() if isinstance(value, Secret) else value
-
-
 def _wrong(name: str, option: str, fault: str) -> ConfigError:
-    place = f": {option}" if option else ""
-    return ConfigError(ErrorCode.CONFIG_INVALID, f"MCP server {name!r}{place}: {fault}")
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and "\0" not in value
-
-
-def _is_texts(value: object) -> bool:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return False
-    return all(isinstance(item, str) and "\0" not in item for item in value)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, Secret) or (isinstance(value, str) and "\0" not in value)
-
-
-def _is_variables(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(key) and "=" not in key and _is_plain(item) for key, item in value.items()
-    )
-
-
-def _is_headers(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        _is_text(key) and _is_plain(item) and not re.search(r"[\r\n]", key + _reveal(item))
-        for key, item in value.items()
-    )
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _LONGEST
-
-
-def _is_token(value: object) -> bool:
-    return isinstance(value, str | Secret) or callable(value) or hasattr(value, "token")
-
-
-_CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("command", _is_text, "the name or path of a program"),
-    ("args", _is_texts, "a list of texts"),
-    ("env", _is_variables, "a table of texts"),
-    ("cwd", lambda value: isinstance(value, os.PathLike) or _is_text(value), "a path"),
-    ("environment", lambda value: isinstance(value, Mapping), "a mapping"),
-    ("url", _is_text, "a URL"),
-    ("headers", _is_headers, "a table of texts without line breaks"),
-    ("token", _is_token, "a token, a Secret, a function that returns one, or a TokenSource"),
-    ("approval", lambda value: value in {"ask", "never"}, "'ask' or 'never'"),
-    ("trust_annotations", lambda value: isinstance(value, bool), "True or False"),
-    ("timeout", lambda value: value in {None, 0} or _is_seconds(value), "seconds, or None"),
-    ("connect_timeout", _is_seconds, "seconds"),
-    ("clock", lambda value: hasattr(value, "now"), "a Clock"),
-)
-"""What each option must be, in the words of an error."""
+    told = f"option {option!r} {fault}" if option else fault
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"MCP server {name!r}: {told}")

@@ -5,10 +5,10 @@ from contextvars import Context
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.tools.mcp.offered_tools import OnTools
-from holdfast.tools.mcp.server_settings import ServerSettings
+from holdfast.tools.mcp.server_settings import ResolvedServer
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ToolError
 from holdfast.vocabulary.late_names import late_module
 
@@ -32,7 +32,7 @@ class Supervisor:
     earlier fails with the reason.
     """
 
-    def __init__(self, settings: ServerSettings, on_tools: OnTools) -> None:
+    def __init__(self, settings: ResolvedServer, on_tools: OnTools) -> None:
         self._settings = settings
         self._on_tools = on_tools
         self._tasks = OwnedTasks()

@@ -38,6 +38,7 @@ def enter_namespaces(plan: Plan) -> None:
     if "namespaces" not in plan.layers:
         return
     flags = NEW_USER | NEW_MOUNTS | NEW_PROCESSES | NEW_IPC
+    # Asked before: a new user namespace knows no ids until its maps are written.
     user, group = os.getuid(), os.getgid()
     try:
         unshare(flags | (0 if plan.network else NEW_NETWORK))
@@ -63,6 +64,7 @@ def confine(plan: Plan) -> list[str]:
     """Give up everything that the command does not need, just before it is started."""
     if plan.layers:
         privileges.drop_capabilities()
+    # Landlock and seccomp demand this of a process without capabilities.
     privileges.refuse_new_privileges()
     privileges.set_limits(plan.limits)
     missing: list[str] = []
@@ -88,6 +90,7 @@ def _restrict_files(plan: Plan) -> list[str]:
         rules += [(path, landlock.USE_DEVICE) for path in _DEVICES]
         rules += _rules_for_root(plan)
     try:
+        # In a network namespace TCP leads no further than the command's own loopback.
         landlock.restrict(rules, tcp=plan.network or has_view)
     except OSError as error:
         raise LayerError("landlock", str(error)) from error

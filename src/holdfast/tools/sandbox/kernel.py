@@ -48,6 +48,7 @@ def call(name: str, number: int, *arguments: int | bytes | None) -> int:
 
 
 def _as_word(value: int | bytes | None) -> object:
+    # A plain int would be passed as a C int, whose upper half is not defined in a variadic call.
     return ctypes.c_long(value) if isinstance(value, int) else ctypes.c_char_p(value)
 
 
@@ -60,6 +61,7 @@ def _check(name: str, result: int) -> int:
 
 def prctl(option: int, *arguments: int) -> int:
     """Set something about this process; `option` is one of the PR_ numbers."""
+    # Several options are refused unless the arguments that they do not use are zero.
     padded = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)][:4]
     return _check(f"prctl {option}", _libc.prctl(option, *padded))
 
@@ -69,9 +71,10 @@ def unshare(flags: int) -> None:
     _check("unshare", _libc.unshare(flags))
 
 
-def openat2(folder: int, path: bytes, *, flags: int, mode: int = 0, resolve: int = 0) -> int:
+def openat2(folder: int, path: bytes, *, flags: int, resolve: int = 0) -> int:
     """Open a path from a folder's descriptor, bound by RESOLVE_ flags."""
-    how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, resolve)
+    # The second number is the mode of a file that is made; none is made.
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)
     return call("openat2", _OPENAT2, folder, path, how, len(how))
 
 

@@ -18,6 +18,7 @@ _MAKE_CHARACTER_DEVICE, _MAKE_FILE, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 8, 1 << 11
 _TRUNCATE, _DEVICE_IOCTL = 1 << 14, 1 << 15
 _ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _DEVICE_IOCTL
 """Rights that a rule on something other than a folder may hold."""
+# The kernel refuses a set of rules with a right that its version does not know.
 _FILE_RIGHTS_BY_VERSION = {1: 13, 2: 14, 3: 15, 4: 15}
 _FILE_RIGHTS_NOW = 16
 
@@ -61,6 +62,7 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
         attributes.append(0 if tcp else _TCP_RIGHTS)
     if version >= _SCOPES_SINCE:
         attributes.append(_SCOPES)
+    # The structure has grown over the versions. Its length says which one is meant.
     packed = struct.pack(f"{len(attributes)}Q", *attributes)
     ruleset = call("landlock_create_ruleset", _CREATE_RULESET, packed, len(packed), 0)
     try:

@@ -47,6 +47,7 @@ def main() -> None:
     """Run the plan that comes through the control pipe; report through the status pipe."""
     control, status = int(sys.argv[-2]), int(sys.argv[-1])
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        # The command is ended through the pipe. A signal must not end the process that would do it.
         signal.signal(number, signal.SIG_IGN)
     line = _read_line(control)
     if not line:
@@ -77,11 +78,13 @@ def _watch(guardian: int, control: int) -> int:
     try:
         poll.register(os.pidfd_open(guardian), select.POLLIN)
     except OSError:
+        # Without a descriptor for the process there is nothing that would end the wait early.
         pause = _POLL_MS
     parent = os.getppid()
     while (code := _exit_code(guardian)) is None:
         ready = {descriptor for descriptor, _ in poll.poll(pause)}
         if control in ready:
+            # A closed pipe is ready all the time: the waits of `_end` would return at once.
             poll.unregister(control)
             return _end(guardian, _grace(_read_line(control)), poll)
         if os.getppid() != parent:  # a fork of it may hold the pipe open
@@ -127,6 +130,7 @@ def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
     def end_all(_number: int, _frame: FrameType | None) -> None:
         if "namespaces" in plan.layers:
             with contextlib.suppress(ProcessLookupError):
+                # In its process namespace that is everything but this process.
                 os.kill(-1, signal.SIGTERM)
             return
         for pid in privileges.descendants():
@@ -148,6 +152,7 @@ def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
     if plan.layers:
         privileges.drop_capabilities()
     while True:
+        # Orphans become children of this process, too, and are reaped here.
         pid, code = os.waitpid(-1, 0)
         if pid == command:
             os._exit(_shell_code(code))

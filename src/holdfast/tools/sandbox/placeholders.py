@@ -65,6 +65,7 @@ class Placeholders:
 
     def _mark(self, name: str) -> None:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        # By descriptor: `chmod` would follow a link that was put in its place.
         made = os.open(name, flags, dir_fd=self._folder)
         try:
             os.fchmod(made, _MARK)

@@ -17,6 +17,11 @@ TEMPORARY, LASTING_TEMPORARY = "/tmp", "/var/tmp"  # noqa: S108 - mounts of the 
 """Where a command in namespaces finds its temporary folder."""
 
 
+def is_beneath(path: str, folder: str) -> bool:
+    """Whether a path is that of the folder or of something in it; both are absolute."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
 class Plan(NamedTuple):
     """One command, and what it may see and do."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.tools.sandbox.home_secrets import hidden_paths, shown_paths
-from holdfast.tools.sandbox.plan import LAYERS, Plan
+from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, LAYERS, TEMPORARY, Plan, is_beneath
 
 _SYSTEM = (
     "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/sbin", "/sys", "/usr",
@@ -116,9 +116,18 @@ def make_plan(
 
 
 def _exposed(sandbox: Sandbox) -> list[str]:
-    """Return what names are looked up by, where that is among the hidden sockets."""
+    """Return what is to be read although the view covers the folder that it is in.
+
+    What names are looked up by may be among the hidden sockets, and what the user lets commands
+    read may be in a temporary folder, for which a command gets one of its own.
+    """
     names = os.path.realpath("/etc/resolv.conf")
-    return [names] if sandbox.network and names.startswith("/run/") else []
+    exposed = [names] if sandbox.network and names.startswith("/run/") else []
+    covered = [os.path.realpath(folder) for folder in (TEMPORARY, LASTING_TEMPORARY)]
+    wanted = [os.path.realpath(path) for path in sandbox.readable]
+    return exposed + [
+        path for path in wanted if any(is_beneath(path, folder) for folder in covered)
+    ]
 
 
 def _readable(home: Path, hidden: list[str]) -> list[str]:
@@ -128,18 +137,14 @@ def _readable(home: Path, hidden: list[str]) -> list[str]:
     except OSError:
         of_etc = []
     candidates = [*_SYSTEM, *of_etc, *shown_paths(home)]
-    return [path for path in candidates if not any(_is_beneath(secret, path) for secret in hidden)]
+    return [path for path in candidates if not any(is_beneath(secret, path) for secret in hidden)]
 
 
 def _check_hidden(hidden: list[str], open_paths: list[str]) -> None:
     for secret in hidden:
         for path in open_paths:
-            if _is_beneath(secret, path):
+            if is_beneath(secret, path):
                 raise SandboxError(
                     f"{secret} cannot be hidden beneath {path}: that needs namespaces, which this "
                     "kernel does not give"
                 )
-
-
-def _is_beneath(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -48,6 +48,7 @@ def drop_capabilities() -> None:
     with contextlib.suppress(OSError):  # who may not do this has no capability to lose
         prctl(_PR_SET_SECUREBITS, _NO_ROOT_LOCKED)
         for capability in range(_HIGHEST_CAPABILITY + 1):
+            # The first number that the kernel does not know is an error, and ends the loop.
             prctl(_PR_CAPBSET_DROP, capability)
     with contextlib.suppress(OSError):
         prctl(_PR_CAP_AMBIENT, _CLEAR_AMBIENT)
@@ -77,6 +78,7 @@ def _read_file(path: str) -> bytes:
 def map_user(user: int, group: int) -> None:
     """Keep user and group what they were, in a user namespace that knows no others."""
     maps = {
+        # First: without privileges the map of groups can be written only after this.
         "setgroups": "deny",
         "uid_map": f"{user} {user} 1",
         "gid_map": f"{group} {group} 1",
@@ -89,10 +91,13 @@ def raise_loopback() -> None:
     """Switch on the loopback interface of a new network namespace; it leads nowhere else."""
     # The launcher starts faster without them.
     fcntl, socket = import_module("fcntl"), import_module("socket")
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened,
+    ):
         request = struct.pack("16sH22x", b"lo", 0)
-        flags = struct.unpack("16sH22x", fcntl.ioctl(door, _SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(door, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
+        flags = struct.unpack("16sH22x", fcntl.ioctl(opened, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(opened, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
 
 
 def set_limits(limits: dict[str, int]) -> None:

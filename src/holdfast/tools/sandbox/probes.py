@@ -55,10 +55,13 @@ def connect(target: Target) -> str:
     with contextlib.suppress(OSError):
         socket.create_connection(("127.0.0.1", target.tcp), timeout=2).close()
         reached.append("TCP")
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        door.sendto(target.canary, ("127.0.0.1", target.udp))  # the other side says if it came
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as door:
-        door.connect(f"\0{target.name}")
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened,
+    ):
+        opened.sendto(target.canary, ("127.0.0.1", target.udp))  # the other side says if it came
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as opened:
+        opened.connect(f"\0{target.name}")
         reached.append("an abstract socket")
     if not reached:
         raise ConnectionRefusedError("nothing was reached")
@@ -162,6 +165,7 @@ PROBES: tuple[Callable[[Target], str], ...] = (
     nest_namespace,
     change_user,
     use_device,
+    # Last, because other probes need the process that it ends.
     kill,
 )
 
@@ -171,6 +175,7 @@ def main() -> None:
     target = Target(json.loads(sys.argv[-1]))
     for probe in PROBES:
         reader, writer = os.pipe()
+        # A probe may change its process for good, or not survive it.
         child = os.fork()
         if child == 0:
             os.write(writer, json.dumps(_outcome(probe, target)).encode())

@@ -87,6 +87,8 @@ def install(*, families: Iterable[int]) -> None:
 def _program(families: Iterable[int]) -> bytes:
     architecture, numbers = _ARCHITECTURES[os.uname().machine]
     steps = [
+        # Numbers of calls mean something only together with the architecture: a program of 32 bits
+        # has others.
         _step(_LOAD, _ARCHITECTURE_AT),
         _step(_JUMP_EQUAL, architecture, skip_if=1),
         _fail(errno.ENOSYS),
@@ -140,6 +142,7 @@ def _looking_at(place: int, number: int, test: list[bytes]) -> list[bytes]:
 
 
 def _load_argument(place: int) -> bytes:
+    # The lower half: both architectures are little-endian, and what is tested has no bits above it.
     return _step(_LOAD, _ARGUMENTS_AT + place * _ARGUMENT_SIZE)
 
 

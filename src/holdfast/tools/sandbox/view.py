@@ -27,7 +27,7 @@ from holdfast.tools.sandbox.kernel import (
     openat2,
     restrict_mount,
 )
-from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, TEMPORARY, Plan
+from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, TEMPORARY, Plan, is_beneath
 from holdfast.tools.sandbox.privileges import write_file
 
 _CLOSED = READ_ONLY | NO_SETUID | NO_DEVICES
@@ -35,7 +35,7 @@ _OPEN = NO_SETUID | NO_DEVICES
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _COVERED = ("/run", "/mnt/wslg")
-"""Places of sockets, through which programs outside can be asked to act."""
+"""Folders of sockets, through which programs outside can be asked to act."""
 _MOST_NAMESPACES = "/proc/sys/user/max_user_namespaces"
 
 
@@ -47,8 +47,12 @@ def build_view(plan: Plan) -> list[str]:
     missing = []
     make_mounts_private()
     with contextlib.suppress(OSError):
+        # While `/proc` can be written: the command gets one that cannot.
         write_file(_MOST_NAMESPACES, "0")
+    # All copies are made before the whole tree becomes read-only: a copy has the restrictions of
+    # its mount, and they can only be added to.
     root = _clone(plan.root, identity=plan.root_identity)
+    # Twice, because a tree can be attached once.
     temporary = [_clone(plan.temporary) for _ in range(2)]
     writable = [(path, _clone(path)) for path in plan.writable]
     exposed = [(path, _clone(path)) for path in plan.exposed]
@@ -57,18 +61,20 @@ def build_view(plan: Plan) -> list[str]:
     _restrict("/", _CLOSED, recursive=True)
     for tree in (root, *temporary, *(tree for _, tree in writable)):
         restrict_mount(tree, _OPEN, recursive=True)
-    for tree in (nothing, *(tree for _, tree in exposed)):
-        restrict_mount(tree, READ_ONLY | NO_SETUID, recursive=False)
+    restrict_mount(nothing, READ_ONLY | NO_SETUID, recursive=False)
+    for _, tree in exposed:
+        restrict_mount(tree, _CLOSED, recursive=True)
     _make_devices(devices)
     covers = [_cover(path) for path in _COVERED if os.path.isdir(path)]
     attach(temporary[0], _open(TEMPORARY))
     with contextlib.suppress(OSError):
         attach(temporary[1], _open(LASTING_TEMPORARY))
-    opened = (plan.root, *plan.writable)
-    inside = [path for path in plan.hidden if any(_is_beneath(path, each) for each in opened)]
+    opened = (plan.root, *plan.writable, *plan.exposed)
+    inside = [path for path in plan.hidden if any(is_beneath(path, each) for each in opened)]
     covers += _hide([path for path in plan.hidden if path not in inside], nothing)
     for path, tree in [*exposed, *writable, (plan.root, root)]:
         _place(path, tree)
+    # These are beneath the trees that were just attached, which would cover what was hidden before.
     covers += _hide(inside, nothing)
     for cover in covers:
         restrict_mount(cover, READ_ONLY, recursive=False)
@@ -129,6 +135,7 @@ def _hide(paths: list[str], nothing: int) -> list[int]:
     """Cover folders with empty ones and everything else with nothing to read."""
     covers = []
     for path in paths:
+        # It is beneath something that is covered already, or gone.
         with contextlib.suppress(FileNotFoundError):
             target = _open(path)
             if stat.S_ISDIR(os.fstat(target).st_mode):
@@ -174,11 +181,9 @@ def _protect(root: int, name: str) -> None:
 def _mount_processes() -> bool:
     """Mount a `/proc` of the new process namespace, read-only: root may write there otherwise."""
     try:
+        # Refused in containers whose own `/proc` is partly covered: a new one would show those
+        # parts.
         attach(make_filesystem("proc", {}, attributes=_CLOSED | NO_PROGRAMS), _open("/proc"))
     except OSError:
         return False
     return True
-
-
-def _is_beneath(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

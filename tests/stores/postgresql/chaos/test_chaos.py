@@ -12,7 +12,7 @@ from tests.stores.postgresql.server import PostgresServer
 SEED = 20261117
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 async def test_nothing_is_lost_doubled_or_left_unfinished_while_nodes_fail(
     postgres: PostgresServer, database: str, tmp_path: Path, report: Report
 ) -> None:
@@ -24,7 +24,7 @@ async def test_nothing_is_lost_doubled_or_left_unfinished_while_nodes_fail(
     assert verdict.effects >= 200
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 async def test_the_checker_finds_what_happens_without_the_fence(
     postgres: PostgresServer, database: str, tmp_path: Path, report: Report
 ) -> None:

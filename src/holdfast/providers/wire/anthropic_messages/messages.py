@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from holdfast.providers.wire.lenient_decoding import with_text_ids
-from holdfast.providers.wire.message_forms import argument_object, media_text, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
@@ -17,6 +16,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -48,6 +49,7 @@ def blocks_of(
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return blocks
     if not is_assistant:
+        # The API refuses a user message in which anything precedes the results. The sort is stable.
         blocks.sort(key=lambda block: block["type"] != "tool_result")
     elif not is_open:
         blocks = _completed(blocks)
@@ -111,6 +113,7 @@ def _block(
 def _result(part: ToolResultPart) -> JsonObject:
     block: JsonObject = {"type": "tool_result", "tool_use_id": part.call_id}
     content = [_result_content(piece) for piece in part.content if _has_content(piece)]
+    # The API refuses an error without content.
     if not content and part.is_error:
         content = [{"type": "text", "text": part.outcome.replace("_", " ")}]
     if content:
@@ -135,7 +138,7 @@ def _media(part: MediaPart) -> JsonObject:
     if part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.mime.startswith("text/"):
-        source = {"type": "text", "media_type": "text/plain", "data": media_text(part)}
+        source = {"type": "text", "media_type": "text/plain", "data": part.decoded_text}
     else:
         source = {"type": "base64", "media_type": part.mime, "data": part.data or ""}
     if part.mime.startswith("image/"):

@@ -40,6 +40,7 @@ BUDGETS: dict[Thinking, int] = {
 }
 """Thinking tokens for models with a budget; they accept 1,024 at least."""
 
+# Older names have the version before the family. A longer number is a date.
 _NAME = re.compile(
     r"claude-(?:(?P<family>[a-z]+)-(?P<version>\d{1,2}(?:[-.]\d{1,2})?)(?!\d)"
     r"|(?P<old_version>\d(?:[-.]\d)?)-(?P<old_family>[a-z]+))"
@@ -101,6 +102,7 @@ _BY_FAMILY: tuple[tuple[str, tuple[int, int], ModelTraits], ...] = (
 @lru_cache(maxsize=256)
 def traits_of(model: str) -> ModelTraits:
     """Return the traits of a model by its name, with any prefix or date around it."""
+    # Its name has no version.
     if "claude-mythos-preview" in model:
         return _ALWAYS_THINKING
     found = _NAME.search(model.lower())
@@ -173,6 +175,7 @@ def features_of(request: ModelRequest) -> Features:
         system_mark={**mark, "scope": "global"} if mark and CACHE_SCOPE in enabled else mark,
         edits=_edits(request, enabled, thinks=thinks),
         compacts=compacts,
+        # The API refuses a temperature beside thinking.
         temperature=None if thinks else _temperature(request, traits),
         tool_choice=choice,
         output_tool=output_tool,
@@ -219,6 +222,7 @@ def _effort(request: ModelRequest, traits: ModelTraits, *, is_off: bool) -> Effo
     if traits.thinking != "adaptive" or request.thinking is None:
         return None
     if request.thinking == "off":
+        # A model that always thinks is asked for as little as possible.
         return "low" if traits.thinking_off == "never" else None
     effort = traits.effort(request.thinking)
     return "high" if is_off and effort in {"xhigh", "max"} else effort
@@ -250,6 +254,7 @@ def _tool_choice(
         if request.require_tool is not None:
             choice = {"type": "tool", "name": request.require_tool}
         elif output_tool is not None:
+            # With tools of the user's the model must be free to call those first.
             choice = (
                 {"type": "any"} if request.tools else {"type": "tool", "name": output_tool.name}
             )

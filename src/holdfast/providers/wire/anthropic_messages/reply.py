@@ -86,6 +86,7 @@ class MessagesDecoder:
                 event = _decode_unusual(frame)
             if type(event) is BlockDelta and type(delta := event.delta) is TextDelta:
                 key = text_keys.get(event.index)
+                # Nearly every event is such a delta, so it is handled here without a call.
                 if key is not None and delta.text:
                     out.append(PartDelta(key, delta.text))
                     continue
@@ -140,6 +141,7 @@ class MessagesDecoder:
                 basis="type",
             )
         _override(self._usage, head.usage)
+        # Some gateways send `message_start` twice before any content.
         if not self._is_open:
             self._is_open = True
             out.append(StreamOpened(model=head.model, response_id=head.id))
@@ -148,6 +150,7 @@ class MessagesDecoder:
             self._close_block(_COMPLETE, out)
 
     def _open_block(self, index: int, block: JsonObject, out: list[StreamPart]) -> None:
+        # The block before it at this index was never stopped.
         if index in self._blocks:
             self._close_block(index, out)
         # Not the index as key, because a provider may use an index twice.
@@ -157,6 +160,7 @@ class MessagesDecoder:
         if block.get("type") == "text":
             self._text_keys[index] = opened.key
         elif block.get("type") == "fallback":
+            # Another model has answered in place of the one that was asked.
             to = block.get("to")
             self._native["model"] = to.get("model") if isinstance(to, dict) else None
 
@@ -177,6 +181,8 @@ class MessagesDecoder:
             block.close(out)
 
     def _note_end(self, event: MessageDelta) -> None:
+        # The counts of `message_start` are provisional: gateways send zeros there, and the real
+        # ones here.
         _override(self._usage, event.usage)
         _override(self._tail, event.delta)
         if event.context_management is not None:
@@ -216,6 +222,7 @@ class MessagesDecoder:
 
 def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     """Decode a frame that is not a known event as declared; None if it is to be ignored."""
+    # OpenRouter ends a stream in this protocol with the mark of another one.
     if frame.data.strip() in {b"", b"[DONE]"}:
         return None
     if frame.event == "error":

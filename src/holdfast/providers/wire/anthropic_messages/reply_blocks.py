@@ -17,14 +17,13 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     ThinkingDelta,
 )
 from holdfast.providers.wire.lenient_decoding import (
-    as_objects,
     as_text,
     decode_lenient,
     encode_lenient,
     with_text_ids,
 )
 from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, objects_in
 from holdfast.vocabulary.parts import PartKind
 from holdfast.vocabulary.stream_parts import (
     PartClosed,
@@ -60,7 +59,8 @@ class GrowingBlock:
         self._has_deltas = False
         self._signature = GrowingText()
         self._signature.add(as_text(block.get("signature")))
-        self._citations: list[JsonObject] = as_objects(block.get("citations"))
+        # The start of a block may hold citations already, or null.
+        self._citations: list[JsonObject] = objects_in(block.get("citations"))
         kind = _KINDS[self._type]
         is_call = kind == "tool_call"
         out.append(
@@ -71,6 +71,7 @@ class GrowingBlock:
                 name=as_text(block.get("name")) if is_call else None,
             )
         )
+        # A block that arrives whole has its text here, and no deltas.
         text = as_text(block.get("text") or block.get("thinking") or block.get("content"))
         if text:
             self._has_deltas = True
@@ -169,7 +170,7 @@ class OpaqueBlock:
         if said := self._text.whole():
             self._block["text"] = as_text(self._block.get("text")) + said
         if self._citations:
-            self._block["citations"] = [*as_objects(self._block.get("citations")), *self._citations]
+            self._block["citations"] = [*objects_in(self._block.get("citations")), *self._citations]
         if text := self._input.whole():
             try:
                 self._block["input"] = decode_lenient(text.encode("utf-8", "replace"))

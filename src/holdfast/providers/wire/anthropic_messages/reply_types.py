@@ -233,6 +233,7 @@ def read_usage(wire: WireUsage) -> Usage:
         output=wire.output_tokens or 0,
         cache_read=read,
         cache_write=written,
+        # Never more than all that was written, whatever a gateway reports.
         cache_write_1h=min(written, written_1h),
         reasoning=(details and details.thinking_tokens) or 0,
     )

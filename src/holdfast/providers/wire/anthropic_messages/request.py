@@ -53,6 +53,7 @@ class RequestEncoder:
         )
 
     def _body(self, fields: JsonObject, request: ModelRequest, features: Features) -> bytes:
+        # The bytes of a message depend on these two, so they are cached for each pair.
         cache = self._caches.setdefault((request.cache_ttl, features.compacts), PrefixCache())
         messages = request.messages
         settled = stable_length(messages)
@@ -186,6 +187,7 @@ def _marked_blocks(
     leading = 0
     while is_first and leading < end and _is_reminder(message, leading, persisted=True):
         leading += 1
+    # Blocks that were left out as empty make the blocks fewer than the parts.
     if leading and leading <= len(blocks):
         blocks[leading - 1] = marked(blocks[leading - 1], features.mark)
     return blocks + blocks_of(reminders, keeps_compaction=features.compacts)

@@ -116,6 +116,7 @@ _OPENAI_THINKING = (
 )
 
 _FIXED_BY_THINKING = ("temperature", "stop")
+# The first rule that matches applies, so exceptions come before the models they are taken from.
 _OPENAI_SAMPLING = (
     SamplingRule(models=r"gpt-5(\.\d+)?-chat", fields=()),
     SamplingRule(models=r"gpt-5\.[12]", fields=_FIXED_BY_THINKING, kept_at=(None, "off")),

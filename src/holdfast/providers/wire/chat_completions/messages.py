@@ -13,10 +13,6 @@ from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.lenient_decoding import encode_lenient
 from holdfast.providers.wire.message_forms import (
     CUSTOM_INPUT,
-    argument_object,
-    data_url,
-    media_text,
-    reminder_text,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -30,6 +26,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 
 
@@ -70,6 +68,8 @@ def _may_follow(dialect: Dialect, first: JsonObject, second: JsonObject) -> bool
         return first["role"] == "assistant" or not (
             first["role"] == "user" or dialect.tool_to_user_bridge
         )
+    # Two answers are joined only if the first is plain text: calls and reasoning belong to one
+    # message.
     both_speak = first["role"] == second["role"] == "assistant"
     return not (both_speak and _is_bare(first) and not isinstance(second["content"], list))
 
@@ -93,7 +93,7 @@ def _bridge(dialect: Dialect) -> JsonObject:
 def _lower_user(dialect: Dialect, message: UserMessage) -> list[JsonObject]:
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
     lowered: list[JsonObject] = [
-        {"role": "tool", "tool_call_id": result.call_id, "content": result_text(result)}
+        {"role": "tool", "tool_call_id": result.call_id, "content": tool_message_text(result)}
         for result in results
     ]
     said = content_of_results(dialect, results)
@@ -176,7 +176,7 @@ def as_content(pieces: list[JsonObject]) -> str | list[JsonObject]:
     return pieces
 
 
-def result_text(result: ToolResultPart) -> str:
+def tool_message_text(result: ToolResultPart) -> str:
     """Return a tool result as text; this protocol has no flag for a failed call."""
     text = result.text
     if not text:
@@ -199,7 +199,7 @@ def content_of_results(dialect: Dialect, results: list[ToolResultPart]) -> list[
 
 def _media(dialect: Dialect, part: MediaPart) -> JsonObject:
     if part.mime.startswith("text/") and part.data is not None:
-        text = media_text(part)
+        text = part.decoded_text
         return _text(f"{part.filename}:\n{text}" if part.filename else text)
     url = _media_url(dialect, part)
     if url is None:
@@ -215,7 +215,7 @@ def _media(dialect: Dialect, part: MediaPart) -> JsonObject:
 def _media_url(dialect: Dialect, part: MediaPart) -> str | None:
     """Return a data URL or, for images only, the part's own URL; None if there is neither."""
     if part.data is not None:
-        return data_url(part)
+        return part.data_url
     return part.url if dialect.media_urls and part.mime.startswith("image/") else None
 
 

@@ -83,6 +83,8 @@ class ChatDecoder:
                 return
             if self._expects_text:
                 try:
+                    # A decoder that refuses everything but text is faster than looking at each
+                    # field of a frame.
                     text = decode_text_piece(frame.data).choices[0].delta.content
                 except DECODE_ERRORS:
                     text, self._expects_text = "", False
@@ -120,6 +122,7 @@ class ChatDecoder:
                 usage=read_usage(self._usage),
                 cost=read_cost(self._usage, self._cost),
                 native=self._native(),
+                # A name that came after the opening is told at the end.
                 model="" if self._opened_as else self._model,
             )
         )
@@ -135,8 +138,10 @@ class ChatDecoder:
             piece: AnswerPiece | None = decode_piece(frame.data)
         except DECODE_ERRORS:
             piece = decode_unusual(frame.data)
+        # `[DONE]`. Where a server leaves it out, the end of the body completes the answer.
         if piece is None:
             out.extend(self.finish())
+        # Groq names the event `error`; OpenRouter sends a piece with a field `error`.
         elif is_error(piece) or frame.event == "error":
             raise ERRORS.error_in_stream(decode_lenient(frame.data))
         else:
@@ -161,6 +166,7 @@ class ChatDecoder:
             self._model = piece.model or ""
         if piece.usage:
             self._usage = piece.usage
+        # Groq repeats the usage here. Some of its models have it nowhere else.
         elif piece.x_groq is not None and piece.x_groq.usage:
             self._usage = piece.x_groq.usage
         if piece.citations or piece.search_results:
@@ -221,6 +227,7 @@ class ChatDecoder:
         text = delta.reasoning_content or delta.reasoning or ""
         if text:
             self._reasoning_field = "reasoning_content" if delta.reasoning_content else "reasoning"
+        # OpenRouter sends the text of the reasoning twice: in `reasoning`, and in the details.
         details = delta.reasoning_details or ()
         for detail in details if not text else ():
             text += text_of_detail(detail)

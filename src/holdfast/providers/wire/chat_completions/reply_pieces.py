@@ -94,6 +94,7 @@ class CallAssembler:
         function = _function_of(piece)
         call = self._call_of(piece, is_finished=is_finished)
         call.is_custom = call.is_custom or piece.custom is not None
+        # The first one counts: several servers repeat the id and the name with every piece.
         call.call_id = call.call_id or piece.id or ""
         call.name = call.name or function.name or ""
         call.extra = piece.extra_content or call.extra
@@ -119,7 +120,9 @@ class CallAssembler:
         if piece.index is not None:
             return piece.index
         if not piece.id and self._calls:
+            # A piece without index and id continues the last call.
             return max(self._at)
+        # Mistral sends whole calls without an index.
         known = (index for index, call in self._at.items() if call.call_id == piece.id)
         return next(known, len(self._calls))
 

@@ -113,6 +113,7 @@ def decode_unusual(data: bytes) -> AnswerPiece | None:
     if data.lstrip().startswith(_END_MARK):
         return None
     value = decode_lenient(data)
+    # Google's compatible API wraps errors in a list.
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
@@ -194,6 +195,7 @@ def read_usage(reported: JsonObject | None) -> Usage:
     reasoning = _first(
         _count(completion_details, "reasoning_tokens"), _count(reported, "reasoning_tokens")
     )
+    # xAI counts reasoning beside the completion.
     if reasoning and _count(reported, "total_tokens") == prompt + completion + reasoning:
         completion += reasoning
     return Usage(
@@ -201,6 +203,7 @@ def read_usage(reported: JsonObject | None) -> Usage:
         output=completion,
         cache_read=_first(
             _count(prompt_details, "cached_tokens"),
+            # DeepSeek's name for it.
             _count(reported, "prompt_cache_hit_tokens"),
             _count(reported, "cached_tokens"),
         ),
@@ -232,6 +235,7 @@ def _first(*counts: int) -> int:
 
 # Finish reasons
 
+# Beside OpenAI's own: `eos` is Together's, `model_length` Mistral's, `sensitive` Z.ai's.
 _FINISH_KINDS: dict[str, FinishKind] = {
     "stop": "stop",
     "eos": "stop",
@@ -323,6 +327,7 @@ def _message(details: JsonObject) -> str:
 
 
 def _codes(details: JsonObject) -> Iterator[str]:
+    # Azure has the specific code one level deeper.
     inner = details.get("innererror")
     for container in (details, inner if isinstance(inner, dict) else {}):
         for name in ("code", "type"):

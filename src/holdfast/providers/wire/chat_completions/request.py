@@ -77,6 +77,7 @@ class RequestEncoder:
         known, head = self._cache.get(messages)
         if head is None or known > settled:
             known, head = 0, _EncodedPrefix()
+        # The last message of the head is kept open: the next one may be joined to it.
         head = self._extended(head, messages[known:settled])
         self._cache.put(messages[:settled], head, weight=sum(map(len, head.done)))
         whole = self._extended(head, messages[settled:])
@@ -209,6 +210,7 @@ def nearest_effort(level: Thinking, efforts: Sequence[str]) -> str:
     """
     if level == "off":
         return efforts[0]
+    # Groq's Qwen models know only on and off.
     if "default" in efforts:
         return "default"
     offered = [effort for effort in efforts if effort != "none"]
@@ -258,6 +260,7 @@ def mark_last_message(item: JsonObject, request: ModelRequest, mark: JsonObject)
     content = item["content"]
     if isinstance(content, str):
         return {**item, "content": [{"type": "text", "text": content, "cache_control": mark}]}
+    # Behind these the requests differ, and a mark there would never be matched again.
     index = len(content) - _trailing_reminders(request) - 1
     if index < 0:
         return item

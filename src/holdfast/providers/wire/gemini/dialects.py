@@ -32,6 +32,7 @@ class ThinkingRule(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[Thinking, int | str]
 
 
+# The API refuses budgets outside of a model's bounds.
 def _budgets(*, off: int, least: int, most: int) -> dict[Thinking, int | str]:
     steps: dict[Thinking, int] = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": most}
     values: dict[Thinking, int | str] = {"off": off, "minimal": least, "max": most}
@@ -98,6 +99,6 @@ def is_gemini_3(model: str) -> bool:
 _VERSION = re.compile(r"-(latest|\d{3}|preview(-\d\d-\d{2,4})?)$")
 
 
-def is_same_model(first: str, second: str) -> bool:
+def is_same_gemini_model(first: str, second: str) -> bool:
     """Whether two names mean the same model, apart from version and alias suffixes."""
     return _VERSION.sub("", first) == _VERSION.sub("", second)

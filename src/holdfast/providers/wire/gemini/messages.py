@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from holdfast.providers.wire.gemini.dialects import is_gemini_3, is_same_model
-from holdfast.providers.wire.message_forms import argument_object, reminder_text
+from holdfast.providers.wire.gemini.dialects import is_gemini_3, is_same_gemini_model
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -17,6 +16,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 
 UNSIGNED = "skip_thought_signature_validator"
@@ -45,6 +46,7 @@ def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
     parts = [_result_part(part, model, named) for part in results]
     if not is_gemini_3(model):
+        # Before Gemini 3 a result holds text only, so its media follow it.
         parts += [_media(each) for part in results for each in _media_in(part)]
     for part in message.parts:
         match part:
@@ -83,13 +85,14 @@ def _media(part: MediaPart) -> JsonObject:
 
 
 def _model_parts(message: AssistantMessage, model: str) -> list[JsonObject]:
-    is_same = not message.model or is_same_model(message.model, model)
+    is_same = not message.model or is_same_gemini_model(message.model, model)
     parts = [
         lowered
         for part in message.parts
         if (lowered := _model_part(part, is_same=is_same)) is not None
     ]
     calls = [part for part in parts if "functionCall" in part]
+    # Only the first of parallel calls is signed, and only there a signature is checked.
     if calls and is_gemini_3(model) and "thoughtSignature" not in calls[0]:
         calls[0]["thoughtSignature"] = UNSIGNED
     return parts

@@ -22,13 +22,12 @@ from holdfast.providers.wire.gemini.reply_types import (
 )
 from holdfast.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
-    as_objects,
     convert_leniently,
     decode_lenient,
 )
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, RequestError
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.parts import PartKind
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
@@ -102,6 +101,7 @@ class GeminiDecoder:
         self._end_call(is_cut=True)
         self._close()
         kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"
+        # There is no finish reason of its own for calls.
         if kind == "stop" and self._has_calls:
             kind = "tool_calls"
         out.append(
@@ -140,6 +140,8 @@ class GeminiDecoder:
         elif reply.model_version and not self._opened_as:
             self._late_model = reply.model_version
         if (usage := reply.usage_metadata) is not None:
+            # Each frame has the counts so far. One without a prompt count has only what has
+            # changed.
             is_whole = usage.prompt_token_count is not None
             self._usage = usage if is_whole else _later_usage(self._usage, usage)
         if reply.prompt_feedback is not None:
@@ -181,6 +183,7 @@ class GeminiDecoder:
             return
         self._close()
         if not text:
+            # Gemini may sign an empty part at the end, which has to be sent back as it is.
             self._out.append(PartOpaque(payload=msgspec.to_builtins(_bare(part))))
             return
         self._out.append(PartDelta(key=self._begin(kind).key, text=text))
@@ -243,6 +246,7 @@ class GeminiDecoder:
         if call.id:
             self._call_native["id"] = call.id
         key = self._next_key()
+        # Not all models send ids. The same bytes give the same id, at every decoding.
         call_id = call.id or f"call_{self._identity}_{key}"
         opened = PartOpened(key=key, kind="tool_call", call_id=call_id, name=call.name)
         self._out.append(opened)
@@ -262,6 +266,7 @@ class GeminiDecoder:
         key, self._open = self._open.key, None
         text = msgspec.json.encode(self._arguments).decode()
         self._arguments = None
+        # Without its last brace the text is no JSON, so the call cannot be run.
         self._out.append(PartDelta(key=key, text=text[:-1] if is_cut else text))
         self._out.append(PartClosed(key=key, native=self._call_native or None))
 
@@ -295,5 +300,5 @@ def _bare(part: ContentPart) -> JsonObject:
 
 def _part_at(data: bytes, index: int) -> JsonObject:
     """Return a part as it was received; values that are not objects were not counted as parts."""
-    candidate = as_objects(decode_lenient(data)["candidates"])[0]
-    return as_objects(candidate["content"]["parts"])[index]
+    candidate = objects_in(decode_lenient(data)["candidates"])[0]
+    return objects_in(candidate["content"]["parts"])[index]

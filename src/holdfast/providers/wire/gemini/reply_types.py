@@ -12,9 +12,9 @@ from holdfast.providers.wire.failures import (
     error_object,
     status_among,
 )
-from holdfast.providers.wire.lenient_decoding import as_objects, as_text
+from holdfast.providers.wire.lenient_decoding import as_text
 from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 
 
 class PartialArgument(msgspec.Struct, rename="camel"):
@@ -24,7 +24,6 @@ class PartialArgument(msgspec.Struct, rename="camel"):
     string_value: str | None = None
     number_value: float | int | None = None
     bool_value: bool | None = None
-    null_value: Json = msgspec.UNSET
     will_continue: bool = False
 
     @property
@@ -86,7 +85,6 @@ class UsageMetadata(msgspec.Struct, rename="camel"):
     thoughts_token_count: int | None = None
     tool_use_prompt_token_count: int | None = None
     cached_content_token_count: int | None = None
-    total_token_count: int | None = None
 
 
 class Reply(msgspec.Struct, rename="camel"):
@@ -181,7 +179,7 @@ _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
 def _read(report: Json) -> Failure:
     # Without server-sent events a stream is one array, and an error is its last item.
     error = error_object(report[-1] if isinstance(report, list) and report else report)
-    details = as_objects(error.get("details"))
+    details = objects_in(error.get("details"))
     message, word = as_text(error.get("message")), as_text(error.get("status"))
     codes = [str(each["reason"]) for each in details if each.get("reason")]
     if word == "RESOURCE_EXHAUSTED" and _is_spent(details, message):
@@ -197,7 +195,7 @@ def _read(report: Json) -> Failure:
 def _is_spent(details: list[JsonObject], message: str) -> bool:
     """Whether waiting does not help: a quota of a day or a month, or one of zero."""
     violations = [
-        violation for detail in details for violation in as_objects(detail.get("violations"))
+        violation for detail in details for violation in objects_in(detail.get("violations"))
     ]
     names = " ".join(str(each.get("quotaId") or "") for each in violations)
     return bool(_LONG_TERM.search(names) or _NO_PLAN.search(message))

@@ -51,6 +51,8 @@ class RequestEncoder:
         body = self._body(request)
         if self._dialect.count_wraps_request:
             name = msgspec.json.encode(f"models/{request.model}")
+            # The body without its first brace: its last one closes the inner object, and the one
+            # here the outer.
             body = b'{"generateContentRequest":{"model":%b,%b}' % (name, body[1:])
         return WireRequest(path=_path(request.model, self._dialect, "countTokens"), body=body)
 
@@ -164,6 +166,7 @@ def _declaration(tool: ToolSpec, model: str) -> JsonObject:
         "name": tool.name,
         "description": tool_description(tool) or tool.name,
     }
+    # An object without properties is refused.
     if not tool.input_schema.get("properties") and "$ref" not in tool.input_schema:
         return declaration
     if takes_json_schema(model):

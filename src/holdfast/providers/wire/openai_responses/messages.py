@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from holdfast.providers.wire.lenient_decoding import encode_lenient
 from holdfast.providers.wire.message_forms import (
     CUSTOM_INPUT,
-    argument_object,
-    data_url,
-    reminder_text,
-    result_text,
+    marked_result,
 )
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
 from holdfast.providers.wire.openai_responses.reply_items import plain_item
@@ -30,6 +27,8 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    argument_object,
+    reminder_text,
 )
 
 _ANSWERED_BY_CLIENT = frozenset(
@@ -59,6 +58,7 @@ def items_of(
         return [plain for item in items if (plain := _plain(item)) is not None]
     if dialect.typed_answers:
         items = [_typed(item) for item in items]
+    # DeepSeek refuses text between a call and its result. The sort is stable.
     return sorted(items, key=_is_call) if dialect.calls_last else items
 
 
@@ -114,7 +114,7 @@ def _input_piece(part: Part) -> JsonObject | None:
 
 
 def _media_piece(part: MediaPart) -> JsonObject:
-    where = part.url or data_url(part)
+    where = part.url or part.data_url
     if part.mime.startswith("image/"):
         return {"type": "input_image", "image_url": where, "detail": "auto"}
     if part.url:
@@ -125,7 +125,7 @@ def _media_piece(part: MediaPart) -> JsonObject:
 def _output_of(part: ToolResultPart) -> Json:
     if any(isinstance(each, MediaPart) for each in part.content):
         return [piece for each in part.content if (piece := _input_piece(each)) is not None]
-    return result_text(part)
+    return marked_result(part)
 
 
 def _assistant_items(message: AssistantMessage) -> list[JsonObject]:
@@ -140,6 +140,7 @@ def _assistant_items(message: AssistantMessage) -> list[JsonObject]:
         item = _answer_item(part, message)
         if item is None:
             continue
+        # An item with neither says nothing to a server that does not keep answers.
         ready = [each for each in waiting if "encrypted_content" in each or "content" in each]
         items += ready
         sent |= {each["id"] for each in ready}

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import MANY_PIECES
-from holdfast.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, id_text
+from holdfast.providers.wire.lenient_decoding import (
+    DECODE_ERRORS,
+    as_text,
+    decode_object_as,
+    id_text,
+)
 from holdfast.providers.wire.openai_responses.reply_items import OutputItems, Piece, PieceKind
 from holdfast.providers.wire.openai_responses.reply_types import (
     ERRORS,
@@ -19,7 +24,6 @@ from holdfast.providers.wire.openai_responses.reply_types import (
     cost_of,
     decode_event,
     decode_text_delta,
-    decode_unusual,
     read_object,
     usage_of,
 )
@@ -107,10 +111,11 @@ class ResponsesDecoder:
         except DECODE_ERRORS:
             if frame.data == b"[DONE]":
                 return
-            event = decode_unusual(frame.data)
+            event = decode_object_as(frame.data, Event)
         if event.type in {"", "error"} or frame.event == "error":
             event = _completed_event(event, frame)
         if (number := event.sequence_number) is not None:
+            # Events from before the connection broke may be sent again.
             if self._seen is not None and number <= self._seen:
                 return
             self.sequence_number = number
@@ -148,6 +153,8 @@ class ResponsesDecoder:
         piece = self._items.piece_of(item, f"{source.letter}{index or 0}", source.kind)
         text = event.delta or piece.rest_of(event.text or event.refusal)
         self._items.add_text(item, piece, text)
+        # After a reconnection each event has to be compared with those that were seen, so the short
+        # way is closed.
         if piece.is_open and not item.is_closed and self._seen is None:
             kind = TEXT_DELTAS.get(event.type)
             self._piece, self._place = piece, (kind, event.output_index, event.item_id, index)

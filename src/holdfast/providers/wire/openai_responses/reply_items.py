@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText
-from holdfast.providers.wire.lenient_decoding import as_objects, as_text, id_text, with_text_ids
+from holdfast.providers.wire.lenient_decoding import as_text, id_text, with_text_ids
 from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.providers.wire.openai_responses.reply_types import Event
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
@@ -109,6 +109,7 @@ class OutputItems:
     def add(self, value: JsonObject, index: int | None) -> Item:
         """Begin an item."""
         value = plain_item(value)
+        # The item was begun by one of its deltas, which came before it.
         if index is not None and index in self._by_name:
             return self._by_name[index]
         self._end_opaque_item()
@@ -191,7 +192,7 @@ class OutputItems:
 
     def _end_message(self, item: Item) -> None:
         annotations: dict[str, Json] = {}
-        contents = as_objects(item.value.get("content"))
+        contents = objects_in(item.value.get("content"))
         texts = [as_text(each.get("refusal")) or as_text(each.get("text")) for each in contents]
         names = _piece_names(item, "c", texts)
         for name, content, whole in zip(names, contents, texts, strict=True):
@@ -204,7 +205,7 @@ class OutputItems:
                 self._refuse(item, piece.words.whole())
             elif piece.is_open:
                 native = self._identity(item) | item.facts("phase")
-                if found := as_objects(annotations.get(piece.key)):
+                if found := objects_in(annotations.get(piece.key)):
                     native["annotations"] = found
                 self._close(piece, native)
 
@@ -239,11 +240,12 @@ class OutputItems:
 
     def _end_reasoning(self, item: Item) -> None:
         for letter, field in (("s", "summary"), ("c", "content")):
-            texts = [as_text(each.get("text")) for each in as_objects(item.value.get(field))]
+            texts = [as_text(each.get("text")) for each in objects_in(item.value.get(field))]
             for name, whole in zip(_piece_names(item, letter, texts), texts, strict=True):
                 piece = self.piece_of(item, name, "reasoning")
                 self.add_text(item, piece, piece.rest_of(whole))
         signature = item.value.get("encrypted_content") or None
+        # Encrypted reasoning without a summary still needs a part, to carry the signature.
         if signature and not any(piece.is_open for piece in item.pieces.values()):
             piece = self.piece_of(item, "s0", "reasoning")
             piece.is_open = True

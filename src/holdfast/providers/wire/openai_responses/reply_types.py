@@ -86,7 +86,7 @@ class _Tokens(msgspec.Struct):
 
 _NO_DETAILS = _TokenDetails()
 decode_event = msgspec.json.Decoder(Event).decode
-"""Decodes one event; raises one of `DECODE_ERRORS` for what `decode_unusual` is there for."""
+"""Decodes one event; raises one of `DECODE_ERRORS` for what is decoded leniently."""
 
 TEXT_DELTAS: dict[str, type[TextDelta]] = {
     str(kind.__struct_config__.tag): kind
@@ -96,12 +96,6 @@ decode_text_delta: Callable[[bytes], TextDelta] = msgspec.json.Decoder(
     OutputTextDelta | ReasoningTextDelta | SummaryTextDelta
 ).decode
 """Decodes an event that adds text; raises one of `DECODE_ERRORS` for any other."""
-
-
-def decode_unusual(data: bytes) -> Event:
-    """Decode an event without its fields of the wrong type; PROTOCOL if it is not JSON."""
-    value = decode_lenient(data)
-    return convert_leniently(value, Event) if isinstance(value, dict) else Event()
 
 
 def read_object(data: bytes | msgspec.Raw) -> JsonObject:

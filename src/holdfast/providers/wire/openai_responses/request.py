@@ -99,6 +99,7 @@ def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObjec
     body: JsonObject = {
         "model": request.model,
         "stream": True,
+        # OpenAI runs a response in the background only if it may keep it.
         "store": chain or switches.get("background", False),
     }
     if previous is not None:
@@ -119,10 +120,12 @@ def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObjec
 
 def _last_kept(messages: tuple[Message, ...]) -> tuple[int, str | None]:
     """Return the id of the last response that the provider keeps, after the index behind it."""
+    # What the provider keeps is the conversation from before it was compacted here.
     if any(isinstance(part, CompactionPart) for message in messages for part in message.parts):
         return 0, None
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
+        # An answer that was cut off here may have gone on at the provider.
         if isinstance(message, AssistantMessage) and not message.interrupted:
             for part in message.parts:
                 native = getattr(part, "native", None) or {}

@@ -1,0 +1,69 @@
+"""OwnedTasks: starts the tasks that are in no task group; each has an owner that waits for it."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextvars import Context
+from types import TracebackType
+from typing import Self, TypeVar
+
+from holdfast.ports.logs import scrubbed_logger
+
+ValueT = TypeVar("ValueT")
+
+_logger = scrubbed_logger(__name__)
+
+
+class OwnedTasks:
+    """Starts tasks, and cancels those that are left in the end.
+
+    Unlike a task group it may be opened in one task and closed in another, because a session lives
+    as long as its user wants, not as long as one block of code. As a context manager it cancels
+    what is left at the end of its block, and waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._tasks
+
+    def __iter__(self) -> Iterator[asyncio.Task[object]]:
+        return iter(tuple(self._tasks))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.cancel(within=None)
+
+    def start(
+        self,
+        work: Coroutine[object, object, ValueT],
+        *,
+        name: str,
+        context: Context | None = None,
+    ) -> asyncio.Task[ValueT]:
+        """Start a task that belongs to this owner; without a context, in a copy of the caller's."""
+        task = asyncio.get_running_loop().create_task(work, name=name, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def cancel(self, *, within: float | None) -> None:
+        """Cancel every task and wait until they have ended; with seconds, for no longer than those.
+
+        What runs in a task may be the user's and refuse to end; the caller goes on then.
+        """
+        tasks = [task for task in self._tasks if task.cancel()]  # False if it has ended already
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=within)
+            for task in left:
+                _logger.warning("%s does not let itself be cancelled", task.get_name())

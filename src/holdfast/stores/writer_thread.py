@@ -1,0 +1,57 @@
+"""WriterThread: one thread that writes what was asked for meanwhile as groups, in order."""
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from holdfast.stores.processes import ForkGuard
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+
+WriteT = TypeVar("WriteT")
+
+
+class WriterThread(ABC, Generic[WriteT]):
+    """Owns the thread of a writer, and what waits for it. Does not know what a write is."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
+        self._lock = threading.Lock()
+        self._waiting: list[WriteT] = []
+        self._fork_guard = ForkGuard()
+        self._is_closed = False
+
+    @abstractmethod
+    def _write_waiting(self) -> None:
+        """Write what `_take_waiting` returns, in the thread of the writer."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Close the connection, in the thread of the writer."""
+
+    async def close(self) -> None:
+        """Finish the work that was asked for, then end the thread."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown()
+
+    def _enqueue(self, write: WriteT) -> None:
+        """Let a write wait for its turn, from any thread; raises CLOSED."""
+        self._fork_guard.refuse_forks()
+        with self._lock:
+            if self._is_closed:
+                raise SessionError(ErrorCode.CLOSED, "the store is closed")
+            self._waiting.append(write)
+            # The task takes all that waits when it runs, so the first one that waits asks for it.
+            if len(self._waiting) == 1:
+                self._thread.submit(self._write_waiting)
+
+    def _take_waiting(self) -> list[WriteT]:
+        """Return the writes that wait; what is asked for from now on waits for the next call."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        return waiting

@@ -1,0 +1,134 @@
+"""A session that is folded from a compaction is the one that its whole log makes."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from holdfast.blocks.conversation.carried_state import (
+    CarriedState,
+    carried_by,
+    fold_from_compaction,
+)
+from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.conversation.paths import current_path
+from holdfast.engine.compaction_plan import first_kept, id_at
+from holdfast.engine.token_meter import estimate_all
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.entries import Entry, SessionOpened
+from holdfast.vocabulary.ids import MessageId, new_session_id
+from tests.folded_sessions import MADE_BY_MESSAGES, state_of
+from tests.strategies_branches import any_logs
+from tests.strategies_logs import LogWriter, QueryWriter, go_on
+
+
+def test_everything_that_a_session_is_is_carried_or_made_by_its_messages() -> None:
+    carried = set(CarriedState.__struct_fields__) - {"at", "version"}
+    named = set(vars(SessionFold())) - MADE_BY_MESSAGES
+    # Approvals that stand, and notes, are carried by what they consist of.
+    assert named - {"standing"} == carried - {"grants", "policy", "untold", "untold_since"}
+
+
+def compact(log: LogWriter, kept_from: MessageId | None) -> Compaction:
+    """Record a compaction as the engine does."""
+    reads_from, carried = carried_by(log.fold(), kept_from)
+    entry = Compaction(
+        **log.stamp()(),
+        trigger="manual",
+        strategy="summarise",
+        summary="gist",
+        kept_from=kept_from,
+        reads_from=reads_from,
+        carried=carried if reads_from is not None else None,
+    )
+    log.add(entry)
+    return msgspec.structs.replace(entry, seq=len(log.entries))
+
+
+def read_after(entries: list[Entry], compaction: Compaction) -> list[Entry]:
+    """Return what an opening reads after a compaction."""
+    first = compaction.reads_from or 1
+    return [entry for entry in entries if entry.seq == 1 or entry.seq >= first]
+
+
+def check_compactions(log: LogWriter) -> int:
+    """Compact so that any message may be the first one kept, and go on; returns how many counted.
+
+    A session that cannot be folded from its compaction is folded from its first entry instead.
+    """
+    counted = 0
+    view, before = log.fold().settled_view(), list(log.entries)
+    sizes = {estimate_all(view[place:]) for place in range(len(view) + 1)}
+    for place in {first_kept(view, size) for size in sizes} - {None}:
+        log.entries = list(before)
+        compaction = compact(log, id_at(view, place or 0))
+        for _ in range(2):
+            partial = fold_from_compaction(read_after(log.entries, compaction), compaction.seq)
+            if (compaction.reads_from or 1) == 1 or partial is None:
+                break
+            whole = fold_entries(log.entries, inherited=log.inherited)
+            assert partial.sent_view() == whole.sent_view()
+            assert state_of(partial) == state_of(whole)
+            counted += 1
+            go_on(log)
+    return counted
+
+
+@pytest.mark.soak
+@given(log=any_logs)
+@settings(max_examples=20_000, deadline=None)
+def test_the_same_for_many_more_logs(log: LogWriter) -> None:
+    check_compactions(log)
+
+
+@given(log=any_logs)
+def test_a_session_from_a_compaction_is_the_one_from_its_whole_log(log: LogWriter) -> None:
+    check_compactions(log)
+
+
+def test_what_an_earlier_version_carried_is_not_used() -> None:
+    log = LogWriter(b"")
+    log.add(SessionOpened(**log.stamp()(), session_id=new_session_id()))
+    QueryWriter(log).write()
+    compaction = compact(log, None)
+    read = read_after(log.entries, compaction)
+    assert fold_from_compaction(read, compaction.seq) is not None
+    carried = dict(compaction.carried or {})
+    del carried["version"]
+    older = msgspec.structs.replace(compaction, carried=carried)
+    assert fold_from_compaction([*read[:-1], older], compaction.seq) is None
+
+
+OF_ITS_OPENING = {"head", "opened", "title", "settings", "configured", "native"}
+TAKEN_OVER = {"conversation", "query_options", "last_finish", "notes", "context", "snapshot_error"}
+LEFT_TO_THE_PARENT = {
+    "open_query",
+    "last_query",
+    "unended",
+    "open_turn",
+    "calls",
+    "approvals",
+    "child_answers",
+    "inputs",
+    "usage",
+    "cost",
+}
+"""What a fork does not begin with."""
+
+
+@given(log=any_logs)
+def test_a_fork_takes_over_what_a_session_is_or_leaves_it_to_its_parent(log: LogWriter) -> None:
+    new, parent = SessionFold(), log.fold()
+    decided = OF_ITS_OPENING | TAKEN_OVER | LEFT_TO_THE_PARENT
+    assert set(vars(new)) == decided | {"standing", "compacted", "_before_merge"}
+    opened = SessionOpened(
+        **log.stamp()(), seq=1, session_id=new_session_id(), parent=new_session_id()
+    )
+    inherited = [*log.inherited, *current_path(log.entries)]
+    fork = fold_entries([opened], inherited=inherited)
+    assert fork.sent_view() == parent.sent_view()
+    assert fork.notes.untold == parent.notes.untold
+    assert (fork.standing.grants, fork.standing.policy) == ([], None)
+    for name in TAKEN_OVER - {"conversation", "notes"}:
+        assert getattr(fork, name) == getattr(parent, name), name
+    for name in LEFT_TO_THE_PARENT:
+        assert getattr(fork, name) == getattr(new, name), name
