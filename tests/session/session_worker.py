@@ -10,7 +10,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast import Agent, AgentSession
 from holdfast.agent.query_stream import QueryStream
@@ -18,10 +18,9 @@ from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.entries import ApprovalRequested, Entry
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, TextDelta
-from holdfast.vocabulary.ids import SessionId
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
-from tests.stores.worker_process import open_impatient
+from tests.stores.worker_process import open_impatient, tell_when_waiting
 
 
 def say(*words: object) -> None:
@@ -38,17 +37,6 @@ def tell(event: Event) -> None:
         say("asked", event.approval_id)
     elif isinstance(event, Entry):
         say("event", event.kind)
-
-
-def tell_when_waiting(leases: Any) -> None:
-    """Say `waiting` each time that an `acquire` has put its ticket into the waiting line."""
-    join = leases.join
-
-    async def join_and_tell(session_id: SessionId, ticket: str) -> None:
-        await join(session_id, ticket)
-        say("waiting")
-
-    leases.join = join_and_tell
 
 
 async def watch(session: AgentSession) -> None:
@@ -122,7 +110,7 @@ class Holder:
 async def hold(kind: str, folder: Path, name: str) -> None:
     """Hold the session until nobody asks for anything."""
     store = open_impatient(kind, folder)
-    tell_when_waiting(store.leases)
+    tell_when_waiting(store.leases, lambda: say("waiting"))
     async with durable_agent(kind, folder, EchoProvider(), approval="ask", store=store) as agent:
         holder = Holder(agent, name)
         async for word, rest in requests():

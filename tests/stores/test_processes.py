@@ -47,10 +47,12 @@ async def test_a_process_that_waits_gets_the_session_when_the_holder_closes(
         first = int(await one.must("acquire"))
         await one.must("append", 1)
         two.send("acquire", "wait")
+        await two.until("waiting")
+        await one.must("append", 2)  # the other one waits, and disturbs nothing
         await one.must("close")
         answered = await two.reply()
         assert int(answered.removeprefix("ok ")) > first
-        await two.must("append", 2)
+        await two.must("append", 3)
 
 
 async def test_the_lease_of_a_killed_process_is_free_at_once(

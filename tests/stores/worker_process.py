@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from holdfast.auth.atomic_files import write_all
 from holdfast.ports.session_store import Lease, Store
@@ -38,6 +39,23 @@ def open_impatient(kind: str, folder: Path) -> Store:
     return SqliteStore(folder / "store" / "sessions.db", lease_seconds=seconds)
 
 
+def say(line: str) -> None:
+    """Write one line."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def tell_when_waiting(leases: Any, tell: Callable[[], None]) -> None:
+    """Tell each time that an `acquire` has put its ticket into the waiting line."""
+    join = leases.join
+
+    async def join_and_tell(session_id: SessionId, ticket: str) -> None:
+        await join(session_id, ticket)
+        tell()
+
+    leases.join = join_and_tell
+
+
 class Session:
     """One session of a store and the lease on it."""
 
@@ -47,8 +65,10 @@ class Session:
         self._lease: Lease | None = None
 
     async def acquire(self, busy: str = "reject") -> str:
-        """Become the writer."""
+        """Become the writer; says `waiting` when it stands in line for that."""
         mode = "wait" if busy == "wait" else "reject"
+        if mode == "wait":
+            tell_when_waiting(self._store.leases, lambda: say("waiting"))
         self._lease = await self._store.leases.acquire(self._id, f"worker {busy}", busy=mode)  # type: ignore[arg-type]
         return str(self._lease.epoch)
 
@@ -153,8 +173,7 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         name, *arguments = line.split()
-        sys.stdout.write(await answer(getattr(session, name), arguments) + "\n")
-        sys.stdout.flush()
+        say(await answer(getattr(session, name), arguments))
 
 
 if __name__ == "__main__":
