@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
@@ -98,7 +98,7 @@ def is_list(value: object) -> TypeGuard[Iterable[Any]]:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class Declared(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An option as it was declared."""
 
     name: str
@@ -133,6 +133,20 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     def struct(self) -> type[msgspec.Struct] | None:
         """The struct that its values are, if they are one."""
         return struct_in(self.kind)
+
+    # Made once for all functions that take the option: importing the package makes hundreds.
+
+    @cached_property
+    def parameter(self) -> inspect.Parameter:
+        """The option in the signature of a function."""
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(self.name, keyword, default=self.default, annotation=self.kind)
+
+    @cached_property
+    def help_line(self) -> str:
+        """The option as `help` shows it."""
+        said = f"{self.name} ({self.shown_type}): {self.option.sentence}"
+        return f"    {said} Default: {self.shown_default}."
 
 
 def type_name(kind: object) -> str:
@@ -180,11 +194,23 @@ def options_of(kind: type) -> Mapping[str, Declared]:
             declaration; it is found when the module of what takes the option is imported.
 
     """
-    found = {name: _declared_key(name, item) for name, item in kind.__annotations__.items()}
+    found = {name: _declared_once(name, item) for name, item in kind.__annotations__.items()}
     for name, declared in found.items():
         if not declared.option.sentence or declared.default is msgspec.UNSET:
             raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
     return found
+
+
+_by_annotation: dict[tuple[str, int], Declared] = {}
+
+
+def _declared_once(name: str, annotation: object) -> Declared:
+    """Return a key as an option; types that inherit it have the same annotation, and one option."""
+    # By identity, because a default may have no hash; the cache of `options_of` keeps it alive.
+    key = (name, id(annotation))
+    if key not in _by_annotation:
+        _by_annotation[key] = _declared_key(name, annotation)
+    return _by_annotation[key]
 
 
 def _declared_key(name: str, annotation: object) -> Declared:
@@ -253,7 +279,8 @@ def takes(kind: type) -> Callable[[FunctionT], FunctionT]:
     A type checker reads `Unpack[...]`. An interactive Python, `help` and editors that look at live
     objects read `__signature__` and `__doc__`, which are made here.
     """
-    options, told = options_of(kind), _help_of(kind)
+    options = options_of(kind)
+    told = "\n".join(item.help_line for item in options.values())
 
     def show(function: FunctionT) -> FunctionT:
         shown: Any = function
@@ -263,16 +290,6 @@ def takes(kind: type) -> Callable[[FunctionT], FunctionT]:
         return function
 
     return show
-
-
-@cache
-def _help_of(kind: type) -> str:
-    """Describe options, a line for each, as `help` shows them; several functions may take them."""
-    return "\n".join(
-        f"    {item.name} ({item.shown_type}): {item.option.sentence} "
-        f"Default: {item.shown_default}."
-        for item in options_of(kind).values()
-    )
 
 
 def _with_options(
@@ -286,13 +303,7 @@ def _with_options(
     if any(item.name in options for item in own):
         own = [item.replace(kind=item.POSITIONAL_OR_KEYWORD) for item in own]
     taken = {item.name for item in own}
-    shown = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=item.kind
-        )
-        for name, item in options.items()
-        if name not in taken
-    ]
+    shown = [item.parameter for name, item in options.items() if name not in taken]
     return signature.replace(parameters=[*own, *shown])
 
 
