@@ -78,22 +78,25 @@ async def test_a_delta_costs_the_same_few_calls_however_many_there_are() -> None
         assert grown == {}, name
 
 
-class OneByOne:
-    """A server that sends a delta, and the next one when the consumer has seen an event of it."""
+class Served:
+    """A server that sends an answer of so many deltas: in one burst, or one by one."""
 
-    def __init__(self, deltas: int) -> None:
+    def __init__(self, deltas: int, *, is_burst: bool) -> None:
         frames = anthropic(deltas)
-        self._deltas = frames[2:-2]
-        self._opening, self._closing = b"".join(frames[:2]), b"".join(frames[-2:])
+        opening, closing = b"".join(frames[:2]), b"".join(frames[-2:])
+        pieces = [opening, *frames[2:-2], closing]
+        self._pieces = [b"".join(pieces)] if is_burst else pieces
         self.seen = asyncio.Event()
 
     async def answer(self, connection: Connection) -> None:
+        """Send each piece when the consumer has seen an event of the one before."""
         await connection.head()
-        for frame in (self._opening, *self._deltas):
+        *before, last = self._pieces
+        for piece in before:
             self.seen.clear()
-            await connection.piece(frame)
+            await connection.piece(piece)
             await self.seen.wait()
-        await connection.piece(self._closing)
+        await connection.piece(last)
         await connection.end()
 
     async def calls(self) -> Calls:
@@ -114,10 +117,17 @@ class OneByOne:
 
 async def test_a_delta_that_is_alone_in_its_read_costs_20_calls_from_the_socket_on() -> None:
     """A function that is resumed counts once more; those of the HTTP client are not ours."""
-    few, many = await OneByOne(FEW).calls(), await OneByOne(MANY).calls()
+    few, many = [await Served(count, is_burst=False).calls() for count in (FEW, MANY)]
     growth = many.counts - few.counts
     # Whole calls: random characters for the next 64 ids may be drawn meanwhile.
     assert sum(growth.values()) // (MANY - FEW) <= 20, growth.most_common(20)
+
+
+async def test_a_delta_of_a_burst_costs_one_call_from_the_socket_on() -> None:
+    """That call is the consumer's own step; all else is done once for each read."""
+    few, many = [await Served(count, is_burst=True).calls() for count in (FEW, 20 * FEW)]
+    growth = many.counts - few.counts
+    assert sum(growth.values()) / (19 * FEW) < 1.5, growth.most_common(12)
 
 
 async def test_no_delta_is_encoded() -> None:

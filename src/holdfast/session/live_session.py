@@ -35,7 +35,7 @@ from holdfast.session.session_descriptions import SessionBindings
 from holdfast.session.titles import MakeTitle, SessionTitle
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ChangeOrigin, PartStarted, QueryEnded, SessionChanged
+from holdfast.vocabulary.entries import ChangeOrigin, QueryEnded, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.events import (
     Event,
@@ -390,8 +390,8 @@ class LiveSession:
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
         current, end = self.queue.current, events[-1]
-        if current is not None and any(isinstance(event, PartStarted) for event in events):
-            current.phase = "connected"
+        if current is not None:
+            current.see(events)
         if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
             self._title.after(end)

@@ -13,6 +13,7 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
+from holdfast.vocabulary.entries import PartStarted
 from holdfast.vocabulary.errors import (
     AgentError,
     ErrorCode,
@@ -38,6 +39,11 @@ class QueryHandle:
     the first reason stands. Knows the query from which it was asked, if one was, by context: tasks
     and threads that a tool starts belong to the tool's query, too.
     """
+
+    result: AgentResult[Any] | None = None
+    """What came of it, once it has ended."""
+    error: AgentError | None = None
+    """What it failed with, once it has ended."""
 
     def __init__(
         self,
@@ -66,8 +72,6 @@ class QueryHandle:
         self._work: AbortController | None = None
         self._trouble: Callable[[], str | None] = _no_trouble
         self._ended = asyncio.Event()
-        self._result: AgentResult[Any] | None = None
-        self._error: AgentError | None = None
         self._withdraw: Callable[[], object] = lambda: None
         self.phase: StreamPhase = "idle"
         """What its stream is doing."""
@@ -84,16 +88,6 @@ class QueryHandle:
     def ended(self) -> bool:
         """Whether the query is at rest."""
         return self._ended.is_set()
-
-    @property
-    def result(self) -> AgentResult[Any] | None:
-        """What came of it, once it has ended."""
-        return self._result
-
-    @property
-    def error(self) -> AgentError | None:
-        """What it failed with, once it has ended."""
-        return self._error
 
     def wait_in(self, input_id: InputId, withdraw: Callable[[], object]) -> None:
         """Note that it waits in a queue, and how to take it out when it is stopped there."""
@@ -117,6 +111,12 @@ class QueryHandle:
         if self.stop_error is not None:
             self._stop_now()
 
+    def see(self, events: Sequence[Event]) -> None:
+        """Note by what was recorded whether the provider answers."""
+        # A provider that answers is not looked for in every delta.
+        if self.phase != "connected" and any(isinstance(event, PartStarted) for event in events):
+            self.phase = "connected"
+
     def abort(self, reason: str | None = None) -> None:
         """Stop the query; what was streamed is kept."""
         message = f"aborted: {reason}" if reason else "aborted"
@@ -133,7 +133,7 @@ class QueryHandle:
         """Note how it ended; the stream ends, too."""
         if not self.ended:
             self.phase = "closed" if error is None else "error"
-        self._result, self._error = result, error and shortened(error)
+        self.result, self.error = result, error and shortened(error)
         # A handle that its caller keeps must not keep the work, or the queries that asked, alive.
         self._worker = self._work = self.asker = None
         self._trouble = _no_trouble
