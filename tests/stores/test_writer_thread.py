@@ -1,4 +1,4 @@
-"""The thread of a writer: what is asked of it is settled, also after the thread or a write failed."""
+"""The thread of a writer: what is asked of it is settled, also after the thread or work failed."""
 
 import asyncio
 import threading
