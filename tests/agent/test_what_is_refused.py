@@ -38,12 +38,18 @@ async def test_a_session_is_not_called_by_nothing(reference: Any) -> None:
             agent.session(reference)
 
 
+ROUND: list[object] = []
+ROUND.append(ROUND)
+
 WRONG_CHANGES: list[tuple[str, Any]] = [
     ("limits", {"turns": -1}),
     ("loop_threshold", 0),
     ("retry", {"jitter": 7}),
     ("fallbacks", ["nowhere"]),
     ("system_prompt", 7),
+    ("system_prompt", {}),
+    ("denied_tools", [b"shell"]),
+    ("stop", ROUND),
 ]
 
 

@@ -16,6 +16,7 @@ from holdfast.vocabulary.entries import Entry
 from tests.scripted_agents import make_agent
 from tests.server.following import FollowingClient, Pace, check_clients
 from tests.server.serving import Sent, Served, serving
+from tests.session.pausing_store import PausingStore
 
 WIDE = ServerSettings(requests_per_second=1e6, streams_per_owner=500)
 TEXT = ["The ", "anchor \u2693 ", "holds ", "in \U0001f30a ", "any ", "storm, ", "or ", "so."]
@@ -130,6 +131,36 @@ async def test_streams_end_when_the_server_shuts_down() -> None:
         assert (await served.call("GET", "/readyz"))[0] == 503
         status, problem = await served.call("GET", "/api/v1/info")
         assert (status, problem["retryable"]) == (503, True)
+
+
+@pytest.mark.parametrize("path", ["/events", "/messages"])
+async def test_a_stream_that_begins_while_the_server_shuts_down_ends_as_well(path: str) -> None:
+    is_held, asked, answers = False, asyncio.Event(), asyncio.Event()
+
+    async def pause() -> None:
+        if is_held:
+            asked.set()
+            await answers.wait()
+
+    gate = Gate()
+    agent, _ = make_agent([[gate, *says("later")]], store=PausingStore(pause))
+    async with serving(agent) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}{path}"
+        method, body = ("POST", {"content": "go"}) if "messages" in path else ("GET", None)
+
+        async def follow() -> list[Sent]:
+            async with served.events(path, method=method, body=body) as events:
+                return [event async for event in events]
+
+        async with asyncio.TaskGroup() as tasks:
+            is_held = True
+            following = tasks.create_task(follow())
+            await asked.wait()
+            served.app.end_streams()
+            is_held = False
+            answers.set()
+            assert all(event.kind != "ping" for event in await following)
+        gate.open()
 
 
 async def test_a_stream_that_followed_the_log_gets_every_delta_of_the_first_answer() -> None:

@@ -2,6 +2,7 @@
 
 import pickle
 from typing import Annotated, Any, Literal, TypedDict
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -33,6 +34,10 @@ class PaintOptions(TypedDict, total=False):
     hairs: Annotated[str, Option(of=Brush)]
 
 
+ROUND: list[object] = []
+ROUND.append(ROUND)
+
+
 def checked(**options: Any) -> dict[str, Any]:
     return dict(check_options(options, PaintOptions, function="paint()"))
 
@@ -61,7 +66,13 @@ def test_an_option_that_is_a_field_has_the_sentence_default_and_bounds_of_the_fi
         ({"colour": "blu"}, "'colour' is not valid: 'blu' is not allowed (did you mean 'blue'?)"),
         ({"colour": 5}, "option 'colour' is not valid: "),
         ({"layers": "primer"}, "option 'layers' is not valid: "),
+        ({"layers": [b"primer"]}, "option 'layers' is not valid: Expected `str`, got `bytes`"),
+        ({"layers": "\ud800"}, "option 'layers' is not valid: "),
+        ({"layers": ROUND}, "option 'layers' is not valid: it is nested too deeply"),
+        ({"place": b"door"}, "option 'place' is not valid: Expected `str`, got `bytes`"),
+        ({"place": UUID(int=7)}, "option 'place' is not valid: Expected `str`, got `uuid`"),
         ({"brush_width": 0}, "option 'brush_width' must be 1 to 9, not 0"),
+        ({"brush_width": 10**400}, "'brush_width' must be 1 to 9, not a number with so many"),
         ({"hairs": "HOG"}, "option 'hairs' must be a word, not str"),
     ],
 )

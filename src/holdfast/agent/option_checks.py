@@ -20,7 +20,7 @@ from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.given_options import OptionsT, check_names, check_options
-from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
+from holdfast.vocabulary.json_types import JsonObject, built_in_value, plain_value, writable
 from holdfast.vocabulary.option_declarations import declared_fields, options_of
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import Settings
@@ -125,7 +125,7 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
         if (setting := setting_names().get(name)) is None:
             continue
         try:
-            plain[setting] = msgspec.to_builtins(_as_setting(name, value))
+            plain[setting] = built_in_value(_as_setting(name, value))
             msgspec.json.encode(plain[setting])
         except (TypeError, UnicodeEncodeError) as error:
             told = f"option {name!r} is not valid: {error}"
@@ -177,7 +177,7 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
 def _as_setting(name: str, value: object) -> object:
     """Return a value as its setting has it: short ways of writing are for options only."""
     if name == "system_prompt":
-        return [value] if isinstance(value, str) else value or ()
+        return () if value is None else [value] if isinstance(value, str) else value
     if name == "fallbacks" and isinstance(value, list | tuple):
         return [{"model": step} if isinstance(step, str) else step for step in value]
     return value

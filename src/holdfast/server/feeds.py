@@ -158,7 +158,8 @@ class SessionFeed:
 
     async def begin(self) -> None:
         """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""
-        self._changed.clear()
+        if not self._is_stopped:
+            self._changed.clear()
         await self._read_on()
 
     async def _read_on(self) -> None:

@@ -162,6 +162,8 @@ class Hub:
         """Tell a feed where its session is open, while the block runs."""
         key = (owner, feed.session_id)
         self._feeds[key].add(feed)
+        if self.is_closing:  # its request came before, and streams were ended meanwhile
+            feed.stop()
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import built_in_value
 from holdfast.vocabulary.option_declarations import (
     Declared,
     allowed_words,
@@ -139,7 +140,7 @@ def _fault(value: object, declared: Declared) -> str | None:
         return f"is not valid: {word_fault(value, words)}"
     # Also for our own types: a struct does not check what it is made of.
     try:
-        msgspec.convert(msgspec.to_builtins(value), declared.kind)
-    except (msgspec.ValidationError, TypeError) as error:
+        msgspec.convert(built_in_value(value), declared.kind)
+    except (msgspec.ValidationError, UnicodeEncodeError, TypeError) as error:
         return f"is not valid: {error}"
     return bounds_fault(value, said)

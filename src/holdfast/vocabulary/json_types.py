@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -12,6 +14,8 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object whose shape is not ours to define."""
 
+_NO_TEXT = (bytes, bytearray, memoryview, date, datetime, time, timedelta, UUID)
+"""What msgspec would write as text, and would then take for the text that was asked for."""
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 DEEPEST = 200
@@ -52,6 +56,21 @@ def plain_value(value: object) -> Json:
     if isinstance(value, Mapping):
         return {str(name): plain_value(item) for name, item in value.items()}
     return value
+
+
+def built_in_value(value: object) -> Json:
+    """Make a value one that JSON can hold; what is no text stays what it is, and no JSON.
+
+    Raises:
+        TypeError: when it has no such form, or holds itself.
+
+    """
+    try:
+        return msgspec.to_builtins(value, builtin_types=_NO_TEXT)
+    except RecursionError:
+        raise TypeError("it is nested too deeply") from None
+    except UnicodeEncodeError as error:
+        raise TypeError(str(error)) from None
 
 
 def writable(text: str) -> str:

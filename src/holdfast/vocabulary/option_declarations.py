@@ -19,6 +19,8 @@ import msgspec
 from holdfast.vocabulary.late_names import late_module
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+_LARGE = 1e300
+"""What is smaller can be written as a float."""
 _END = re.compile(r"[.;](?:\s|$)")
 
 
@@ -261,7 +263,8 @@ def bounds_fault(value: object, said: Option) -> str | None:
     is_small = said.least is not None and value < said.least
     is_small = is_small or (said.above is not None and value <= said.above)
     if is_small or (said.most is not None and value > said.most):
-        return f"must be {_bounds(said)}, not {value:g}"
+        told = f"{value:g}" if abs(value) < _LARGE else "a number with so many digits"
+        return f"must be {_bounds(said)}, not {told}"
     return None
 
 
