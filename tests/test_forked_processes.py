@@ -18,6 +18,8 @@ from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.forked_processes import ForkedProcess
 
+pytestmark = pytest.mark.slow
+
 PROBE = "tests.forked_probe"
 _GET_CHILD_SUBREAPER = 37
 

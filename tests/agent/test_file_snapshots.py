@@ -18,6 +18,8 @@ from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.file_snapshots import FileChange, Snapshot
 from tests.scripted_agents import MODEL, failure_of, live_of
 
+pytestmark = pytest.mark.slow
+
 Change = Callable[[Path], object]
 
 

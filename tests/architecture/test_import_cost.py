@@ -131,6 +131,7 @@ def own_modules_named_late(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_modules_of_the_package_are_imported_late_by_tables_only() -> None:
     named = {
         name_of(path)

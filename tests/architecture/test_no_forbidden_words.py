@@ -74,6 +74,7 @@ def side_by_side(path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_name_means_one_class() -> None:
     places: dict[str, set[Path]] = defaultdict(set)
     for path in modules_under(PACKAGE):

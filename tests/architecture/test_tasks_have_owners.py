@@ -5,6 +5,8 @@ The linter's ban on `asyncio.create_task` does not see the same method of an eve
 
 import ast
 
+import pytest
+
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 
 OWNER = PACKAGE / "ports" / "owned_tasks.py"
@@ -41,6 +43,7 @@ def tasks_without_owner(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_task_has_an_owner() -> None:
     found = {
         name_of(path): tasks_without_owner(path.read_text(encoding="utf-8"))

@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.ids import DEFAULT_OWNER
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
@@ -33,6 +35,7 @@ def _last_name(target: ast.expr) -> str:
     return str(getattr(target, "attr", "") or getattr(target, "id", ""))
 
 
+@pytest.mark.slow
 def test_the_default_owner_is_a_constant_and_not_written_again() -> None:
     found = {
         name_of(path): lines

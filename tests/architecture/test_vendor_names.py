@@ -41,6 +41,7 @@ def names_told(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield from ((getattr(node, "lineno", 0), text) for text in found)
 
 
+@pytest.mark.slow
 def test_no_code_tells_a_provider_by_its_name() -> None:
     found = {
         (name_of(path), line, name)

@@ -13,6 +13,8 @@ from tests.cli.commands import Place
 from tests.cli.scripted_server import ScriptedServer, Turn, scripted_server
 from tests.cli.terminal_driver import terminal
 
+pytestmark = pytest.mark.slow
+
 KEY = "made-up-key-that-is-typed"
 
 

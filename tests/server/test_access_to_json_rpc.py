@@ -14,6 +14,8 @@ from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, websocket
 from tests.server.serving import TOKEN, Served, serving
 
+pytestmark = pytest.mark.slow
+
 OWN = "http://{host}"
 CONNECTIONS: list[tuple[dict[str, str], int]] = [
     ({}, 101),

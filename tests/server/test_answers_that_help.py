@@ -15,6 +15,8 @@ from holdfast.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 
+pytestmark = pytest.mark.slow
+
 SESSIONS = "/api/v1/sessions"
 
 

@@ -29,6 +29,8 @@ from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, read_events, serving
 
+pytestmark = pytest.mark.slow
+
 SOON = ServerSettings(resume_seconds=0.01)
 NEVER = ServerSettings(resume=False)
 CUT = query_id_for("msg_cut")

@@ -16,6 +16,8 @@ from tests.server.rpc_client import websocket
 from tests.server.serving import TOKEN, Served, serving
 from tests.server.test_clients_that_vanish_or_stall import Connection
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = ServerSettings(requests_per_second=1e6, failures_per_second=1e6)
 JSON = "content-type: application/json"
 

@@ -17,6 +17,8 @@ from tests.scripted_agents import make_agent
 from tests.server.processes import ServeProcess, running
 from tests.server.serving import TOKEN, Served, serving
 
+pytestmark = pytest.mark.slow
+
 KEY = "key-of-ana-0123456789"
 DIGEST = token_digest(KEY)
 HERS = {"authorization": f"Bearer {KEY}"}

@@ -18,6 +18,8 @@ from tests.server.following import FollowingClient, Pace, check_clients
 from tests.server.serving import Sent, Served, serving
 from tests.session.pausing_store import PausingStore
 
+pytestmark = pytest.mark.slow
+
 WIDE = ServerSettings(requests_per_second=1e6, streams_per_owner=500)
 TEXT = ["The ", "anchor \u2693 ", "holds ", "in \U0001f30a ", "any ", "storm, ", "or ", "so."]
 SAVED_OFTEN = {"checkpoint_bytes": 30}

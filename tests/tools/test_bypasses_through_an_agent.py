@@ -16,6 +16,8 @@ from tests.blocks.permissions.traced_shell import World
 from tests.fixtures_report import Report
 from tests.scripted_agents import outcomes_in, run_script
 
+pytestmark = pytest.mark.slow
+
 _EVIL = '#!/bin/sh\nexec mktemp -p "{folder}" ran-XXXXXXXX\n'
 """Says that it ran, under whatever name."""
 

@@ -17,6 +17,8 @@ from holdfast.tools.mcp.offered_tools import clean, offered_name
 from tests.scripted_agents import failure_of, make_agent, tasks_left
 from tests.tools.mcp.mcp_agents import names_offered, notes_in, pid_in, raw_server, results_of
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_hostile_list_is_offered_without_harm(tmp_path: Path) -> None:
     agent, provider = make_agent(
