@@ -1,7 +1,7 @@
 """NativeCalls: answers what a native agent asks about its tool calls, on behalf of one query."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.blocks.tool_registry.registry import Ready
 from holdfast.engine.call_permissions import CallPermissions, Judged
@@ -24,7 +24,7 @@ from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.events import ToolProgress
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, text_of
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
@@ -138,11 +138,9 @@ class NativeCalls:
             return Refuse(_WAITS, stop=True)
         if settled.decision != "approved":
             return Refuse(settled.reason or _NOT_ALLOWED)
-        changed: Any = settled.arguments
-        if changed is not None and call.tool == _QUESTIONS:
-            # The approval holds only the answers; the tool needs its questions beside them.
-            changed = {**call.arguments, **changed}
-        return await self._grant(call, call.arguments if changed is None else changed)
+        return await self._grant(
+            call, approved_arguments(call.tool, call.arguments, settled.arguments)
+        )
 
     async def _grant(self, call: NativeCall, arguments: JsonObject) -> Permission:
         if call.call_id is not None and call.agent is None:
@@ -191,6 +189,14 @@ class NativeCalls:
         calls = self._scope.fold.calls.values()
         found = (item for item in calls if item.part.name == tool and item.ended is None)
         return next((item.part.call_id for item in found), None)
+
+
+def approved_arguments(tool: str, arguments: JsonObject, changed: Json | None) -> JsonObject:
+    """Return what an approved call runs with; None as `changed` leaves its arguments."""
+    if changed is None:
+        return arguments
+    # The approval holds only the answers; the tool needs its questions beside them.
+    return {**arguments, **changed} if tool == _QUESTIONS else changed
 
 
 class _AgentTool:

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.engine.call_permissions import CallPermissions
-from holdfast.engine.native_calls import NativeCalls
+from holdfast.engine.native_calls import NativeCalls, approved_arguments
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, OpenedNative
@@ -291,8 +291,9 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     granted: dict[str, JsonObject] = {}
     for record in scope.fold.calls.values() if scope.input.resumes is not None else ():
         if record.state == "approved":
-            digest = arguments_hash(record.part.name, record.part.arguments)
-            granted[digest] = record.approved or record.part.arguments
+            tool, arguments = record.part.name, record.part.arguments
+            digest = arguments_hash(tool, arguments)
+            granted[digest] = approved_arguments(tool, arguments, record.approved)
     return granted
 
 
