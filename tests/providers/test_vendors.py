@@ -193,7 +193,7 @@ def test_a_host_is_read_as_ollamas_own_client_reads_it(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "url"),
     [
-        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104
+        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104 - nothing listens there
         ("0.0.0.0:9000", "http://127.0.0.1:9000"),
         ("[::]", "http://[::1]:11434"),
         (" box ", "http://box:11434"),
