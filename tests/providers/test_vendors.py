@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Container, Mapping
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamFinished
 from holdfast.vocabulary.vendors import VendorFields
 from tests.providers.conversations import user
+from tests.providers.replies import read_json
+from tests.providers.vendors_by_recording import provider_of
 
 KEY = StaticTokenSource("secret-key")
 LOGIN = StaticTokenSource("secret-token", kind="oauth")
@@ -105,6 +108,23 @@ async def test_a_vendor_of_the_same_protocol_is_a_dialect_and_a_url(vendor: Vend
     request = await sent_by(client, transport, "some-model")
     assert (client.provider, request.headers["authorization"]) == (vendor.name, "Bearer secret-key")
     assert request.url == f"{place or vendor.base_url}/responses"
+
+
+PATHS = {"messages": "/v1/messages", "responses": "/responses", "chat": "/chat/completions"}
+RECORDED = (
+    *("anthropic", "openai", "openai-chat", "openrouter", "openrouter-responses", "groq", "xai"),
+    *("deepseek", "deepseek-responses", "mistral", "xai-responses", "llamacpp"),
+)
+"""The vendors whose recordings say where they were made."""
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_vendor_was_recorded_at_the_url_of_its_row(name: str, wire: Path) -> None:
+    folders = [folder for folder in (wire / "open").iterdir() if provider_of(folder.name) == name]
+    heads = [read_json(path) for folder in folders for path in folder.glob("*/meta.json")]
+    asked = {head.get("url") or "" for head in heads}
+    vendor = VENDORS[name]
+    assert vendor.base_url + PATHS[vendor.protocol] in {url.partition("?")[0] for url in asked}
 
 
 @pytest.mark.parametrize("name", ["azure", "azure-responses", "compatible", "compatible-responses"])
