@@ -139,7 +139,7 @@ class EndlessTransport:
         opening, delta = _FRAMES[protocol, kind]
         self._frames = opening.encode(), delta.encode()
 
-    async def send(self, request: HttpRequest) -> EndlessReply:  # noqa: ARG002
+    async def send(self, request: HttpRequest) -> EndlessReply:  # noqa: ARG002 - a Transport has it
         """Begin to answer."""
         self.requests += 1
         return EndlessReply(self, self._frames)

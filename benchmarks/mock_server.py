@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.WriteTransport", transport)
         self._counters.open_connections += 1
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio passes it
         """Count the connection out, note when, and whether an answer was under way."""
         self._counters.open_connections -= 1
         self._counters.disconnects.append((time.monotonic(), self._is_replying))

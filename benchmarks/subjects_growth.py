@@ -126,7 +126,7 @@ async def openai_agents_on_floor(setup: Setup) -> AsyncIterator[GrowingSession]:
     client = aiohttp_client(setup.base_url)
     async with open_floor(setup.api, setup.script, client) as floor:
 
-        async def get_response(_: object, *given: Any, **named: Any) -> object:  # noqa: ANN401
+        async def get_response(_: object, *given: Any, **named: Any) -> object:  # noqa: ANN401 - as the peer
             items = named.get("input") or given[1]
             answer = await floor.ask([_to_message(item) for item in items], lambda _: None)
             part = {"type": "output_text", "text": "".join(answer.texts), "annotations": []}

@@ -24,7 +24,7 @@ async def query(setup: Setup) -> AsyncIterator[Ask]:
         text_delta = holdfast.TextDelta
         calls = 0
 
-        async def lookup(key: str) -> str:  # noqa: ARG001
+        async def lookup(key: str) -> str:  # noqa: ARG001 - the model gives it
             """Look a key up."""
             nonlocal calls
             calls += 1

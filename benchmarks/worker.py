@@ -33,7 +33,7 @@ _WINDOW = 20
 _LOOK_EVERY = 50
 
 
-class WrongAnswer(Exception):  # noqa: N818
+class WrongAnswer(Exception):  # noqa: N818 - it says what it is
     """A subject did not deliver what the script says."""
 
 

@@ -413,11 +413,12 @@ async def test_every_call_is_asked_about_if_that_is_wanted(tmp_path: Path) -> No
     assert said["permissionDecision"] == "ask"
 
 
+STOPPED = result(subtype="error_during_execution", is_error=True, terminal_reason="aborted_tools")
+"""How a turn ends whose call waits for an approval."""
+
+
 async def test_a_query_rests_on_an_approval_and_goes_on_with_it(tmp_path: Path) -> None:
-    stopped = result(
-        subtype="error_during_execution", is_error=True, terminal_reason="aborted_tools"
-    )
-    steps = [USER, init(), *call("Bash", TOUCH), permission("Bash", TOUCH), stopped]
+    steps = [USER, init(), *call("Bash", TOUCH), permission("Bash", TOUCH), STOPPED]
     again = [USER, *call("Bash", TOUCH, "toolu_2", "msg_b"), permission("Bash", TOUCH, "toolu_2")]
     end = [tool_result("made", "toolu_2"), *text("Done.", "msg_3"), result("Done.")]
     child = Child(tmp_path, [*steps, *again, *end])
@@ -430,6 +431,52 @@ async def test_a_query_rests_on_an_approval_and_goes_on_with_it(tmp_path: Path) 
         assert goes_on.text == "Done."
     assert "approved now" in child.of("user")[-1]
     assert child.of("answer")[-1]["response"]["behavior"] == "allow"
+
+
+async def test_an_approval_that_a_query_rested_on_is_not_used_for_another_call(
+    tmp_path: Path,
+) -> None:
+    other = {"command": "rm x"}
+    steps = [USER, init(), *call("Bash", TOUCH), permission("Bash", TOUCH), STOPPED]
+    again = [USER, *call("Bash", other, "toolu_2", "msg_b"), permission("Bash", other, "toolu_2")]
+    child = Child(tmp_path, [*steps, *again, STOPPED])
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        (asked,) = (await session.chat("make x")).pending
+        await session.approve(asked.id)
+        rests = await session.resume()
+        assert rests.stop_reason == "approval"
+        assert [request.arguments for request in rests.pending] == [other]
+    assert child.of("answer")[-1]["response"]["behavior"] == "deny"
+
+
+QUESTIONS = {"questions": [{"question": "Which?"}]}
+ANSWERS = {"answers": {"Which?": "the first"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "changed", "runs_with"),
+    [
+        ("Bash", TOUCH, {"command": "touch y"}, {"command": "touch y"}),
+        ("Bash", TOUCH, {}, {}),
+        ("AskUserQuestion", QUESTIONS, ANSWERS, {**QUESTIONS, **ANSWERS}),
+    ],
+)
+async def test_an_approval_that_a_query_rested_on_may_change_the_input(
+    name: str,
+    given: dict[str, Any],
+    changed: dict[str, Any],
+    runs_with: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    steps = [USER, init(), *call(name, given), permission(name, given), STOPPED]
+    again = [USER, *call(name, given, "toolu_2", "msg_b"), permission(name, given, "toolu_2")]
+    end = [tool_result("made", "toolu_2"), *text("Done.", "msg_3"), result("Done.")]
+    child = Child(tmp_path, [*steps, *again, *end])
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        (asked,) = (await session.chat("go")).pending
+        await session.approve(asked.id, arguments=changed)
+        assert (await session.resume()).text == "Done."
+    assert child.of("answer")[-1]["response"]["updatedInput"] == runs_with
 
 
 # Our own tools.

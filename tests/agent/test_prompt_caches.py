@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast import tool
-from holdfast.providers.wire.anthropic_messages.request import encode_request
+from holdfast.providers.wire.anthropic_messages.request import RequestEncoder
 from holdfast.testing import calls, says
 from holdfast.vocabulary.requests import ModelRequest
 from tests.scripted_agents import make_agent, playing
@@ -21,7 +21,7 @@ async def look() -> str:
 
 def marks_in(request: ModelRequest) -> dict[str, list[Any]]:
     """Return the cache marks of a request to Anthropic, by where they stand."""
-    body = msgspec.json.decode(encode_request(request).body)
+    body = msgspec.json.decode(RequestEncoder()(request).body)
     last = body["messages"][-1]["content"]
     return {
         "system": [block.get("cache_control") for block in body["system"]],

@@ -17,6 +17,7 @@ from holdfast import (
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, says
 from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.commands import SendPrompt
 from holdfast.vocabulary.entries import Entry, InputQueued
 from holdfast.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, live_of, make_agent, texts_in
@@ -73,6 +74,19 @@ async def test_a_sent_prompt_is_in_the_store_when_send_returns() -> None:
         gate.open()
         await asking
         await _ended(session, 2)
+
+
+async def test_a_prompt_for_a_session_that_is_not_held_is_in_its_inbox_when_send_returns() -> None:
+    store = MemoryStore()
+    agent, _ = make_agent([], store=store)
+    async with agent:
+        async with agent.session("ana"):
+            pass
+        remote = await agent.remote("ana")
+        query_id = await remote.send("later")
+        (command,) = await store.inbox.pending(remote.session_id)
+    assert isinstance(command, SendPrompt)
+    assert command.message.query_id == query_id
 
 
 @DOORS

@@ -106,6 +106,19 @@ async def test_a_second_name_of_an_account_leaves_fields_of_the_account_s_table_
     assert transport.requests[0].url == "https://models.example.org/openai/v1/responses"
 
 
+@pytest.mark.parametrize(
+    "vendor", [row for row in VENDORS.values() if row.is_remote], ids=lambda row: row.name
+)
+async def test_a_vendor_without_fields_is_asked_at_a_whole_url_or_says_what_it_needs(
+    vendor: Vendor, tmp_path: Path
+) -> None:
+    if vendor.needs:
+        with pytest.raises(AgentError, match=f"{vendor.name} needs a {vendor.needs[0]}: "):
+            await sent(vendor, tmp_path, fields={}, variables={})
+        return
+    assert "None" not in (await sent(vendor, tmp_path, fields={}, variables={})).url
+
+
 @pytest.mark.parametrize("variables", [("ACME_PROJECT",), ()])
 async def test_a_field_that_is_needed_and_missing_is_named(
     variables: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -1,8 +1,10 @@
 """No module or function outgrows its budget, none is cut smaller than it is read, all say why."""
 
 import ast
+import io
 import re
-from collections.abc import Mapping
+import tokenize
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import pytest
@@ -14,6 +16,10 @@ FEWEST_WORDS = 3
 SMALL = 80
 EXCUSE = "A module of its own because"
 """Begins the sentence in the docstring of a small module with one importer that says why."""
+MOST_NOQA = 29
+"""How many there may be in the package."""
+NOQA = re.compile(r"# noqa: [A-Z]+[0-9]+(?:, [A-Z]+[0-9]+)* - [`\w]")
+"""One that says which rule it is about, and why."""
 REASONS = ("it is data", "import cycle", "import contract")
 """One of these is the reason; that the importer has no space is another, and is counted here."""
 
@@ -128,6 +134,37 @@ def test_every_module_is_imported_by_another_or_offered_by_a_page() -> None:
     pages = [ROOT / "pyproject.toml", ROOT / "Makefile", *sorted((ROOT / "docs").rglob("*.md"))]
     offered = "\n".join(page.read_text("utf-8") for page in pages)
     assert imported_by_none(source_texts(), offered) == []
+
+
+def comments_in(text: str) -> list[str]:
+    """Return the comments of a file; what looks like one in a text is none."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
+def without_reason(comments: Iterable[str]) -> list[str]:
+    """Return the comments that switch rules off and do not say which, or why."""
+    return [each for each in comments if "noqa" in each.lower() and not NOQA.search(each)]
+
+
+@pytest.mark.slow
+def test_every_noqa_has_its_reason_and_there_are_few_in_the_package() -> None:
+    comments = {
+        path: comments_in(text)
+        for path in SOURCE + BESIDES
+        if "noqa" in (text := path.read_text(encoding="utf-8")).lower()
+    }
+    bare = {name_of(path): without_reason(found) for path, found in comments.items()}
+    assert {name: found for name, found in bare.items() if found} == {}
+    in_package = [each for path in SOURCE for each in comments.get(path, ()) if NOQA.search(each)]
+    assert len(in_package) <= MOST_NOQA
+
+
+def test_a_noqa_without_a_reason_is_noticed() -> None:
+    said = "run()  # noqa: S603 - ourselves\ntext = '# noqa'  # a comment\n"
+    assert without_reason(comments_in(said)) == []
+    bare = ["# noqa", "# noqa: S603", "# noqa: S603 -", "#NOQA", "# noqa: ours", "# ruff: noqa"]
+    assert without_reason(bare) == bare
 
 
 def test_the_budget_tests_notice_what_breaks_a_budget() -> None:

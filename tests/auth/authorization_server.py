@@ -167,7 +167,7 @@ def authorization_server() -> Iterator[AuthorizationServer]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
             del format, args
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -83,7 +83,7 @@ def scripted_server(*turns: Turn) -> Iterator[ScriptedServer]:
                 self.wfile.flush()
             self.close_connection = True
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
             del format, args
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -117,7 +117,7 @@ def values_in(found: Json, path: tuple[str, ...] = ()) -> Iterator[Change]:
 
 def sent(protocol: WireProtocol, request: ModelRequest) -> set[Change]:
     fitted = SchemaAdapter().adapt(request, protocol.schema_targets(request.model))
-    wire = protocol.encode_request(fitted)
+    wire = protocol.new_encoder()(fitted)
     return {*values_in(json.loads(wire.body)), *values_in(wire.headers)}
 
 

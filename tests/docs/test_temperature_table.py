@@ -65,5 +65,5 @@ def test_a_temperature_becomes_what_the_page_says(
     api: str, model: str, thinking: Thinking | None, becomes: float | None
 ) -> None:
     request = ModelRequest(model=model, messages=(user("Hi"),), temperature=1.5, thinking=thinking)
-    body = json.loads(PROTOCOLS[api].encode_request(request).body)
+    body = json.loads(PROTOCOLS[api].new_encoder()(request).body)
     assert temperature_in(body) == becomes

@@ -200,7 +200,7 @@ def fitted(request: ModelRequest) -> ModelRequest:
 def encoded() -> dict[str, JsonObject]:
     """Return all requests, encoded; the last one asks for a count only."""
     made = {
-        name: golden(PROTOCOL.encode_request(fitted(request))) for name, request in REQUESTS.items()
+        name: golden(PROTOCOL.new_encoder()(fitted(request))) for name, request in REQUESTS.items()
     }
     assert PROTOCOL.encode_count is not None
     return made | {"count": golden(PROTOCOL.encode_count(FULL))}

@@ -62,7 +62,7 @@ def without_undeclared(value: Json) -> Json:
 
 
 def body_of(request: ModelRequest) -> JsonObject:
-    body: JsonObject = msgspec.json.decode(PROTOCOL.encode_request(request).body)
+    body: JsonObject = msgspec.json.decode(PROTOCOL.new_encoder()(request).body)
     return body
 
 
@@ -98,7 +98,7 @@ def test_what_the_vendor_does_not_declare_is_really_not_declared() -> None:
 
 def test_encoding_does_not_change_what_it_encodes() -> None:
     before = msgspec.json.encode(FULL)
-    assert PROTOCOL.encode_request(FULL).body == PROTOCOL.encode_request(FULL).body
+    assert PROTOCOL.new_encoder()(FULL).body == PROTOCOL.new_encoder()(FULL).body
     assert msgspec.json.encode(FULL) == before
 
 
@@ -107,9 +107,9 @@ def test_an_encoder_that_remembers_encodes_the_same() -> None:
     for end in range(1, len(CONVERSATION) + 1):
         for ttl in ("1h", None):
             request = replace(FULL, messages=CONVERSATION[:end], cache_ttl=ttl)
-            assert remembering(request) == PROTOCOL.encode_request(request)
+            assert remembering(request) == PROTOCOL.new_encoder()(request)
     other = replace(FULL, messages=(CONVERSATION[0], assistant(TextPart(text="No."))))
-    assert remembering(other) == PROTOCOL.encode_request(other)
+    assert remembering(other) == PROTOCOL.new_encoder()(other)
 
 
 # The names of these follow the rules for cache marks: where they stand, and where they do not.
@@ -168,9 +168,9 @@ def test_the_lifetime_of_marks_is_the_settings() -> None:
 
 def test_the_header_names_the_enabled_betas_only() -> None:
     betas = {"a-2025": True, "b-2025": False, "previous_response_id": True}
-    wire = PROTOCOL.encode_request(replace(FULL, betas=betas))
+    wire = PROTOCOL.new_encoder()(replace(FULL, betas=betas))
     assert wire.headers == {"anthropic-beta": "a-2025"}
-    assert PROTOCOL.encode_request(FULL).headers == {}
+    assert PROTOCOL.new_encoder()(FULL).headers == {}
 
 
 def test_a_beta_can_be_turned_off_with_all_that_needs_it() -> None:
@@ -179,7 +179,7 @@ def test_a_beta_can_be_turned_off_with_all_that_needs_it() -> None:
         compaction=CompactionSettings(enabled=True),
         betas={"compact-2026-01-12": False},
     )
-    wire = PROTOCOL.encode_request(request)
+    wire = PROTOCOL.new_encoder()(request)
     assert wire.headers == {}
     assert "context_management" not in msgspec.json.decode(wire.body)
 

@@ -341,7 +341,7 @@ def test_a_custom_chat_call_has_its_name_and_goes_back_as_what_it_was() -> None:
     request = ModelRequest(
         model="m", messages=(user("Go."), answer, user(result("shell", "call_1", "hi")))
     )
-    sent = json.loads(PROTOCOLS["openai-chat"].encode_request(request).body)["messages"][1]
+    sent = json.loads(PROTOCOLS["openai-chat"].new_encoder()(request).body)["messages"][1]
     custom = {"name": "shell", "input": 'echo "hi"'}
     assert sent["tool_calls"] == [{"id": "call_1", "type": "custom", "custom": custom}]
 
@@ -416,5 +416,5 @@ async def test_an_empty_end_turn_after_a_tool_result_ends_the_query() -> None:
 
 def test_an_answer_of_empty_reasoning_is_left_out_for_ollama() -> None:
     messages = (user("Hi."), assistant(ReasoningPart(text="")), user("Well?"))
-    body = json.loads(ollama.encode_request(ModelRequest(model="m", messages=messages)).body)
+    body = json.loads(ollama.RequestEncoder()(ModelRequest(model="m", messages=messages)).body)
     assert [message["role"] for message in body["messages"]] == ["user", "user"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Container, Mapping
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamFinished
 from holdfast.vocabulary.vendors import VendorFields
 from tests.providers.conversations import user
+from tests.providers.replies import read_json
+from tests.providers.vendors_by_recording import provider_of
 
 KEY = StaticTokenSource("secret-key")
 LOGIN = StaticTokenSource("secret-token", kind="oauth")
@@ -107,6 +110,23 @@ async def test_a_vendor_of_the_same_protocol_is_a_dialect_and_a_url(vendor: Vend
     assert request.url == f"{place or vendor.base_url}/responses"
 
 
+PATHS = {"messages": "/v1/messages", "responses": "/responses", "chat": "/chat/completions"}
+RECORDED = (
+    *("anthropic", "openai", "openai-chat", "openrouter", "openrouter-responses", "groq", "xai"),
+    *("deepseek", "deepseek-responses", "mistral", "xai-responses", "llamacpp"),
+)
+"""The vendors whose recordings say where they were made."""
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_vendor_was_recorded_at_the_url_of_its_row(name: str, wire: Path) -> None:
+    folders = [folder for folder in (wire / "open").iterdir() if provider_of(folder.name) == name]
+    heads = [read_json(path) for folder in folders for path in folder.glob("*/meta.json")]
+    asked = {head.get("url") or "" for head in heads}
+    vendor = VENDORS[name]
+    assert vendor.base_url + PATHS[vendor.protocol] in {url.partition("?")[0] for url in asked}
+
+
 @pytest.mark.parametrize("name", ["azure", "azure-responses", "compatible", "compatible-responses"])
 def test_a_vendor_whose_url_has_to_be_given_says_so(name: str) -> None:
     vendor = VENDORS[name]
@@ -193,7 +213,7 @@ def test_a_host_is_read_as_ollamas_own_client_reads_it(host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "url"),
     [
-        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104
+        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104 - nothing listens there
         ("0.0.0.0:9000", "http://127.0.0.1:9000"),
         ("[::]", "http://[::1]:11434"),
         (" box ", "http://box:11434"),

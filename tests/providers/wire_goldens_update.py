@@ -2,8 +2,8 @@
 
 import json
 
-from holdfast.providers.wire.ollama import encode_request as encode_ollama
-from holdfast.providers.wire.openai_responses.request import encode_request as encode_responses
+from holdfast.providers.wire.ollama import RequestEncoder as OllamaEncoder
+from holdfast.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
 from holdfast.providers.wire.protocol import WireRequest
 from tests.providers.gemini.requests import REQUESTS as GEMINI
 from tests.providers.gemini.requests import encoded as encode_gemini
@@ -14,9 +14,12 @@ from tests.providers.wire_goldens import FOLDER, shown
 
 def golden() -> dict[str, WireRequest]:
     """Return every golden request by the path of its file."""
-    found = {f"responses/{name}": encode_responses(*each) for name, each in RESPONSES.items()}
+    found = {
+        f"responses/{name}": ResponsesEncoder(dialect)(request)
+        for name, (request, dialect) in RESPONSES.items()
+    }
     found |= {f"gemini/{name}": encode_gemini(*each) for name, each in GEMINI.items()}
-    found |= {f"ollama/{name}": encode_ollama(each) for name, each in OLLAMA.items()}
+    found |= {f"ollama/{name}": OllamaEncoder()(each) for name, each in OLLAMA.items()}
     return found
 
 

@@ -78,7 +78,7 @@ class Composition(StoredSessions):
         )
         self.clock = inputs.clock
         self.hooks = inputs.hooks
-        self.inputs = self._inputs = inputs
+        self.inputs = inputs
         self._sub_agents = SubAgentBlocks(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.workspace = Workspace(inputs, configuration)
@@ -140,7 +140,7 @@ class Composition(StoredSessions):
                 permissions=self._permissions,
                 catalogue=self.configuration.known_models(self.clock),
                 clock=self.clock,
-                runtime=self._inputs.runtime,
+                runtime=self.inputs.runtime,
                 policy=NativePolicy(
                     resume=native.resume,
                     times=TurnTimes(
@@ -173,7 +173,7 @@ class Composition(StoredSessions):
     def _own_tools(self) -> tuple[ToolInput, ...]:
         if not self.configuration.resolved.agent.recall:
             return ()
-        if not self._inputs.runtime.cross_session_context:
+        if not self.inputs.runtime.cross_session_context:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "recall=True needs the runtime setting cross_session_context, which is off",
@@ -214,7 +214,7 @@ class Composition(StoredSessions):
         then it is gone when it was answered and is closed again.
         """
         self._sessions = [other for other in self._sessions if not other.closed]
-        if is_one_shot and self._inputs.store == "memory":
+        if is_one_shot and self.inputs.store == "memory":
             self._one_shots.add(live.session_id)
         fold = live.fold
         is_over = fold.unfinished_query() is None and not fold.inputs
@@ -229,26 +229,26 @@ class Composition(StoredSessions):
         if self._store is None and self._closed:
             raise SessionError(ErrorCode.CLOSED, "the agent is closed")
         if self._store is None:
-            given = self._inputs.store
+            given = self.inputs.store
             owner = self.configuration.resolved.agent.owner
             self._store = make_store(given, owner=owner) if isinstance(given, str) else given
         return self._store
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
-        telemetry = self._inputs.telemetry
+        telemetry = self.inputs.telemetry
         return SessionResources(
             store=self.store,
             runner=self._runner,
             tools=self.registry,
             clock=self.clock,
-            runtime=self._inputs.runtime,
-            approver=self._inputs.approver,
-            unanswered=self._inputs.unanswered,
-            deps=self._inputs.deps,
+            runtime=self.inputs.runtime,
+            approver=self.inputs.approver,
+            unanswered=self.inputs.unanswered,
+            deps=self.inputs.deps,
             cwd=self.configuration.cwd,
             telemetry=NamedProviders(telemetry) if telemetry is not None else None,
-            instrumentation=self._inputs.instrumentation,
+            instrumentation=self.inputs.instrumentation,
             hooks=self._blocks.hooks,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
@@ -313,7 +313,7 @@ class Composition(StoredSessions):
         await self.registry.close()
         await self.clients.close()
         store, self._store = self._store, None
-        if store is not None and isinstance(self._inputs.store, str):
+        if store is not None and isinstance(self.inputs.store, str):
             await store.close()
 
 

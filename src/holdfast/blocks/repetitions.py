@@ -6,7 +6,7 @@ from typing import Literal, Self, TypeAlias
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.settings import Settings
 
-Verdict: TypeAlias = Literal["fresh", "repeated", "insisting"]
+Repetition: TypeAlias = Literal["fresh", "repeated", "insisting"]
 """`repeated`: the same came as often as is allowed; a call is not run then. `insisting`: and then
 once more."""
 
@@ -33,7 +33,7 @@ class LoopDetector:
         """Return the detector that a session's settings ask for."""
         return cls(None if settings.on_loop == "allow" else settings.loop_threshold)
 
-    def judge(self, call_id: CallId, arguments_hash: str) -> Verdict:
+    def judge(self, call_id: CallId, arguments_hash: str) -> Repetition:
         """Say what a call is in the row of calls so far; asking again changes nothing."""
         if arguments_hash != self._row:
             self._row, self._call_ids = arguments_hash, set()
@@ -82,7 +82,7 @@ class RepeatedErrors:
         """Return the watch that a session's settings ask for."""
         return cls(settings.watchdogs.repeated_errors, counts_tools=settings.on_loop != "allow")
 
-    def end_tool(self, tool: str, error: str | None) -> Verdict:
+    def end_tool(self, tool: str, error: str | None) -> Repetition:
         """Take note of how a call ended, None for well."""
         if error is None or self._threshold is None or not self._counts_tools:
             self._tools.pop(tool, None)

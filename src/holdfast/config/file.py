@@ -233,11 +233,11 @@ class _Reader:
     def _read_defaults(self) -> JsonObject:
         at: KeyPath = ("defaults",)
         values: JsonObject = without_decimals(self._table(at, self._raw.get("defaults", {})))
-        places = AgentDefaults.__struct_fields__
-        own = {name: value for name, value in values.items() if name in places}
+        of_agents = AgentDefaults.__struct_fields__
+        own = {name: value for name, value in values.items() if name in of_agents}
         checked(own, AgentDefaults, at=at, complain=self._complain)
         self._check_rules((*at, "permissions"), own.get("permissions", {}))
-        rest = {name: value for name, value in values.items() if name not in places}
+        rest = {name: value for name, value in values.items() if name not in of_agents}
         return own | self._settings(at, rest)
 
     def _check_rules(self, at: KeyPath, rules: JsonObject) -> None:

@@ -1,7 +1,7 @@
 """NativeCalls: answers what a native agent asks about its tool calls, on behalf of one query."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.blocks.tool_registry.registry import Ready
 from holdfast.engine.call_permissions import CallPermissions, Judged
@@ -9,7 +9,7 @@ from holdfast.engine.call_questions import Candidate, answer_to, ask_all, make_q
 from holdfast.engine.native_link import NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.query_scope import QueryScope
-from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.engine.tool_dispatcher import DENIED, ToolDispatcher
 from holdfast.ports.hooks import Answer, Block
 from holdfast.ports.native_agent import (
     Allow,
@@ -24,12 +24,11 @@ from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.events import ToolProgress
 from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, text_of
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
 _WAITS = "This call waits for approval. Stop here; you will be told when it is decided."
-_NOT_ALLOWED = "This call was not allowed. Do not try it again unless you are asked to."
 _READING: tuple[str, ...] = ("Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite")
 _WRITING: tuple[str, ...] = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 _EFFECTS: dict[str, Effect] = dict.fromkeys(_READING, "read")
@@ -118,7 +117,7 @@ class NativeCalls:
         ready = _ready(call, approval="ask")
         judged = await self._permissions.judge(self._scope, call.tool, ready)
         if judged.ruling.action == "deny":
-            return Refuse(judged.ruling.reason or _NOT_ALLOWED)
+            return Refuse(judged.ruling.reason or DENIED)
         if judged.ruling.action == "allow":
             return await self._grant(call, call.arguments)
         candidate = Candidate(
@@ -137,12 +136,10 @@ class NativeCalls:
             self.rest = "approval"
             return Refuse(_WAITS, stop=True)
         if settled.decision != "approved":
-            return Refuse(settled.reason or _NOT_ALLOWED)
-        changed: Any = settled.arguments
-        if changed is not None and call.tool == _QUESTIONS:
-            # The approval holds only the answers; the tool needs its questions beside them.
-            changed = {**call.arguments, **changed}
-        return await self._grant(call, call.arguments if changed is None else changed)
+            return Refuse(settled.reason or DENIED)
+        return await self._grant(
+            call, approved_arguments(call.tool, call.arguments, settled.arguments)
+        )
 
     async def _grant(self, call: NativeCall, arguments: JsonObject) -> Permission:
         if call.call_id is not None and call.agent is None:
@@ -193,6 +190,14 @@ class NativeCalls:
         return next((item.part.call_id for item in found), None)
 
 
+def approved_arguments(tool: str, arguments: JsonObject, changed: Json | None) -> JsonObject:
+    """Return what an approved call runs with; None as `changed` leaves its arguments."""
+    if changed is None:
+        return arguments
+    # The approval holds only the answers; the tool needs its questions beside them.
+    return {**arguments, **changed} if tool == _QUESTIONS else changed
+
+
 class _AgentTool:
     """A tool that the agent runs itself, as the permission rules see it."""
 
@@ -212,7 +217,7 @@ class _AgentTool:
 def _opinion(judged: Judged, call: NativeCall) -> Permission | None:
     """Return what the rules say of a call that the agent may not ask about."""
     if judged.ruling.action == "deny":
-        return Refuse(judged.ruling.reason or _NOT_ALLOWED)
+        return Refuse(judged.ruling.reason or DENIED)
     return (
         Allow(call.arguments) if judged.ruling.action == "ask" else None
     )  # then it is asked about

@@ -10,29 +10,27 @@ import msgspec
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.engine.call_permissions import CallPermissions
-from holdfast.engine.native_calls import NativeCalls
+from holdfast.engine.native_calls import NativeCalls, approved_arguments
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, OpenedNative
-from holdfast.engine.query_scope import QueryScope, say
+from holdfast.engine.query_progress import take_output
+from holdfast.engine.query_scope import QueryScope, promote_steers, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
 from holdfast.ports.runner import OutputSpec, QueryOutcome, Runner
 from holdfast.serialization.canonical import arguments_hash, canonical_json
-from holdfast.vocabulary.entries import InputPromoted
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
-    ProviderError,
     RequestError,
     error_of,
 )
 from holdfast.vocabulary.ids import DEFAULT_OWNER, InputId
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
 from holdfast.vocabulary.results import StopReason
@@ -248,34 +246,19 @@ class _NativeQuery:
     async def _following(self, outcome: QueryOutcome) -> tuple[Part, ...] | None:
         """Return what is to be said next in this query: what came meanwhile, or a correction."""
         scope = self._scope
-        steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
-        if steers:
-            scope.joined.update(item.message.query_id for item in steers)
-            await scope.recorder.record(
-                [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
-            )
+        if steers := await promote_steers(scope):
             self._mirror.prompted()
             return tuple(part for item in steers for part in item.message.parts)
-        output = scope.input.output
-        if output is None or outcome.stop_reason != "complete":
+        if outcome.stop_reason != "complete":
             return None
-        tip = scope.fold.conversation.tip
-        try:
-            scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
-        except ValueError as error:
-            self._repairs += 1
-            if self._repairs > output.max_repairs:
-                raise ProviderError(
-                    ErrorCode.PROTOCOL,
-                    f"the answer does not fit {output.schema.name} after {self._repairs} tries: "
-                    f"{error}",
-                    provider=self._agent.provider,
-                ) from error
-            correction = f"Your answer does not fit the schema: {error}. Answer again."
-            message = await say(scope, correction)
-            self._mirror.prompted()
-            return message.parts
-        return None
+        tries, provider = self._repairs + 1, self._agent.provider
+        correction = take_output(scope, tries=tries, provider=provider)
+        if correction is None:
+            return None
+        self._repairs = tries
+        message = await say(scope, correction)
+        self._mirror.prompted()
+        return message.parts
 
 
 def _refuse_unsupported(scope: QueryScope) -> None:
@@ -291,8 +274,9 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     granted: dict[str, JsonObject] = {}
     for record in scope.fold.calls.values() if scope.input.resumes is not None else ():
         if record.state == "approved":
-            digest = arguments_hash(record.part.name, record.part.arguments)
-            granted[digest] = record.approved or record.part.arguments
+            tool, arguments = record.part.name, record.part.arguments
+            digest = arguments_hash(tool, arguments)
+            granted[digest] = approved_arguments(tool, arguments, record.approved)
     return granted
 
 

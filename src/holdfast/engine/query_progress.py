@@ -1,6 +1,6 @@
 """Progress of a query: what it remembers, its next turn, and answers of a type."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
 import msgspec
 
@@ -10,11 +10,11 @@ from holdfast.engine.tool_execution import record_end, record_failure
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.runner import OutputSpec
 from holdfast.serialization.canonical import canonical_json
-from holdfast.vocabulary.entries import TurnDiscarded
+from holdfast.vocabulary.entries import InputQueued, TurnDiscarded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
+from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 
 
 class Progress(msgspec.Struct):
@@ -28,6 +28,11 @@ class Progress(msgspec.Struct):
     repairs: int = 0
     limit: str | None = None
     """The limit that makes this turn the last one."""
+
+    def add_media(self, prompts: Iterable[InputQueued]) -> None:
+        """Take in what was handed in with prompts that joined the query."""
+        for item in prompts:
+            self.fresh_media += media_of(item.message.parts)
 
 
 class NextTurn:
@@ -128,7 +133,8 @@ async def took_output_call(scope: QueryScope, outcome: TurnOutcome, progress: Pr
     except ValueError as error:
         failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
         await record_failure(scope, call, failure)
-        _count_repair(progress, output, error, provider=outcome.turn.provider)
+        progress.repairs += 1
+        _refuse_last_try(output, error, tries=progress.repairs, provider=outcome.turn.provider)
         return False
     taken = (TextPart(text="The answer was taken."),)
     await record_end(scope, call, outcome="ok", content=taken)
@@ -137,19 +143,33 @@ async def took_output_call(scope: QueryScope, outcome: TurnOutcome, progress: Pr
 
 async def is_output_good(scope: QueryScope, outcome: TurnOutcome, progress: Progress) -> bool:
     """Parse the answer as the type that was asked for; False when the model is to try again."""
-    output = scope.input.output
-    tip = scope.fold.conversation.tip
-    if output is None:
+    provider = outcome.turn.provider
+    correction = take_output(scope, tries=progress.repairs + 1, provider=provider)
+    if correction is None:
         return True
+    progress.repairs += 1
+    # At a limit no turn follows that could correct it.
+    if progress.limit is None:
+        await say(scope, correction)
+    return False
+
+
+def take_output(scope: QueryScope, *, tries: int, provider: str) -> str | None:
+    """Take the last answer as the type that was asked for; returns what to say if it does not fit.
+
+    Raises:
+        ProviderError: PROTOCOL when it does not fit and was the last of the tries.
+
+    """
+    output, tip = scope.input.output, scope.fold.conversation.tip
+    if output is None:
+        return None
     try:
         scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
     except ValueError as error:
-        _count_repair(progress, output, error, provider=outcome.turn.provider)
-        # At a limit no turn follows that could correct it.
-        if progress.limit is None:
-            await say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
-        return False
-    return True
+        _refuse_last_try(output, error, tries=tries, provider=provider)
+        return f"Your answer does not fit the schema: {error}. Answer again."
+    return None
 
 
 def _output_call(scope: QueryScope) -> ToolCallPart | None:
@@ -161,14 +181,10 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
     return None if named[0].name in scope.tools else named[0]
 
 
-def _count_repair(
-    progress: Progress, output: OutputSpec, error: ValueError, *, provider: str
-) -> None:
-    """Count an answer that does not fit; after the last try it is an error."""
-    progress.repairs += 1
-    if progress.repairs > output.max_repairs:
+def _refuse_last_try(output: OutputSpec, error: ValueError, *, tries: int, provider: str) -> None:
+    if tries > output.max_repairs:
         raise ProviderError(
             ErrorCode.PROTOCOL,
-            f"the answer does not fit {output.schema.name} after {progress.repairs} tries: {error}",
+            f"the answer does not fit {output.schema.name} after {tries} tries: {error}",
             provider=provider,
         ) from error

@@ -13,7 +13,7 @@ from holdfast.engine.query_progress import (
     summary_of,
     took_output_call,
 )
-from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.query_scope import QueryScope, promote_steers
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.turn_guards import NO_GUARDS, TurnGuards, limit_reached
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
@@ -152,7 +152,7 @@ class QueryRunner:
                 rest = await self._run_tools(scope)
                 if rest is not None:
                     return rest
-            await self._promote_steers(scope, progress)
+            progress.add_media(await promote_steers(scope))
             if (rest := await self._prepare_turn(scope)) is not None:
                 return rest
             outcome = await self._answered(scope, progress)
@@ -216,17 +216,6 @@ class QueryRunner:
         if outcome == "denied":
             return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
         return QueryOutcome(stop_reason=outcome, stop_detail=scope.repeated_call)
-
-    async def _promote_steers(self, scope: QueryScope, progress: Progress) -> None:
-        """Let everything that was said meanwhile into the conversation."""
-        steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
-        if steers:
-            scope.joined.update(item.message.query_id for item in steers)
-            for item in steers:
-                progress.fresh_media += media_of(item.message.parts)
-            await scope.recorder.record(
-                [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
-            )
 
     def _next_turn(self, scope: QueryScope, progress: Progress) -> NextTurn:
         """Return the next turn, with what it offers and reminds the model of."""

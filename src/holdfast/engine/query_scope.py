@@ -248,6 +248,17 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
         self.cost = add_costs(self.cost, cost)
 
 
+async def promote_steers(scope: QueryScope) -> list[InputQueued]:
+    """Let everything that was said meanwhile into the conversation, and return it."""
+    steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
+    if steers:
+        scope.joined.update(item.message.query_id for item in steers)
+        await scope.recorder.record(
+            [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
+        )
+    return steers
+
+
 async def say(scope: QueryScope, text: str) -> UserMessage:
     """Put a message of the program's own into the conversation, and return it."""
     input_id = new_input_id()

@@ -39,7 +39,7 @@ DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
 _SHOWN = 200
 """Characters of a repeated call's arguments that a result shows."""
 
-_DENIED = "This call was not allowed. Do not try it again unless you are asked to."
+DENIED = "This call was not allowed. Do not try it again unless you are asked to."
 _REPEATED = (
     "This call was not run: you made the same call several times in a row, and its result was the "
     "same each time. Do something else, or answer with what you have."
@@ -314,7 +314,7 @@ class ToolDispatcher:
         """Refuse a call by a ruling or a person's reason: that may end the query, too."""
         scope.denied_call = _shown(call)
         reason = ruling.reason if isinstance(ruling, Ruling) else ruling
-        content = (TextPart(text=reason or _DENIED),)
+        content = (TextPart(text=reason or DENIED),)
         kept = ruling if isinstance(ruling, Ruling) else None  # what a person said is in the log
         await record_end(scope, call, outcome="denied", content=content, ruling=kept)
 

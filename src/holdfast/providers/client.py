@@ -1,7 +1,7 @@
 """Wire client: a model behind HTTP, as a protocol, an endpoint, credentials and a transport."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import urlencode, urlsplit
 
@@ -91,9 +91,7 @@ class WireModelClient:
         self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
         self._history = HistoryAdapter(provider=provider, rules=protocol.history)
         self._schemas = SchemaAdapter()
-        self._encode: Callable[[ModelRequest], WireRequest] = (
-            protocol.new_encoder() if protocol.new_encoder else protocol.encode_request
-        )
+        self._encode = protocol.new_encoder()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Send `request` when first iterated, and yield the answer."""

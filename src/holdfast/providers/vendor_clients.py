@@ -167,8 +167,7 @@ def _for_login(protocol: WireProtocol) -> WireProtocol:
     make, count = protocol.new_encoder, protocol.encode_count
     return replace(
         protocol,
-        encode_request=identified(protocol.encode_request),
-        new_encoder=(lambda: identified(make())) if make else None,
+        new_encoder=lambda: identified(make()),
         encode_count=identified(count) if count else None,
     )
 

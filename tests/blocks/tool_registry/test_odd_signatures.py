@@ -182,7 +182,7 @@ def _two_contexts(one: ToolContext, two: ToolContext) -> None: ...
 def _underscored(__x: int) -> None: ...  # noqa: PYI063 - the odd name is the point
 
 
-def _unresolved(x: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def _unresolved(x: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821 - there is none
 
 
 @pytest.mark.parametrize(

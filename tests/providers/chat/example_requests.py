@@ -206,4 +206,4 @@ def encode(dialect: Dialect, request: ModelRequest, *, provider: str | None = No
     protocol = chat_completions.protocol_for(dialect)
     adapted = adapt_history(request, provider=provider or dialect.name, rules=protocol.history)
     fitted = SchemaAdapter().adapt(adapted.request, protocol.schema_targets(request.model))
-    return protocol.encode_request(fitted)
+    return protocol.new_encoder()(fitted)

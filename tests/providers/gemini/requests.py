@@ -3,7 +3,7 @@
 from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.wire.gemini import PROTOCOL
 from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX, GeminiDialect
-from holdfast.providers.wire.gemini.request import encode_request
+from holdfast.providers.wire.gemini.request import RequestEncoder
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
@@ -28,7 +28,7 @@ SEAL = "c2VhbA=="
 def encoded(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
     """Encode a request as a client does: its schemas are adapted to the model first."""
     targets = PROTOCOL.schema_targets(request.model)
-    return encode_request(SchemaAdapter().adapt(request, targets), dialect)
+    return RequestEncoder(dialect)(SchemaAdapter().adapt(request, targets))
 
 
 def own_history(model: str) -> tuple[Message, ...]:

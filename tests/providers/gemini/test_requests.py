@@ -17,7 +17,6 @@ from holdfast.providers.wire.gemini.messages import UNSIGNED
 from holdfast.providers.wire.gemini.request import (
     RequestEncoder,
     encode_count,
-    encode_request,
     json_schema,
 )
 from holdfast.vocabulary.errors import AgentError, ErrorCode
@@ -70,8 +69,8 @@ def test_a_remembering_encoder_says_the_same_as_a_new_one() -> None:
     for model in ("gemini-3-pro-preview", "gemini-2.5-flash"):
         for count in range(1, len(messages) + 1):
             request = ModelRequest(model=model, messages=messages[:count])
-            assert encoder(request) == encode_request(request)
-            assert encoder(request) == encode_request(request)
+            assert encoder(request) == RequestEncoder()(request)
+            assert encoder(request) == RequestEncoder()(request)
 
 
 def test_a_call_of_another_model_gets_the_word_that_stands_for_a_signature() -> None:
@@ -84,13 +83,13 @@ def test_a_call_of_another_model_gets_the_word_that_stands_for_a_signature() -> 
 
 def test_tools_of_the_user_go_before_those_of_the_provider_where_both_cannot_be() -> None:
     request = everything("gemini-2.5-flash", betas={"google_search": True})
-    tools = json.loads(encode_request(request).body)["tools"]
+    tools = json.loads(RequestEncoder()(request).body)["tools"]
     assert [list(tool) for tool in tools] == [["functionDeclarations"]]
 
 
 def test_tokens_are_counted_of_the_same_request() -> None:
     request = everything("gemini-2.5-pro")
-    asked = json.loads(encode_request(request).body)
+    asked = json.loads(RequestEncoder()(request).body)
     counted = encode_count(request, GEMINI_API)
     assert counted.path == "v1beta/models/gemini-2.5-pro:countTokens"
     wrapped = json.loads(counted.body)["generateContentRequest"]
@@ -104,7 +103,7 @@ def test_tokens_are_counted_of_the_same_request() -> None:
 
 def test_a_model_with_a_path_of_its_own_keeps_it() -> None:
     request = ModelRequest(model="tunedModels/mine", messages=(user("Hi"),))
-    assert encode_request(request).path.startswith("v1beta/tunedModels/mine:stream")
+    assert RequestEncoder()(request).path.startswith("v1beta/tunedModels/mine:stream")
 
 
 @pytest.mark.parametrize("row", THINKING_RULES, ids=lambda row: row.models)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.providers.wire.anthropic_messages.request import encode_request
+from holdfast.providers.wire.anthropic_messages.request import RequestEncoder
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ReasoningPart
 from holdfast.vocabulary.requests import ModelRequest
@@ -35,7 +35,7 @@ def body() -> JsonObject:
         cache_ttl="5m",
         tools=(WEATHER, CLOCK),
     )
-    made: JsonObject = json.loads(encode_request(request).body)
+    made: JsonObject = json.loads(RequestEncoder()(request).body)
     return made
 
 
@@ -128,5 +128,5 @@ def test_every_rule_has_a_source_and_a_mutation_that_breaks_it() -> None:
 
 def test_an_empty_conversation_is_refused() -> None:
     request = ModelRequest(model=MODEL, messages=())
-    found = breaches(anthropic.RULES, json.loads(encode_request(request).body))
+    found = breaches(anthropic.RULES, json.loads(RequestEncoder()(request).body))
     assert "required field" in found

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.providers.wire.ollama import encode_request as encode_ollama
-from holdfast.providers.wire.openai_responses.request import encode_request as encode_responses
+from holdfast.providers.wire.ollama import RequestEncoder as OllamaEncoder
+from holdfast.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import ModelRequest
 from tests.providers.conversations import CLOCK, WEATHER, everything
@@ -22,7 +22,7 @@ IMAGE = {"type": "input_image", "image_url": "/tmp/a.png", "detail": "auto"}
 
 def responses_body() -> JsonObject:
     request = everything("gpt-5.5", messages=responses_history())
-    body: JsonObject = json.loads(encode_responses(request).body)
+    body: JsonObject = json.loads(ResponsesEncoder()(request).body)
     return body
 
 
@@ -162,7 +162,7 @@ GEMINI = (
 
 
 def ollama_body() -> JsonObject:
-    body: JsonObject = json.loads(encode_ollama(everything("qwen3:4b", require_tool=None)).body)
+    body: JsonObject = json.loads(OllamaEncoder()(everything("qwen3:4b", require_tool=None)).body)
     return body
 
 
@@ -236,6 +236,8 @@ def test_every_rule_has_a_source_and_a_mutation_that_breaks_it(name: str) -> Non
 
 def test_an_empty_conversation_is_refused_by_every_grammar() -> None:
     request = ModelRequest(model="gpt-4.1", messages=())
-    assert "required field" in breaches(responses.RULES, json.loads(encode_responses(request).body))
+    assert "required field" in breaches(
+        responses.RULES, json.loads(ResponsesEncoder()(request).body)
+    )
     assert "no contents" in breaches(gemini.RULES, json.loads(encode_gemini(request).body))
-    assert "required field" in breaches(ollama.RULES, json.loads(encode_ollama(request).body))
+    assert "required field" in breaches(ollama.RULES, json.loads(OllamaEncoder()(request).body))

@@ -18,7 +18,7 @@ from holdfast.providers.wire.openai_responses.dialects import (
     PLAIN,
     ResponsesDialect,
 )
-from holdfast.providers.wire.openai_responses.request import RequestEncoder, encode_request
+from holdfast.providers.wire.openai_responses.request import RequestEncoder
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import CompactionPart, ProviderPart
@@ -39,13 +39,13 @@ NOT_OPENAI = {
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_what_its_golden_file_says(name: str) -> None:
     request, dialect = REQUESTS[name]
-    check_golden("responses", name, encode_request(request, dialect))
+    check_golden("responses", name, RequestEncoder(dialect)(request))
 
 
 @pytest.mark.parametrize("name", sorted(REQUESTS.keys() - NOT_OPENAI))
 def test_a_request_keeps_to_the_grammar(name: str) -> None:
     request, dialect = REQUESTS[name]
-    assert breaches(RULES, json.loads(encode_request(request, dialect).body)) == {}
+    assert breaches(RULES, json.loads(RequestEncoder(dialect)(request).body)) == {}
 
 
 def _strict_types() -> TypeAdapter[Any]:
@@ -64,13 +64,13 @@ STRICT = _strict_types()
 @pytest.mark.parametrize("name", sorted(REQUESTS.keys() - NOT_OPENAI))
 def test_the_vendors_types_take_the_request(name: str) -> None:
     request, dialect = REQUESTS[name]
-    body: JsonObject = json.loads(encode_request(request, dialect).body)
+    body: JsonObject = json.loads(RequestEncoder(dialect)(request).body)
     # Lists are only looked at when they are read, so the result is written out.
     STRICT.dump_python(STRICT.validate_python(body), warnings="error")
 
 
 def test_the_vendors_types_refuse_an_unknown_field() -> None:
-    body: JsonObject = json.loads(encode_request(*REQUESTS["plain"]).body)
+    body: JsonObject = json.loads(RequestEncoder()(REQUESTS["plain"][0]).body)
     with pytest.raises(ValueError, match="seed"):
         STRICT.validate_python(body | {"seed": 7})
 
@@ -80,15 +80,15 @@ def test_a_remembering_encoder_says_the_same_as_a_new_one() -> None:
     messages = own_history()
     for count in range(1, len(messages) + 1):
         request = ModelRequest(model="gpt-5.5", messages=messages[:count])
-        assert encoder(request) == encode_request(request)
-        assert encoder(request) == encode_request(request)
+        assert encoder(request) == RequestEncoder()(request)
+        assert encoder(request) == RequestEncoder()(request)
 
 
 def test_ids_go_back_only_with_the_reasoning_they_want() -> None:
     history = own_history()
     without = msgspec.structs.replace(history[1], parts=history[1].parts[2:])
     request = ModelRequest(model="gpt-5.5", messages=(history[0], without, history[2]))
-    items = json.loads(encode_request(request).body)["input"]
+    items = json.loads(RequestEncoder()(request).body)["input"]
     assert [item.get("id") for item in items[1:4]] == [None, "ws_1", None]
     assert breaches(RULES, {"model": "gpt-5.5", "input": items}) == {}
 
@@ -103,14 +103,14 @@ def test_a_call_that_the_client_should_have_run_goes_back_only_with_its_output()
 def _sent(*payloads: JsonObject) -> list[JsonObject]:
     parts = [ProviderPart(provider="openai", model="m", payload=each) for each in payloads]
     request = ModelRequest(model="m", messages=(user("Hi"), assistant(*parts), user("?")))
-    items: list[JsonObject] = json.loads(encode_request(request).body)["input"]
+    items: list[JsonObject] = json.loads(RequestEncoder()(request).body)["input"]
     return items[1:-1]
 
 
 def test_a_chain_that_was_compacted_is_sent_whole() -> None:
     history = (user(CompactionPart(text="Before.")), *kept_history())
     request = ModelRequest(model="m", messages=history, betas={"previous_response_id": True})
-    body = json.loads(encode_request(request).body)
+    body = json.loads(RequestEncoder()(request).body)
     assert "previous_response_id" not in body
     assert body["store"] is True
 
@@ -119,7 +119,7 @@ def test_a_chain_that_was_compacted_is_sent_whole() -> None:
 def test_who_keeps_nothing_is_sent_everything(dialect: ResponsesDialect) -> None:
     betas = {"previous_response_id": True, "background": True, "store": True}
     request = ModelRequest(model="m", messages=kept_history(), betas=betas)
-    body = json.loads(encode_request(request, dialect).body)
+    body = json.loads(RequestEncoder(dialect)(request).body)
     assert body["store"] is False
     assert {"previous_response_id", "background"} & body.keys() == set()
     assert len(body["input"]) == len(kept_history())
@@ -127,7 +127,7 @@ def test_who_keeps_nothing_is_sent_everything(dialect: ResponsesDialect) -> None
 
 def test_perplexity_gets_back_words_and_calls_and_nothing_of_its_own() -> None:
     request, dialect = REQUESTS["perplexity_loop"]
-    items = json.loads(encode_request(request, dialect).body)["input"]
+    items = json.loads(RequestEncoder(dialect)(request).body)["input"]
     kinds = {item["type"]: sorted(item) for item in items}
     assert kinds == {
         "message": ["content", "role", "type"],
@@ -139,7 +139,7 @@ def test_perplexity_gets_back_words_and_calls_and_nothing_of_its_own() -> None:
 def test_betas_of_another_provider_stay_behind() -> None:
     betas = {"context-1m-2025-08-07": True, "responses_websockets=2026-02-06": True}
     request = ModelRequest(model="m", messages=(user("Hi"),), betas=betas)
-    assert encode_request(request).headers == {"openai-beta": "responses_websockets=2026-02-06"}
+    assert RequestEncoder()(request).headers == {"openai-beta": "responses_websockets=2026-02-06"}
 
 
 def test_tokens_are_counted_of_the_same_input() -> None:
@@ -147,7 +147,7 @@ def test_tokens_are_counted_of_the_same_input() -> None:
     assert PROTOCOL.encode_count is not None
     assert PROTOCOL.decode_count is not None
     counted = PROTOCOL.encode_count(request)
-    asked = json.loads(encode_request(request).body)
+    asked = json.loads(RequestEncoder()(request).body)
     body = json.loads(counted.body)
     assert counted.path == "responses/input_tokens"
     assert {name: asked[name] for name in body} == body
@@ -170,6 +170,6 @@ def test_calls_come_last_where_nothing_may_stand_before_their_results() -> None:
         user(result("clock", "a", "1"), result("clock", "b", "2")),
     )
     request = ModelRequest(model="deepseek-v4-flash", messages=history)
-    body = json.loads(encode_request(request, dialect).body)
+    body = json.loads(RequestEncoder(dialect)(request).body)
     assert breaches(RULES, body) == {}
     assert [item.get("call_id") for item in body["input"]] == [None, None, "a", "b", "a", "b"]

@@ -209,15 +209,14 @@ def _protocol() -> WireProtocol:
     new_encoder = protocol.new_encoder
 
     def encode_count(request: ModelRequest) -> WireRequest:
-        wire = protocol.encode_request(request)
+        wire = new_encoder()(request)
         return replace(wire, path=f"{wire.path}/input_tokens")
 
     return replace(
         protocol,
         # The weights of the catalogue are for text only.
         history=replace(protocol.history, media=("text/",), result_media=()),
-        encode_request=_reporting(protocol.encode_request),
-        new_encoder=None if new_encoder is None else lambda: _reporting(new_encoder()),
+        new_encoder=lambda: _reporting(new_encoder()),
         encode_count=encode_count,
         decode_count=_decode_count,
     )

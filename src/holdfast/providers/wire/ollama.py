@@ -224,11 +224,6 @@ class RequestEncoder:
         return WireRequest(path="api/chat", body=body)
 
 
-def encode_request(request: ModelRequest) -> WireRequest:
-    """Encode `request`, whose history already meets the protocol's rules."""
-    return RequestEncoder()(request)
-
-
 def _fields(request: ModelRequest) -> JsonObject:
     """Return everything but the messages."""
     body: JsonObject = {"model": request.model, "stream": True}
@@ -329,7 +324,6 @@ ERRORS = FailureRules(read=_read_error)
 PROTOCOL = WireProtocol(
     name="ollama",
     framing="ndjson",
-    encode_request=encode_request,
     new_encoder=RequestEncoder,
     decoder=OllamaDecoder,
     classify=ERRORS.error_of_reply,

@@ -4,7 +4,7 @@ A protocol is a package with the same modules in each, or one file with the same
 
 - `dialects` or `models`: where endpoints or models differ, as data
 - `messages`: lowers the messages of a conversation
-- `request`: the encoder (`RequestEncoder`, `encode_request`)
+- `request`: the encoder (`RequestEncoder`)
 - `reply_types`: what the provider sends, its usage and its errors (`ERRORS`)
 - `reply`: the decoder; content that grows in pieces is in a module beside it
 - the package itself: `PROTOCOL`, and `protocol_for` where there are `DIALECTS`
@@ -137,20 +137,18 @@ class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     framing: Framing
-    encode_request: Callable[[ModelRequest], WireRequest]
-    """Encodes a request whose history already meets `history`."""
-    new_encoder: Callable[[], Callable[[ModelRequest], WireRequest]] | None = None
-    """Makes an encoder with the same results as `encode_request` that caches encoded messages.
+    new_encoder: Callable[[], Callable[[ModelRequest], WireRequest]]
+    """Makes an encoder of requests whose history and schemas meet the rules below.
 
-    Every client has its own, so that the cost of a turn does not grow with the history.
+    It caches encoded messages. Every client has its own, so that the cost of a turn does not grow
+    with the history.
     """
     decoder: Callable[[], Decoder]
     classify: Callable[[int, Mapping[str, str], bytes], AgentError]
     """Returns the typed error of a reply that is not a success: status, headers, body."""
     history: HistoryRules = HistoryRules()
     schema_targets: Callable[[str], SchemaTargets] = lambda _model: SchemaTargets()
-    """Which rules the schemas in requests to a model must meet. `encode_request` sends schemas
-    unchanged."""
+    """Which rules the schemas in requests to a model must meet."""
     encode_count: Callable[[ModelRequest], WireRequest] | None = None
     """Encodes the request that counts tokens; None where the provider has none."""
     decode_count: Callable[[bytes], int] | None = None

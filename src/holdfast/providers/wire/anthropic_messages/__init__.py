@@ -8,7 +8,6 @@ from holdfast.providers.wire.anthropic_messages.request import (
     RequestEncoder,
     decode_count,
     encode_count,
-    encode_request,
 )
 from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
@@ -23,7 +22,6 @@ def _schema_targets(model: str) -> SchemaTargets:
 PROTOCOL = WireProtocol(
     name="anthropic-messages",
     framing="sse",
-    encode_request=encode_request,
     new_encoder=RequestEncoder,
     decoder=MessagesDecoder,
     classify=ERRORS.error_of_reply,

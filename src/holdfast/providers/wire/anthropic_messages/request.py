@@ -66,11 +66,6 @@ class RequestEncoder:
         return body_with_array(fields, "messages", [*head, *rest])
 
 
-def encode_request(request: ModelRequest) -> WireRequest:
-    """Return the request that asks for a streamed answer."""
-    return RequestEncoder()(request)
-
-
 def encode_count(request: ModelRequest) -> WireRequest:
     """Return the request that counts tokens."""
     return RequestEncoder().count(request)

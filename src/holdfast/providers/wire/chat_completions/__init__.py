@@ -5,7 +5,7 @@ from functools import partial
 from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from holdfast.providers.wire.chat_completions.reply import ChatDecoder
 from holdfast.providers.wire.chat_completions.reply_types import ERRORS
-from holdfast.providers.wire.chat_completions.request import RequestEncoder, encode_request
+from holdfast.providers.wire.chat_completions.request import RequestEncoder
 from holdfast.providers.wire.message_forms import TEXT_ONLY_MODELS
 from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
@@ -18,7 +18,6 @@ def protocol_for(dialect: Dialect = GENERIC) -> WireProtocol:
     return WireProtocol(
         name=f"chat-completions/{dialect.name}",
         framing="sse",
-        encode_request=partial(encode_request, dialect=dialect),
         new_encoder=partial(RequestEncoder, dialect),
         decoder=partial(ChatDecoder, dialect.cost),
         classify=ERRORS.error_of_reply,

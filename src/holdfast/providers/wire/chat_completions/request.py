@@ -101,11 +101,6 @@ class RequestEncoder:
         return _EncodedPrefix((*head.done, *_encoded(*done)), last)
 
 
-def encode_request(request: ModelRequest, dialect: Dialect = GENERIC) -> WireRequest:
-    """Encode `request`, whose history already meets the dialect's rules."""
-    return RequestEncoder(dialect)(request)
-
-
 def _encoded(*lowered: JsonObject | None) -> list[bytes]:
     """Encode lowered messages; None is skipped."""
     return [encode_lenient(finish_lowered(message)) for message in lowered if message is not None]

@@ -9,7 +9,6 @@ from holdfast.providers.wire.gemini.request import (
     RequestEncoder,
     decode_count,
     encode_count,
-    encode_request,
     takes_json_schema,
 )
 from holdfast.providers.wire.message_forms import JPEG
@@ -36,7 +35,6 @@ def protocol_for(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
     return WireProtocol(
         name="gemini",
         framing="sse",
-        encode_request=partial(encode_request, dialect=dialect),
         new_encoder=partial(RequestEncoder, dialect),
         decoder=GeminiDecoder,
         classify=ERRORS.error_of_reply,

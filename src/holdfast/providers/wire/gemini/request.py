@@ -74,11 +74,6 @@ class RequestEncoder:
         return body_with_array(_fields(request), "contents", made)
 
 
-def encode_request(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
-    """Encode `request`, whose history already meets the protocol's rules."""
-    return RequestEncoder(dialect)(request)
-
-
 def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
     """Encode the request that counts the tokens of `request`."""
     return RequestEncoder(dialect).count(request)

@@ -10,7 +10,6 @@ from holdfast.providers.wire.openai_responses.request import (
     RequestEncoder,
     decode_count,
     encode_count,
-    encode_request,
 )
 from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
@@ -22,7 +21,6 @@ def protocol_for(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
     return WireProtocol(
         name="openai-responses",
         framing="sse",
-        encode_request=partial(encode_request, dialect=dialect),
         new_encoder=partial(RequestEncoder, dialect),
         decoder=ResponsesDecoder,
         classify=ERRORS.error_of_reply,

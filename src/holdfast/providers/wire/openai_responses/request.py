@@ -75,11 +75,6 @@ class RequestEncoder:
         )
 
 
-def encode_request(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
-    """Encode `request`, whose history already meets the protocol's rules."""
-    return RequestEncoder(dialect)(request)
-
-
 def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
     """Encode the request that counts the tokens of `request`."""
     return RequestEncoder(dialect).count(request)

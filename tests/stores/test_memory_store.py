@@ -1,0 +1,48 @@
+"""The store in memory finds a name by a look-up: not one step more with more sessions."""
+
+import sys
+from types import FrameType
+from typing import Any, Self
+
+from holdfast.stores import memory
+from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session
+from holdfast.vocabulary.errors import StoreError
+
+
+class Lines:
+    """Counts the lines of the store that are executed inside a block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        self.count += event == "line"
+        return self._trace if frame.f_code.co_filename == memory.__file__ else None
+
+
+async def _lines_with(sessions: int) -> tuple[int, int]:
+    """Return how many lines it takes to find a name, and to refuse one that is taken."""
+    store = memory.MemoryStore()
+    for number in range(sessions):
+        await new_session(store, name=f"name {number}")
+    with Lines() as finding:
+        found = await store.index.find(OWNER, PROJECT, name="name 0")
+    assert found is not None
+    with Lines() as refusing:
+        try:
+            await new_session(store, name="name 0")
+        except StoreError:
+            return finding.count, refusing.count
+    raise AssertionError("the name was given twice")
+
+
+async def test_a_name_is_found_and_refused_without_a_look_at_other_sessions() -> None:
+    assert await _lines_with(2) == await _lines_with(200)
