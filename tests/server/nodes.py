@@ -77,7 +77,8 @@ async def start_node(place: Place, store: str, *more: str) -> Node:
     process = place.start("serve", "--port", "0", "--model", MODEL, "--store", store, *more)
     assert process.stderr is not None
     lines = [await asyncio.to_thread(process.stderr.readline) for _ in range(2)]
-    url, _, token = lines[0].decode().strip().partition("/#token=")
+    said = lines[0].decode().strip().removeprefix("listening on ")
+    url, _, token = said.partition(" with the token ")
     node = Node(process, url, token)
     # The socket listens before the line is printed; the request waits until it is served.
     await node.must("GET", "/readyz")

@@ -94,7 +94,8 @@ def started(place: Place, *more: str, program: Sequence[str] = ()) -> Iterator[S
         path = Path(lines[1].removeprefix("the token is in ").strip())
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         server = ServeProcess(process, json.loads(path.read_bytes()), path, printed)
-        assert lines[0].strip() == f"{server.state['url']}/#token={server.state['token']}"
+        said = f"listening on {server.state['url']} with the token {server.state['token']}"
+        assert lines[0].strip() == said
         assert server.state["pid"] == process.pid
         # The socket listens before the line is printed; the request waits until it is served.
         assert server.call("GET", "/readyz")[0] == 200
@@ -122,7 +123,7 @@ def running(place: Place, *more: str) -> Iterator[ServeProcess]:
 def _next_line(stream: IO[bytes], printed: list[bytes]) -> str:
     """Return the next line that is not of the log."""
     while line := stream.readline():
-        if line.startswith((b"http", b"the token is in ")):
+        if line.startswith((b"listening on ", b"the token is in ")):
             return line.decode()
         printed.append(line)
     raise AssertionError(b"".join(printed).decode())

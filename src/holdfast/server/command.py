@@ -165,7 +165,8 @@ async def _serve_on(
         app = create_app(agent, access=access, agents=agent_of, settings=settings)
         try:
             with announced(folder, state) as path:
-                click.echo(f"{url}/#token={state.token}\nthe token is in {path}", err=True)
+                said = f"listening on {url} with the token {state.token}\nthe token is in {path}"
+                click.echo(said, err=True)
                 await _warn_without_model(agent)
                 await HttpServer(app, tls=tls).serve(sockets=[sock])
         finally:
