@@ -200,6 +200,8 @@ def test_slash_commands_say_what_they_did(place: Place) -> None:
         shown.wait_for("1 queries, 1 turns")
         shown.say("/export out.md")
         shown.wait_for("written to out.md")
+        shown.say("/export out.md")
+        shown.wait_for("out.md exists already; it is not overwritten")
         shown.say("/fork its copy")
         shown.wait_for("a copy of the session")
         shown.wait_for("its copy ·")

@@ -205,7 +205,11 @@ class SlashCommands:
             return
         target, kind = words[0], words[1] if len(words) > 1 else "markdown"
         session_id = self._chat.session.session_id or ""
-        await self._chat.agent.sessions.export_to(target, session_id, to=kind)
+        try:
+            await self._chat.agent.sessions.export_to(target, session_id, to=kind)
+        except FileExistsError:
+            self._screen.complain(f"{target} exists already; it is not overwritten")
+            return
         self._screen.note(f"written to {target}")
 
     async def _name(self, words: list[str]) -> None:
