@@ -270,6 +270,23 @@ def test_flags_that_choose_no_session_or_two_are_refused(
     assert _requests(place) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--no-session", "-c"), b"--no-session stores nothing"),
+        (("--no-session", "-r", "x"), b"--no-session stores nothing"),
+        (("--session-id", "ana"), b"--session-id is a UUID in lower case, not 'ana'"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_refused(
+    place: Place, flags: tuple[str, ...], told: bytes
+) -> None:
+    done = place.run(*flags, "-p", "Hi")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert _requests(place) == []
+
+
 def test_a_file_that_does_not_exist_is_named(place: Place) -> None:
     done = place.run("-p", "Compare @src/none.py with @property and @notes.txt")
     assert done.returncode == 0
