@@ -251,14 +251,14 @@ async def open_session(agent: Agent, choices: Choices) -> AgentSession:
         reference = await _last_session(agent)
     elif choices.resume is not None:
         reference = await find_session(agent, choices.resume)
-    must_exist = choices.continue_last or choices.resume is not None
-    session = agent.session(reference or (None if must_exist else choices.name))
-    await session.open()
     if choices.fork:
-        forked = await session.fork(name=choices.name)
-        await session.close()
-        return forked
-    return session
+        # Without opening the session, which another program may hold. The copy has its settings
+        # and is opened anew, as every session is, with those that were chosen.
+        async with await agent.sessions.fork(reference or "", name=choices.name) as forked:
+            reference = forked.session_id
+    if reference is not None and (choices.fork or choices.continue_last or choices.resume):
+        return await agent.sessions.switch_to(reference)  # of any folder
+    return await agent.session(reference or choices.name).open()
 
 
 async def find_session(agent: Agent, words: str, *, by_text: bool = True) -> str:
