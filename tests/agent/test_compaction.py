@@ -143,7 +143,11 @@ async def test_a_session_that_is_busy_is_not_compacted() -> None:
     async with playing([[gate, *says("done")]]) as (session, _):
         await session.send("go")
         await gate.reached.wait()
-        assert (await failure_of(session.compact())).code is ErrorCode.BUSY
+        refused = await failure_of(session.compact())
+        assert (refused.code, refused.message) == (
+            ErrorCode.BUSY,
+            "the session is busy; abort or wait first",
+        )
         gate.open()
         await session.wait_idle()
 

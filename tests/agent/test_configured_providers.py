@@ -38,11 +38,18 @@ def body_of(request: Request) -> JsonObject:
     return body
 
 
-async def fault_of(folder: Path, text: str, model: str = "house/x", **variables: str) -> str:
+async def fault_of(
+    folder: Path,
+    text: str,
+    model: str = "house/x",
+    *,
+    code: ErrorCode = ErrorCode.CONFIG_INVALID,
+    **variables: str,
+) -> str:
     async with agent_of(folder, text, model, **variables) as agent:
         with pytest.raises(AgentError) as caught:
             await agent.run("Hi")
-    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert caught.value.code is code
     return caught.value.message.removeprefix(str(folder / "config.toml"))
 
 
@@ -72,6 +79,22 @@ async def test_a_kind_or_a_dialect_that_is_none_is_refused(
     name = field.partition(" ")[0]
     message = await fault_of(tmp_path, text)
     assert message.startswith(f", line 3: providers.house.{name}: unknown; did you mean {known}?")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("openai-chat", "of the kind 'compatible'"),
+        ("openai", "of the kind 'compatible-responses'"),
+        ("anthropic", "or pass api_key="),
+    ],
+)
+async def test_a_server_of_one_s_own_without_a_key_is_told_the_kind_that_needs_none(
+    tmp_path: Path, kind: str, told: str
+) -> None:
+    text = f'[providers.house]\nkind = "{kind}"\nbase_url = "http://127.0.0.1:9"\n'
+    message = await fault_of(tmp_path, text, code=ErrorCode.CONFIG_MISSING)
+    assert message.endswith(told)
 
 
 async def test_a_header_s_variable_is_looked_up_and_has_to_be_set(tmp_path: Path) -> None:

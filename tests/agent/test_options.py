@@ -1016,7 +1016,7 @@ WRONG: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("name", "value"), WRONG, ids=stable_name)
 def test_a_value_that_cannot_be_meant_is_refused_by_name(name: str, value: Any) -> None:
     options: Any = {"model": "scripted/m", "environment": {}, name: value}
-    with pytest.raises(ConfigError, match=name) as caught:
+    with pytest.raises(ConfigError, match=rf"\b{name}\b") as caught:
         Agent(**options)
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
@@ -1044,8 +1044,10 @@ async def test_a_query_s_value_that_cannot_be_meant_is_refused_by_name(
     agent, _ = make_agent([])
     options: Any = {name: value}
     async with agent:
-        with pytest.raises(ConfigError, match=name):
+        with pytest.raises(ConfigError, match=rf"^CONFIG_INVALID: agent\.run\(\): .*\b{name}\b"):
             await agent.run("go", **options)
+        with pytest.raises(ConfigError, match=rf"^CONFIG_INVALID: session\.chat\(\): .*{name}"):
+            await agent.session().chat("go", **options)
 
 
 @pytest.mark.parametrize("model", ["claude", "/m", "p/", "no slash at all"])

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from holdfast.serialization.schemas import stream_json_schema
+from holdfast.sync import Agent
 from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.events import LiveEvent
 from tests.cli.commands import Place
@@ -268,6 +269,51 @@ def test_flags_that_choose_no_session_or_two_are_refused(
     assert done.returncode == 2
     assert b"-c" in done.stderr
     assert _requests(place) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--no-session", "-c"), b"--no-session stores nothing"),
+        (("--no-session", "-r", "x"), b"--no-session stores nothing"),
+        (("--session-id", "ana"), b"--session-id is a UUID in lower case, not 'ana'"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_refused(
+    place: Place, flags: tuple[str, ...], told: bytes
+) -> None:
+    done = place.run(*flags, "-p", "Hi")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert _requests(place) == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--fork",)])
+def test_a_session_of_another_folder_goes_on_by_its_id(
+    place: Place, flags: tuple[str, ...]
+) -> None:
+    first = json.loads(place.run("-p", "one", "--output-format", "json").stdout)["session_id"]
+    elsewhere = replace(place, variables={"HOLDFAST_PROJECT": "/elsewhere"})
+    assert elsewhere.run("-c", "-p", "two").returncode == 4
+    assert elsewhere.run("-r", first, *flags, "-p", "two").returncode == 0
+    assert len(_requests(place)[-1]["messages"]) == 3
+
+
+def test_a_session_that_another_program_holds_goes_on_in_a_copy(place: Place) -> None:
+    first = json.loads(place.run("-p", "one", "--output-format", "json").stdout)["session_id"]
+    (store,) = (place.root / "home").rglob("sessions.db")
+    model, other = "anthropic/claude-sonnet-5", "anthropic/claude-opus-4-5"
+    agent = Agent(model, store=f"sqlite:{store}", project=str(place.project), environment={})
+    with agent, agent.session(first, must_exist=True):
+        done = place.run("-r", first, "-p", "two")
+        assert done.returncode == 1
+        assert b"BUSY" in done.stderr
+        assert b"or add --fork" in done.stderr
+        again = ("-r", first, "--fork", "-p", "two", "-m", other, "--output-format", "json")
+        assert json.loads(place.run(*again).stdout)["session_id"] != first
+        assert place.run("sessions", "fork", first).returncode == 0
+    sent = _requests(place)[-1]
+    assert (f"anthropic/{sent['model']}", len(sent["messages"])) == (other, 3)
 
 
 def test_a_file_that_does_not_exist_is_named(place: Place) -> None:

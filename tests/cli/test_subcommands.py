@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -278,6 +279,19 @@ def test_the_doctor_looks_at_everything_and_names_the_remedy(run: Run) -> None:
     assert found["keys"]["found"] == "anthropic (variable ANTHROPIC_API_KEY)"
     assert "pull" in found["local model"]["remedy"]
     assert "sk-made-up" not in done.out
+
+
+@pytest.mark.slow
+def test_the_doctor_names_variables_that_nothing_reads(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {"HOLDFAST_MODLE": "local/smollm2", "HOLDFAST_WIRE": "x", "HOLDFAST_SEED": "1"}
+    told = call(replace(place, variables=variables), monkeypatch, "doctor").out
+    assert (
+        "note     environment: HOLDFAST_MODLE is not read; did you mean 'HOLDFAST_MODEL'?" in told
+    )
+    assert "HOLDFAST_WIRE is not read" in told
+    assert "HOLDFAST_SEED" not in told
 
 
 def test_a_broken_file_is_the_problem_that_the_doctor_names(run: Run, place: Place) -> None:

@@ -1,6 +1,7 @@
 """The start of `holdfast serve` and `rpc`: what is refused, what is warned of, whose keys read."""
 
 import runpy
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -37,6 +38,17 @@ def test_a_store_that_cannot_be_used_is_refused_before_a_client_is_told_of_the_s
     assert "Traceback" not in done.err
     assert "http://" not in done.err
     assert not list(tmp_path.rglob("server.json"))
+
+
+def test_a_port_that_is_taken_is_refused_with_the_flag_that_takes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = call(Place(tmp_path), monkeypatch, "serve", "--port", port)
+    assert done.code == 2
+    assert f"port {port} cannot be used" in done.err
+    assert "--port takes another" in done.err
 
 
 @pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "*", "null"])

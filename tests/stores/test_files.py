@@ -123,6 +123,31 @@ def test_a_string_that_names_no_store_is_refused(location: str) -> None:
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        ("sqlit:chat.db", "did you mean 'sqlite'? Use one of memory, "),
+        ("postgres://db/chats", "did you mean 'postgresql'?"),
+        ("chat.db", "did you mean 'sqlite:chat.db'?"),
+        ("files:x", "'files' is not a store; use one of memory, "),
+        ("sqlite:", "write sqlite:FILE"),
+    ],
+)
+def test_a_string_that_names_no_store_is_told_the_one_that_may_be_meant(
+    location: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_store(location, owner="ana")
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize("location", ["sqlite:///chat.db", "jsonl://chat.db", "sqlite://"])
+def test_a_url_is_no_place_of_a_file(location: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_store(location, owner="ana")
+    assert "this is no URL" in caught.value.message
+
+
 async def test_a_process_that_only_reads_a_lock_file_blocks_no_acquire(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     lease = await new_session(store)

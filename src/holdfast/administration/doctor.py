@@ -95,6 +95,7 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
         return tuple(findings)
     findings += [
         _configuration(configuration),
+        *_variables(configuration),
         *_keys(configuration, sources),
         await _store(sources, owner=configuration.resolved.agent.owner),
         await _local_model(),
@@ -125,6 +126,15 @@ def _configuration(configuration: Configuration) -> Finding:
             remedy="read the file, then trust it with `holdfast trust`",
         )
     return Finding(subject="configuration", verdict="ok", found=found)
+
+
+def _variables(configuration: Configuration) -> list[Finding]:
+    unread = configuration.environment.unread()
+    if not unread:
+        return []
+    told = ", ".join(f"{name} is not read{meant}" for name, meant in unread.items())
+    remedy = "docs/configuration.md lists the variables; unset those that are not meant"
+    return [Finding(subject="environment", verdict="note", found=told, remedy=remedy)]
 
 
 def _keys(configuration: Configuration, sources: ConfigurationSources) -> list[Finding]:

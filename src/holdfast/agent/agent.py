@@ -16,7 +16,7 @@ from holdfast.agent.option_checks import (
     hide_key,
     inputs_of,
     named_settings,
-    refuse_unknown,
+    refuse_wrong,
     sources_of,
 )
 from holdfast.agent.query_options import (
@@ -129,7 +129,7 @@ class Agent(AgentFacts):
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        refuse_unknown(options, QueryOptions, function="agent.run()")
+        refuse_wrong(options, QueryOptions, function="agent.run()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
@@ -137,7 +137,7 @@ class Agent(AgentFacts):
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        refuse_unknown(options, QueryOptions, function="agent.stream()")
+        refuse_wrong(options, QueryOptions, function="agent.stream()")
         request = replace(self._new_session, is_for_one_query=True)
         session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
@@ -230,7 +230,7 @@ def run_agent_stream(
     checked = checked_options(query_options, QueryOptions, function="run_agent_stream()")
     if checked["signal"] is not None and checked["signal"].aborted:
         # Nothing is built, and no configuration read, for a query that was stopped before it began.
-        refuse_unknown(agent_options, AgentOptions, function="run_agent_stream()")
+        refuse_wrong(agent_options, AgentOptions, function="run_agent_stream()")
         return QueryStream(_start_nothing, None, checked)
     hide_key(agent_options)
     composition, request = _prepare(agent_options)

@@ -64,13 +64,25 @@ def _is_store(value: object) -> bool:
     return isinstance(value, str) or hasattr(value, "leases")
 
 
+def _is_system_prompt(value: object) -> bool:
+    if value is None or isinstance(value, str):
+        return True
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+
+
 class SettingsOptions(TypedDict, total=False):
     """What outlives a query; also what `configure` takes."""
 
     model: Annotated[str, _SETTING]
     thinking: Annotated[Thinking | None, _SETTING]
     system_prompt: Annotated[
-        str | Sequence[str] | None, Option(of=Settings, field="system_prompts", fits=is_anything)
+        str | Sequence[str] | None,
+        Option(
+            of=Settings,
+            field="system_prompts",
+            fits=_is_system_prompt,
+            wanted="a text or a list of texts",
+        ),
     ]
     max_tokens: Annotated[int | None, _SETTING]
     temperature: Annotated[float | None, _SETTING]

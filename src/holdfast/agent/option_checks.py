@@ -4,7 +4,7 @@ What is derived here from the declarations: where an option belongs that was giv
 configuration decides about, and which part of an agent an option is for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.given_options import OptionsT, check_names, check_options
+from holdfast.vocabulary.given_options import OptionsT, check_given, check_options
 from holdfast.vocabulary.json_types import JsonObject, built_in_value, plain_value, writable
 from holdfast.vocabulary.option_declarations import declared_fields, options_of
 from holdfast.vocabulary.secrets import Secret
@@ -61,14 +61,17 @@ def checked_options(options: OptionsT, kind: type[OptionsT], *, function: str) -
     return check_options(options, kind, function=function, elsewhere=partial(_place, function))
 
 
-def refuse_unknown(names: Iterable[str], kind: type, *, function: str) -> None:
-    """Refuse options that a function does not have.
+def refuse_wrong(options: Mapping[str, object], kind: type, *, function: str) -> None:
+    """Refuse options that a function does not have, and values that cannot be meant.
+
+    For a function that hands its options to another one, so that the error names the first.
 
     Raises:
         UnknownOptionError: saying where each of them belongs, or what may be meant.
+        ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    check_names(names, kind, function=function, elsewhere=partial(_place, function))
+    check_given(options, kind, function=function, elsewhere=partial(_place, function))
 
 
 def _place(function: str, name: str) -> str | None:

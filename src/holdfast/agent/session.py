@@ -13,7 +13,7 @@ from holdfast.agent.option_checks import (
     check_subscription,
     checked_options,
     named_settings,
-    refuse_unknown,
+    refuse_wrong,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
@@ -134,7 +134,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        refuse_unknown(options, QueryOptions, function="session.chat()")
+        refuse_wrong(options, QueryOptions, function="session.chat()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)

@@ -47,6 +47,7 @@ from holdfast.vocabulary.errors import (
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.option_declarations import did_you_mean, meant_name
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
 
@@ -325,6 +326,8 @@ STORES: dict[str, Callable[[str, str], Store]] = {
 }
 """Every store string, and what makes its store from what comes after the colon, for an owner."""
 
+_DATABASES = {".db", ".sqlite", ".sqlite3"}
+
 
 def make_store(location: str, *, owner: str) -> Store:
     """Make the store that a string names, one of `STORES`.
@@ -342,11 +345,15 @@ def make_store(location: str, *, owner: str) -> Store:
             return make("", owner)
         if kind == name and wanted:
             if not place:
-                raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} has no location")
+                told = f"store {location!r} has no location; write {string}"
+                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
             return make(place, owner)
-    raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{kind!r} is not a store; use one of {', '.join(STORES)}"
-    )
+    if kind == location and Path(location).suffix in _DATABASES:
+        meant = f"; {did_you_mean([f'sqlite:{location}'])}"
+    else:
+        meant = meant_name(kind, [string.partition(":")[0] for string in STORES])
+    told = f"{kind!r} is not a store{f'{meant} Use' if meant else '; use'}"
+    raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told} one of {', '.join(STORES)}")
 
 
 def _postgres_store(url: str, owner: str) -> Store:
@@ -364,6 +371,13 @@ def _found(place: str, *, folder: int) -> Path:
     `folder` says how far up its folder is. A mistyped path is found out here, before a new and
     empty store is made in a place that nothing else looks at.
     """
+    if place.startswith("//"):  # other libraries write URLs, in which /// may begin a relative path
+        name = place.lstrip("/") or "FILE"
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"store {place!r}: this is no URL. Write the path right after the colon: {name!r} in "
+            f"the working folder, or {f'/{name}'!r}",
+        )
     path = Path(place).expanduser().absolute()
     above = [path, *path.parents][folder:][1:2]
     if above and not above[0].is_dir():

@@ -176,8 +176,12 @@ class ModelClients:
         transport = self._transport()
         tokens = self._tokens(connection, own, lambda: transport)
         if tokens is None and (vendor.needs_key or connection.oauth is not None):
-            environment = configuration.environment
-            raise missing_key(provider, environment=environment, file=configuration.file)
+            raise missing_key(
+                provider,
+                environment=configuration.environment,
+                file=configuration.file,
+                without_key=_kind_without_key(connection, vendor),
+            )
         return late.make_client(
             vendor,
             late.VendorAccess(
@@ -286,6 +290,14 @@ def _vendor_of(connection: ProviderConnection, known: Iterable[str]) -> Vendor:
                 provider=connection.provider,
             )
     return vendor
+
+
+def _kind_without_key(connection: ProviderConnection, vendor: Vendor) -> str:
+    """Return the kind that a server of one's own may have if it needs no key; else nothing."""
+    if connection.base_url is None or connection.oauth is not None:
+        return ""
+    kinds = (row for row in VENDORS.values() if not row.needs_key and not row.base_url)
+    return next((row.name for row in kinds if row.protocol == vendor.protocol), "")
 
 
 def _dialect_of(connection: ProviderConnection, vendor: Vendor) -> "Dialect | None":

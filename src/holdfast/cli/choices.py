@@ -21,6 +21,7 @@ from holdfast.agent.query_options import QueryOnlyOptions
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import parse_session_id
 from holdfast.vocabulary.option_declarations import allowed_words, declared_fields, options_of
 from holdfast.vocabulary.settings import Limits, Settings
 
@@ -71,6 +72,12 @@ class Choices:
             raise click.UsageError("give either -c or -r: both choose a session")
         if self.fork and not (self.continue_last or self.resume is not None or self.session_id):
             raise click.UsageError("--fork copies a session: choose it with -c or -r")
+        if self.no_session and (self.continue_last or self.resume is not None):
+            raise click.UsageError("--no-session stores nothing, so -c and -r find nothing in it")
+        if self.session_id is not None and parse_session_id(self.session_id) is None:
+            raise click.UsageError(
+                f"--session-id is a UUID in lower case, not {self.session_id!r}; -n gives a name"
+            )
 
     @classmethod
     def taken_from(cls, flags: dict[str, Any]) -> "Choices":
@@ -145,7 +152,9 @@ _FLAGS = (
         "--fork", is_flag=True, help="With `-c` or `-r`: continue in a copy of the session."
     ),
     click.option(
-        "--session-id", metavar="ID", help="The id of a new session, or of one to continue."
+        "--session-id",
+        metavar="ID",
+        help="The id of a new session, or of one to continue: a UUID.",
     ),
     click.option("-n", "--name", metavar="NAME", help="The name of the session, new or not."),
     click.option("--no-session", is_flag=True, help="Store nothing."),
@@ -242,14 +251,14 @@ async def open_session(agent: Agent, choices: Choices) -> AgentSession:
         reference = await _last_session(agent)
     elif choices.resume is not None:
         reference = await find_session(agent, choices.resume)
-    must_exist = choices.continue_last or choices.resume is not None
-    session = agent.session(reference or (None if must_exist else choices.name))
-    await session.open()
     if choices.fork:
-        forked = await session.fork(name=choices.name)
-        await session.close()
-        return forked
-    return session
+        # Without opening the session, which another program may hold. The copy has its settings
+        # and is opened anew, as every session is, with those that were chosen.
+        async with await agent.sessions.fork(reference or "", name=choices.name) as forked:
+            reference = forked.session_id
+    if reference is not None and (choices.fork or choices.continue_last or choices.resume):
+        return await agent.sessions.switch_to(reference)  # of any folder
+    return await agent.session(reference or choices.name).open()
 
 
 async def find_session(agent: Agent, words: str, *, by_text: bool = True) -> str:

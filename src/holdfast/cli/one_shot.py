@@ -29,6 +29,7 @@ _ABSENT_MODEL = re.compile(r"the model '([\w.-]+)' is not on this machine")
 _WRONG_KEY = (
     "next: `holdfast doctor` shows where the key comes from; `holdfast login {}` stores one"
 )
+_HELD = "next: end the program that holds it, or add --fork to continue in a copy"
 _PLAIN = re.compile(r"[\w ./:=@,+-]+")
 """Commands that are the same text in a rule and in a shell's single quotes."""
 _SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
@@ -251,6 +252,8 @@ def explanations(outcome: Outcome) -> list[str]:
             lines.append(_NO_MODEL.format(absent[1]))
         elif error.code is ErrorCode.AUTH:
             lines.append(_WRONG_KEY.format(error.provider or "PROVIDER"))
+        elif error.code is ErrorCode.BUSY:
+            lines.append(_HELD)
     lines.extend(
         f"the tool call {denial.tool!r} was denied: there was no user to approve it. "
         f"Allow it with --allow-tool '{_rule_for(denial)}'"

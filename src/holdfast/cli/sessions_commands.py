@@ -238,9 +238,7 @@ def fork(context: click.Context, /, *, reference: str, after: str | None, name: 
 
     async def work(agent: Agent) -> str | None:
         session_id = await find_session(agent, reference)
-        async with agent.session(session_id) as session:
-            forked = await session.fork(after=after, name=name)
-            await forked.close()
+        async with await agent.sessions.fork(session_id, after=after, name=name) as forked:
             return forked.session_id
 
     Output().line(str(with_agent(context, work)))
@@ -257,7 +255,8 @@ def rewind(context: click.Context, /, *, reference: str, to: str | None, undo: b
         raise click.UsageError("give either --to MESSAGE or --undo")
 
     async def work(agent: Agent) -> None:
-        async with agent.session(await find_session(agent, reference)) as session:
+        session_id = await find_session(agent, reference)
+        async with await agent.sessions.switch_to(session_id) as session:
             await (session.undo_rewind() if to is None else session.rewind(to=to))
 
     with_agent(context, work)
@@ -271,7 +270,8 @@ def compact(context: click.Context, /, *, reference: str, instructions: tuple[st
     """Send a summary in place of the earlier messages; INSTRUCTIONS say what matters in it."""
 
     async def work(agent: Agent) -> str:
-        async with agent.session(await find_session(agent, reference)) as session:
+        session_id = await find_session(agent, reference)
+        async with await agent.sessions.switch_to(session_id) as session:
             return compaction_line(await session.compact(" ".join(instructions) or None))
 
     Output().line(with_agent(context, work))

@@ -132,15 +132,21 @@ def _stored_elsewhere(
     )
 
 
-def missing_key(provider: str, *, environment: Environment, file: ConfigFile) -> ConfigError:
-    """Make the error for a provider whose key is nowhere: it says where one can be put."""
+def missing_key(
+    provider: str, *, environment: Environment, file: ConfigFile, without_key: str = ""
+) -> ConfigError:
+    """Make the error for a provider whose key is nowhere: it says where one can be put.
+
+    `without_key` is the kind of servers that are spoken to in the same way and need none.
+    """
     known = environment.providers.get(provider, ProviderVariables())
     variable = f"set {' or '.join(known.keys)}, " if known.keys else ""
     place = f" of {file.path}" if file.path is not None else " of the configuration file"
     return ConfigError(
         ErrorCode.CONFIG_MISSING,
         f"there is no key for {provider!r}: {variable}run `holdfast login {provider}`, "
-        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}, or pass api_key=',
+        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}, or pass api_key='
+        + (f". A server that needs no key is of the kind {without_key!r}" if without_key else ""),
         provider=provider,
     )
 

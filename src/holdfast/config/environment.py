@@ -17,7 +17,7 @@ import msgspec
 from holdfast.vocabulary.agent_defaults import AgentDefaults, FileLocations
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.option_declarations import Declared, declared_fields
+from holdfast.vocabulary.option_declarations import Declared, declared_fields, meant_name
 from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 
 PREFIX = "HOLDFAST_"
@@ -155,6 +155,17 @@ class Environment:
             variable.path: PREFIX + name
             for name, variable in VARIABLES.items()
             if self.get(PREFIX + name) is not None
+        }
+
+    def unread(self) -> dict[str, str]:
+        """Return the variables with our prefix that nothing reads, and what may have been meant."""
+        known = {*VARIABLES, *LOCATION_VARIABLES}
+        ours = {name for name in self.variables if name.startswith(PREFIX) and self.get(name)}
+        names = sorted(name.removeprefix(PREFIX) for name in ours)
+        return {
+            PREFIX + name: meant_name(name, known, prefix=PREFIX)
+            for name in names
+            if name not in known
         }
 
     def values(self) -> JsonObject:

@@ -170,7 +170,8 @@ def listen(
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
-        raise _refusal(f"port {port} cannot be used: {error.strerror}") from error
+        told = f"port {port} cannot be used: {error.strerror}; --port takes another, 0 a free one"
+        raise _refusal(told) from error
     return sock
 
 

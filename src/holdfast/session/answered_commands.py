@@ -171,8 +171,10 @@ class AnsweredCommands:
             told = "a native agent compacts its own history; send /compact"
             raise ConfigError(ErrorCode.CONFIG_INVALID, told)
         if fold.approvals or fold.unfinished_query() is not None:
-            busy = "a query is unfinished; answer its approvals or resume it first"
-            raise SessionError(ErrorCode.BUSY, busy)
+            told = "a query is unfinished; answer its approvals or resume it first"
+            if self._live.queue.busy:
+                told = "the session is busy; abort or wait first"
+            raise SessionError(ErrorCode.BUSY, told)
         compact = CompactOrder(instructions=writable_or_none(order.instructions) or None)
         return QueryInput(query_id=query_id_for(order.id), message=None, compact=compact)
 

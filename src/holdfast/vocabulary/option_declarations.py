@@ -333,10 +333,13 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
     return f"unknown{meant_name(name, known)}"
 
 
-def meant_name(name: str, known: Iterable[str]) -> str:
-    """Say which known name may have been meant, after what was said of this one; else nothing."""
+def meant_name(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """Say which known name may have been meant, after what was said of this one; else nothing.
+
+    `prefix` is what all of them begin with; the names are given without it.
+    """
     meant = _closest(name, known, cutoff=0.6)
-    return f"; {did_you_mean(meant)}" if meant else ""
+    return f"; {did_you_mean([prefix + each for each in meant])}" if meant else ""
 
 
 def did_you_mean(names: Sequence[str]) -> str:

@@ -98,9 +98,10 @@ class SlashCommands:
         )
 
     async def _new(self, words: list[str]) -> None:
-        session = self._chat.agent.session(words[0] if words else None)
+        name = " ".join(words)
+        session = self._chat.agent.session(name or None)
         await self._chat.follow(await session.open())
-        self.session_name = words[0] if words else ""
+        self.session_name = name
         self._screen.note("a new session")
 
     async def _resume(self, words: list[str]) -> None:
@@ -124,9 +125,10 @@ class SlashCommands:
             self._screen.note("/resume ID opens one of them")
 
     async def _fork(self, words: list[str]) -> None:
-        forked = await self._chat.session.fork(name=words[0] if words else None)
+        name = " ".join(words)
+        forked = await self._chat.session.fork(name=name or None)
         await self._chat.follow(forked)
-        self.session_name = words[0] if words else ""
+        self.session_name = name
         self._screen.note(f"a copy of the session: {forked.session_id}")
 
     async def _rewind(self, words: list[str]) -> None:
@@ -203,16 +205,21 @@ class SlashCommands:
             return
         target, kind = words[0], words[1] if len(words) > 1 else "markdown"
         session_id = self._chat.session.session_id or ""
-        await self._chat.agent.sessions.export_to(target, session_id, to=kind)
+        try:
+            await self._chat.agent.sessions.export_to(target, session_id, to=kind)
+        except FileExistsError:
+            self._screen.complain(f"{target} exists already; it is not overwritten")
+            return
         self._screen.note(f"written to {target}")
 
     async def _name(self, words: list[str]) -> None:
         if not words:
             self._screen.complain("/name NAME")
             return
-        await self._chat.agent.sessions.rename(self._chat.session.session_id or "", words[0])
-        self.session_name = words[0]
-        self._screen.note(f"this session is called {words[0]!r}")
+        name = " ".join(words)
+        await self._chat.agent.sessions.rename(self._chat.session.session_id or "", name)
+        self.session_name = name
+        self._screen.note(f"this session is called {name!r}")
 
     async def _copy(self, _words: list[str]) -> None:
         content = base64.b64encode(self._screen.last_answer.encode()).decode()
