@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from holdfast.stores.processes import ForkGuard
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 
 WriteT = TypeVar("WriteT")
 
@@ -24,7 +24,10 @@ class WriterThread(ABC, Generic[WriteT]):
 
     @abstractmethod
     def _write_waiting(self) -> None:
-        """Write what `_take_waiting` returns, in the thread of the writer."""
+        """Write what `_take_waiting` returns, which may be nothing, in the thread of the writer.
+
+        Every write of it is settled, whatever happens to another one.
+        """
 
     @abstractmethod
     def _disconnect(self) -> None:
@@ -40,15 +43,29 @@ class WriterThread(ABC, Generic[WriteT]):
         self._thread.shutdown()
 
     def _enqueue(self, write: WriteT) -> None:
-        """Let a write wait for its turn, from any thread; raises CLOSED."""
+        """Let a write wait for its turn, from any thread.
+
+        Raises:
+            SessionError: CLOSED.
+            StoreError: UNAVAILABLE when the system has no thread for it.
+
+        """
         self._fork_guard.refuse_forks()
         with self._lock:
             if self._is_closed:
                 raise SessionError(ErrorCode.CLOSED, "the store is closed")
-            self._waiting.append(write)
             # The task takes all that waits when it runs, so the first one that waits asks for it.
-            if len(self._waiting) == 1:
-                self._thread.submit(self._write_waiting)
+            if not self._waiting:
+                self._ask_for_thread()
+            # Last: what waits without a task would wait for ever, and all that comes later as well.
+            self._waiting.append(write)
+
+    def _ask_for_thread(self) -> None:
+        try:
+            self._thread.submit(self._write_waiting)
+        except RuntimeError as error:
+            told = f"the store has no thread to write with: {error}"
+            raise StoreError(ErrorCode.UNAVAILABLE, told) from error
 
     def _take_waiting(self) -> list[WriteT]:
         """Return the writes that wait; what is asked for from now on waits for the next call."""
