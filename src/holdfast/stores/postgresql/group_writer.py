@@ -5,6 +5,7 @@ of an append is its round trip and the sync of its commit, so a group costs as m
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -145,10 +146,15 @@ class GroupWriter(WriterThread[_Write[Any]]):
             if not write.future.set_running_or_notify_cancel():
                 continue
             if not group.takes(write):
-                self._finish(group.writes)
+                self._finish_any(group.writes)
                 group = _Group()
             group.add(write)
-        self._finish(group.writes)
+        self._finish_any(group.writes)
+
+    def _finish_any(self, group: Sequence[_Write[Any]]) -> None:
+        # Its callers have the error by then; those of the groups after it still wait.
+        with contextlib.suppress(Exception):
+            self._finish(group)
 
     def _finish(self, group: Sequence[_Write[Any]]) -> None:
         """Do a group of appends, or one piece of other work, and tell the callers."""

@@ -78,7 +78,9 @@ class GroupWriter(WriterThread[_Write[Any]]):
     def _write_waiting(self) -> None:
         group = self._take_waiting()
         for start in range(0, len(group), LARGEST_GROUP):
-            self._write_group(group[start : start + LARGEST_GROUP])
+            # Its callers have the error by then; those of the groups after it still wait.
+            with contextlib.suppress(Exception):
+                self._write_group(group[start : start + LARGEST_GROUP])
 
     def _write_group(self, group: Sequence[_Write[Any]]) -> None:
         writes = [write for write in group if write.future.set_running_or_notify_cancel()]
