@@ -124,6 +124,7 @@ def test_a_file_that_is_missing_is_made(tmp_path: Path) -> None:
         ("x", {"comand": "x"}, "unknown; did you mean 'command'?"),
         ("a__b", {"command": "x"}, "must be named by"),
         ("x", {"command": object()}, "cannot be written"),
+        ("x", {"command": "a", "args": ["\udcff"]}, "'\\udcff' is no text"),
         ("x", {"command": "x", "env": {"API_KEY": "s"}}, "secrets are not written"),
     ],
 )
@@ -138,6 +139,30 @@ def test_what_cannot_be_added_leaves_the_file_as_it_was(
     assert fault in caught.value.message
     assert path.read_text() == OLD
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["config.lock", "config.toml"]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"# caf\xe9\n")
+    path.chmod(0o600)
+    for change in (
+        lambda: add_server(path, "x", {"command": "a"}),
+        lambda: remove_server(path, "x"),
+    ):
+        with pytest.raises(ConfigError, match="is not UTF-8 text"):
+            change()
+    assert path.read_bytes() == b"# caf\xe9\n"
+
+
+def test_the_ends_of_lines_stay_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    old = OLD.replace("\n", "\r\n").encode()
+    path.write_bytes(old)
+    path.chmod(0o600)
+    add_server(path, "third", {"command": "c"})
+    assert path.read_bytes() == old + b'\r\n[mcpServers.third]\r\ncommand = "c"\r\n'
+    remove_server(path, "third")
+    assert path.read_bytes() == old
 
 
 def test_a_form_that_only_a_person_can_change_is_refused(tmp_path: Path) -> None:

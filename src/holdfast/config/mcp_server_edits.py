@@ -15,7 +15,7 @@ from holdfast.auth.atomic_files import locked, replace_file
 from holdfast.config.file import load_config, parse_config
 from holdfast.config.schema import McpServerEntry, dotted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, writable
 
 SECTION = "mcpServers"
 _HEADER = re.compile(r"^[ \t]*\[\[?[^\n]*?\]\]?[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
@@ -86,9 +86,10 @@ def _replace(
     real = Path(path).resolve()  # a file of a folder of settings that is linked to stays there
     try:
         with locked(real):
-            text = real.read_text(encoding="utf-8-sig") if real.exists() else ""
-            # A file that others can write is refused.
+            # A file that others can write is refused, and one that is no text.
             load_config(real, key_headers=key_headers)
+            content = real.read_bytes() if real.exists() else b""
+            text = content.decode("utf-8-sig").replace("\r\n", "\n")
             after = change(text)
             before = tomllib.loads(text)
             wanted = before | {SECTION: meant(before.get(SECTION, {}))}
@@ -96,7 +97,8 @@ def _replace(
                 message = f"{path} cannot be changed by a program; edit [{SECTION}] in it"
                 raise ConfigError(ErrorCode.CONFIG_INVALID, message)
             parse_config(after, path=path, key_headers=key_headers)
-            replace_file(real, after.encode())
+            has_returns = 0 < content.count(b"\n") == content.count(b"\r\n")
+            replace_file(real, (after.replace("\n", "\r\n") if has_returns else after).encode())
     except OSError as error:
         message = f"{path} could not be changed: {error.strerror}"
         raise StoreError(ErrorCode.UNAVAILABLE, message) from error
@@ -122,6 +124,10 @@ def _is_of(header: str, name: str) -> bool:
 
 def _written(value: Json) -> str:
     """Write a value as TOML."""
+    if isinstance(value, str) and writable(value) != value:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"{value!r} is no text, and cannot be written into the file"
+        )
     if isinstance(value, str):
         # Strings of JSON are strings of TOML, but for one character that TOML wants escaped.
         return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
