@@ -194,6 +194,21 @@ def _messages(run: Run, session: str) -> list[object]:
     return found
 
 
+@pytest.mark.parametrize("command", ["export", "share"])
+def test_a_file_that_cannot_be_written_is_named(run: Run, session: str, command: str) -> None:
+    refused = run("sessions", command, session, "-o", "nowhere/out")
+    assert refused.code == 1
+    assert "nowhere/out cannot be written: No such file or directory" in refused.err
+
+
+@pytest.mark.parametrize("command", ["show", "archive", "export"])
+def test_what_is_no_text_names_no_session(run: Run, session: str, command: str) -> None:
+    del session
+    refused = run("sessions", command, "\udcff")
+    assert refused.code == 4
+    assert "NOT_FOUND: " in refused.err
+
+
 def test_an_exported_session_comes_back(run: Run, session: str, place: Place) -> None:
     assert run("sessions", "export", session, "-o", "out.zip").code == 0
     again = run("sessions", "export", session, "-o", "out.zip")

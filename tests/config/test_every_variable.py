@@ -52,8 +52,9 @@ def fitting(name: str, declared: Declared) -> list[tuple[str, object]]:
 
 def unfitting(declared: Declared) -> list[tuple[str, str]]:
     """Return texts that do not fit an option, and what is said of each; any text is a text."""
-    if allowed_words(declared.kind):
-        return [("no-such-word", ": 'no-such-word' is not allowed")]
+    if allowed := allowed_words(declared.kind):
+        no_text = ("\udcff", f" must be one of {', '.join(allowed)}, not '\\udcff'")
+        return [("no-such-word", ": 'no-such-word' is not allowed"), no_text]
     (kind,) = types_of(declared)
     if kind is bool:
         words = "true, 1, yes, on or false, 0, no, off"

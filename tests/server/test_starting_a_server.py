@@ -204,6 +204,21 @@ def test_keys_say_how_long_they_are_valid_and_how_they_are_removed(
         assert "holdfast keys list" in refused.err
 
 
+@pytest.mark.parametrize(
+    "flag",
+    ["--days=0", "--days=-1", "--days=nan", "--days=inf", "--days=1e12", "--label=\udcff"],
+    ids=repr,
+)
+def test_a_key_that_could_not_be_listed_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    place = Place(tmp_path)
+    refused = call(place, monkeypatch, "keys", "add", "ana", flag)
+    assert (refused.code, refused.out) == (2, "")
+    assert "CONFIG_INVALID: " in refused.err
+    assert call(place, monkeypatch, "keys", "list").out == ""
+
+
 def test_the_doctor_names_the_extra_of_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

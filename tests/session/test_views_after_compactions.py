@@ -179,6 +179,7 @@ def _plays(operations: list[tuple[str, Any]]) -> None:
 
 
 _LONG: list[tuple[str, Any]] = [("chat", 300)] * 9
+_COMPACTED: list[tuple[str, Any]] = [("compact", "the gist"), ("reopen", 0)]
 
 
 @pytest.mark.slow
@@ -188,6 +189,7 @@ _LONG: list[tuple[str, Any]] = [("chat", 300)] * 9
 @example(operations=[("summaries", "fail"), *_LONG, ("reopen", 0), ("tools", 9), ("reopen", 0)])
 @example(operations=[("tools", 9), ("note", 0), ("tools", 3), ("reopen", 0)])
 @example(operations=[("tools", 3), ("tools", 9), ("compact", "the gist"), ("reopen", 0)])
+@example(operations=[("note", 0), ("tools", 5), *_COMPACTED, ("chat", 1), *_COMPACTED])
 @given(operations=st.lists(OPERATIONS, max_size=14))
 @settings(max_examples=25, deadline=None)
 def test_what_is_sent_is_well_formed_and_fits_and_reopening_changes_nothing(

@@ -24,7 +24,7 @@ from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.given_options import check_options
 from holdfast.vocabulary.ids import SessionId, parse_session_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.option_declarations import takes
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class SessionFinder:
     ) -> tuple[FoundText, ...]:
         """Find what was said: texts that hold every word, the best first."""
         store, project = self._composition.store, None if everywhere else self._project
+        text = writable(text)
         hits = await store.search.find(text, owner=self._owner, project=project, limit=limit)
         found: list[FoundText] = []
         for hit in hits:
@@ -172,6 +173,8 @@ class SessionFinder:
             SessionError: NOT_FOUND.
 
         """
+        if writable(reference) != reference:  # no store can keep such a name, or look for it
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {reference!r}")
         session_id = parse_session_id(reference)
         index = self._composition.store.index
         found = await index.find(

@@ -34,6 +34,7 @@ from holdfast.cli.terminal import (
     print_json,
     print_table,
     safe_line,
+    writing_file,
 )
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
 from holdfast.vocabulary.option_declarations import options_of
@@ -299,10 +300,8 @@ def export(
         except BrokenPipeError:
             discard_output()
 
-    try:
+    with writing_file(path):
         with_agent(context, work)
-    except FileExistsError as error:
-        raise click.UsageError(f"{path} exists already; it is not overwritten") from error
 
 
 @command.command("import")

@@ -18,7 +18,7 @@ from holdfast.administration.descriptions import ShareOptions
 from holdfast.administration.sharing import Share
 from holdfast.cli.choices import find_session, with_agent
 from holdfast.cli.session_texts import short_time
-from holdfast.cli.terminal import Output, print_json, print_table
+from holdfast.cli.terminal import Output, print_json, print_table, writing_file
 from holdfast.vocabulary.option_declarations import options_of
 
 _STATE_FILE = "server.json"
@@ -107,10 +107,8 @@ def _write_page(context: click.Context, reference: str, path: str | None, *, red
         await agent.sessions.export_to(target, session_id, to="html", redact=redact)
         return target
 
-    try:
+    with writing_file(path):
         Output().line(str(with_agent(context, work)))
-    except FileExistsError as error:
-        raise click.UsageError(f"{error.filename} exists already; it is not overwritten") from error
 
 
 def _print_link(context: click.Context, reference: str, told: ShareOptions) -> None:

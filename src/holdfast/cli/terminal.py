@@ -4,12 +4,13 @@ A control character in an answer could move the cursor, change the clipboard or 
 some terminals. Every text that is not ours passes `Sanitiser`: only our own styling writes ESC.
 """
 
+import contextlib
 import io
 import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import IO, TextIO
 
 import click
@@ -21,6 +22,24 @@ _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
+
+
+@contextlib.contextmanager
+def writing_file(path: str | None) -> Generator[None, None, None]:
+    """Say what is wrong with a new file that the block cannot make or write.
+
+    Raises:
+        click.ClickException: naming the file.
+
+    """
+    try:
+        yield
+    except FileExistsError as error:
+        told = f"{path or error.filename} exists already; it is not overwritten"
+        raise click.UsageError(told) from error
+    except OSError as error:
+        told = f"{path or error.filename or 'the file'} cannot be written: {error.strerror}"
+        raise click.ClickException(told) from error
 
 
 class Sanitiser:

@@ -16,8 +16,13 @@ import msgspec
 
 from holdfast.vocabulary.agent_defaults import AgentDefaults, FileLocations
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.option_declarations import Declared, declared_fields, meant_name
+from holdfast.vocabulary.json_types import Json, JsonObject, writable
+from holdfast.vocabulary.option_declarations import (
+    Declared,
+    allowed_words,
+    declared_fields,
+    meant_name,
+)
 from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 
 PREFIX = "HOLDFAST_"
@@ -65,7 +70,7 @@ class Variable(msgspec.Struct, frozen=True):
     declared: Declared
 
     def parse(self, text: str) -> Json:
-        """Read the text; raises ValueError with what is accepted, for a switch or a number."""
+        """Read the text; raises ValueError with what is accepted, where it is not any text."""
         kinds = get_args(self.declared.kind) or (self.declared.kind,)
         if bool in kinds:
             if text.lower() not in {*_ON, *_OFF}:
@@ -76,6 +81,9 @@ class Variable(msgspec.Struct, frozen=True):
                 return int(text) if int in kinds else float(text)
             except ValueError:
                 raise ValueError("a whole number" if int in kinds else "a number") from None
+        words = allowed_words(self.declared.kind)
+        if words and writable(text) != text:  # no text: it cannot even be compared with them
+            raise ValueError(f"one of {', '.join(words)}")
         is_list = any(tuple in {kind, get_origin(kind)} for kind in (self.declared.kind, *kinds))
         if not is_list:
             return text

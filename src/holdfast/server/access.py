@@ -23,6 +23,7 @@ _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 512
 _MOST_COOKIES = 1000
 _DAY_MS = 24 * 3600 * 1000
+_MOST_DAYS = 36_500
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +56,15 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of(
         cls, key: str, *, owner: str, read_only: bool = False, days: float | None = None
     ) -> Self:
-        """Return what is stored of a key, which is valid for some days or without an end."""
+        """Return what is stored of a key, which is valid for some days or without an end.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the days are none, or more than a century.
+
+        """
+        if days is not None and not 0 < days <= _MOST_DAYS:
+            told = f"a key is valid for more than 0 and at most {_MOST_DAYS} days, not {days:g}"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
         return cls(
             digest=token_digest(key),
             owner=owner,

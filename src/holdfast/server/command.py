@@ -281,7 +281,7 @@ def keys() -> None:
 @click.option("--read-only", is_flag=True, help="The key may read only.")
 @click.option(
     "--days",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     help="How long it is valid; without it, until it is removed.",
 )
 @click.option("--label", default="", help="What it is for.")

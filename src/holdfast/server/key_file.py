@@ -14,6 +14,7 @@ from holdfast import ConfigError, ErrorCode
 from holdfast.administration.credentials import locked, replace_file
 from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import ApiKey
+from holdfast.vocabulary.json_types import writable
 
 _log = FailureLog(__name__)
 _FILE = "server-keys.json"
@@ -95,12 +96,14 @@ def add_key(folder: Path, key: ApiKey) -> None:
     """Store a key.
 
     Raises:
-        ConfigError: CONFIG_INVALID when the owner's name is not valid.
+        ConfigError: CONFIG_INVALID when the owner's name or the label is not valid.
 
     """
     if _OWNER.fullmatch(key.owner) is None:
         told = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+    if writable(key.label) != key.label:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"the label {key.label!r} is no text")
     with _locked(folder):
         _write(folder, (*read_keys(folder), key))
 

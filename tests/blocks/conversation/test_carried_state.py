@@ -50,10 +50,11 @@ def read_after(entries: list[Entry], compaction: Compaction) -> list[Entry]:
     return [entry for entry in entries if entry.seq == 1 or entry.seq >= first]
 
 
-def check_compactions(log: LogWriter) -> int:
+def check_compactions(log: LogWriter, *, times: int = 2) -> int:
     """Compact so that any message may be the first one kept, and go on; returns how many counted.
 
-    A session that cannot be folded from its compaction is folded from its first entry instead.
+    Then compact what came of it again, so many `times` in all. A session that cannot be folded from
+    its compaction is folded from its first entry instead.
     """
     counted = 0
     view, before = log.fold().settled_view(), list(log.entries)
@@ -70,6 +71,8 @@ def check_compactions(log: LogWriter) -> int:
             assert state_of(partial) == state_of(whole)
             counted += 1
             go_on(log)
+        if times > 1:
+            counted += check_compactions(log, times=times - 1)
     return counted
 
 
@@ -96,6 +99,18 @@ def test_what_an_earlier_version_carried_is_not_used() -> None:
     del carried["version"]
     older = msgspec.structs.replace(compaction, carried=carried)
     assert fold_from_compaction([*read[:-1], older], compaction.seq) is None
+
+
+def test_a_compaction_is_not_used_when_an_earlier_one_needs_more_than_it_reads() -> None:
+    log = LogWriter(b"")
+    log.add(SessionOpened(**log.stamp()(), session_id=new_session_id()))
+    QueryWriter(log).write()
+    earlier = compact(log, log.fold().settled_view()[0].id)
+    QueryWriter(log).write()
+    later = msgspec.structs.replace(compact(log, None), reads_from=earlier.seq)
+    read = [log.entries[0], earlier, *log.entries[earlier.seq : -1], later]
+    assert earlier.reads_from is not None
+    assert fold_from_compaction(read, later.seq) is None
 
 
 OF_ITS_OPENING = {"head", "opened", "title", "settings", "configured", "native"}

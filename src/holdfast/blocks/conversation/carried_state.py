@@ -105,13 +105,16 @@ def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | No
     """Fold a session from the opening and the entries that a compaction needs.
 
     None when they do not suffice: the compaction is not among them, was rewound, or cannot be read,
-    or messages were edited, which may be others than those that the entries make.
+    another one among them needs more, or messages were edited, which may be others than those that
+    the entries make.
     """
     path = current_path(entries)
     if any(isinstance(entry, HistoryEdited) for entry in path):
         return None
     compactions = [item for item in path if isinstance(item, Compaction) and item.carried]
-    if seq not in (item.seq for item in compactions):
+    reads_from = next((item.reads_from for item in compactions if item.seq == seq), None)
+    # One that needs earlier entries than were read would be applied without what it keeps.
+    if reads_from is None or any((item.reads_from or 0) < reads_from for item in compactions):
         return None
     try:
         states = [msgspec.convert(item.carried, CarriedState) for item in compactions]

@@ -69,8 +69,10 @@ class Compacted:
         if message_id is None:
             return head + 1
         start = self._places.get(message_id, self._all_from)
-        if start < self._summarised_at:
-            start = self._all_from  # what the last summary keeps is needed to understand it
+        # With the last summary itself among the entries, for the notes that it tells again, what it
+        # keeps is needed to understand it.
+        if start <= self._summarised_at:
+            start = self._all_from
         return min(start, head + 1) or None
 
     def summarise(self, entry: Compaction) -> None:
