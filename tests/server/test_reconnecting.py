@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import QueryEnded
+from holdfast import AgentError, AgentSession, ErrorCode, QueryEnded, SessionError, StoreError
 from holdfast.server import ServerSettings
+from holdfast.server.feeds import SessionFeed
 from holdfast.testing import says
 from holdfast.testing.scripted_provider import Beat, Gate
 from holdfast.vocabulary.entries import Entry
@@ -250,6 +251,25 @@ async def test_types_follow_and_ids_beyond_the_log() -> None:
         assert (status, problem["code"]) == (410, "SEQ_UNKNOWN")
         status, _ = await served.call("GET", f"{path}/events", headers={"last-event-id": "x"})
         assert status == 400
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (SessionError(ErrorCode.NOT_FOUND, "there is no such session"), ["session.deleted"]),
+        (StoreError(ErrorCode.CORRUPT, "line 7 cannot be read"), []),
+        (SessionError(ErrorCode.CLOSED, "the agent is closed"), []),
+    ],
+)
+async def test_only_a_session_that_is_gone_is_said_to_be_deleted(
+    error: AgentError, told: list[str]
+) -> None:
+    async def look(_seen: int) -> AgentSession:
+        raise error
+
+    feed = SessionFeed(look, session_id="some", after=3)
+    batches = [batch async for batch in feed.batches(ping_seconds=60)]
+    assert [event.kind for batch in batches for event in batch] == told
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])

@@ -234,8 +234,10 @@ class SessionFeed:
                 if not (is_moved or _is_unavailable(self._failure)):
                     return  # the log itself came to its end: the store is closed
                 await self.close()
-        except AgentError:
-            yield [SessionDeleted(session_id=self.session_id)]  # type: ignore[arg-type]  # our id
+        except AgentError as error:
+            # After any other error the stream just ends: a client that comes back is told that one.
+            if error.code is ErrorCode.NOT_FOUND:
+                yield [SessionDeleted(session_id=self.session_id)]  # type: ignore[arg-type]  # our id
         finally:
             await self.close()
 
