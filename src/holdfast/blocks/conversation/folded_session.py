@@ -50,43 +50,68 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 class FoldedSession:
     """The state of one session, and what is sent, shown and carried on by it."""
 
+    # What each of them is, is said here; `__init__` gives them their first values.
+    head: int
+    opened: SessionOpened | None
+    title: str | None
+    native: NativeSessionState
+    settings: Settings
+    configured: frozenset[str]
+    """Names of settings that were last set by `configure`, not at an opening."""
+    query_options: KeptOptions
+    """What the last query was told, without what its first turn needed once that was over."""
+    conversation: ConversationInterface
+    open_query: QueryStarted | None
+    last_query: QueryEnded | None
+    unended: dict[QueryId, None]
+    """Queries of the whole log, also of what was rewound, that have no end and were not resumed, in
+    their order. The running one is among them."""
+    open_turn: OpenTurn | None
+    last_finish: FinishKind | None
+    """How the last answer finished; None when it was cut off or something came after it."""
+    calls: dict[CallId, CallRecord]
+    approvals: dict[ApprovalId, ApprovalRequested]
+    child_answers: dict[ApprovalId, ApprovalSettled]
+    """Answers to what sub-agents asked, by the id of the question in their sessions."""
+    standing: StandingApprovals
+    inputs: dict[InputId, InputQueued]
+    notes: UntoldNotes
     context: ContextLoaded | None
     """The context files and skills that the model is told."""
     snapshot_error: str | None
     """Why the last snapshot of the workspace could not be taken."""
+    usage: Usage
+    cost: Decimal | None
+    compacted: Compacted
+    _before_merge: AssistantMessage | None
+    """The answer that the tip went on with; it stays when what was added is discarded."""
 
     def __init__(self, conversation: ConversationInterface | None = None) -> None:
         self.head = 0
-        self.opened: SessionOpened | None = None
-        self.title: str | None = None
+        self.opened = None
+        self.title = None
         self.native = NativeSessionState()
         self.settings = Settings()
-        self.configured: frozenset[str] = frozenset()
-        """Names of settings that were last set by `configure`, not at an opening."""
+        self.configured = frozenset()
         self.query_options = KeptOptions()
-        """What the last query was told, without what its first turn needed once that was over."""
         self.conversation = Conversation() if conversation is None else conversation
-        self.open_query: QueryStarted | None = None
-        self.last_query: QueryEnded | None = None
-        self.unended: dict[QueryId, None] = {}
-        """Queries of the whole log, also of what was rewound, that have no end and were not
-        resumed, in their order. The running one is among them."""
-        self.open_turn: OpenTurn | None = None
-        self.last_finish: FinishKind | None = None
-        """How the last answer finished; None when it was cut off or something came after it."""
-        self.calls: dict[CallId, CallRecord] = {}
-        self.approvals: dict[ApprovalId, ApprovalRequested] = {}
-        self.child_answers: dict[ApprovalId, ApprovalSettled] = {}
-        """Answers to what sub-agents asked, by the id of the question in their sessions."""
-        self._before_merge: AssistantMessage | None = None
-        """The answer that the tip went on with; it stays when what was added is discarded."""
+        self.open_query = None
+        self.last_query = None
+        self.unended = {}
+        self.open_turn = None
+        self.last_finish = None
+        self.calls = {}
+        self.approvals = {}
+        self.child_answers = {}
         self.standing = StandingApprovals()
-        self.inputs: dict[InputId, InputQueued] = {}
+        self.inputs = {}
         self.notes = UntoldNotes()
-        self.context = self.snapshot_error = None
+        self.context = None
+        self.snapshot_error = None
         self.usage = Usage()
-        self.cost: Decimal | None = Decimal(0)
+        self.cost = Decimal(0)
         self.compacted = Compacted()
+        self._before_merge = None
 
     def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
         """Return what a request sends: alternating, answered, ending with a user message.
