@@ -92,6 +92,13 @@ async def test_a_provider_of_the_program_may_be_meant_too() -> None:
     assert "did you mean 'scripted'?" in error.message
 
 
+@pytest.mark.parametrize("kind", [Agent, holdfast.sync.Agent])
+def test_two_models_are_refused(kind: Callable[..., object]) -> None:
+    with pytest.raises(AgentError, match="two models are given, 'a/b' and 'c/d'") as caught:
+        kind("a/b", model="c/d")
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
 async def test_a_name_like_nothing_is_not_guessed() -> None:
     error = await _error_of("zzzzzz")
     assert "did you mean" not in error.message

@@ -39,7 +39,7 @@ from holdfast.ports.abort import query_stopped
 from holdfast.ports.clock import Clock
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
-from holdfast.vocabulary.errors import AgentError, shortened
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, shortened
 from holdfast.vocabulary.option_declarations import options_of, takes
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
@@ -102,6 +102,9 @@ class Agent(AgentFacts):
         # Before anything can fail: a traceback may show what its frames hold.
         hide_key(options)
         if model:
+            if "model" in options:
+                told = f"Agent(): two models are given, {model!r} and {options['model']!r}"
+                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
             options["model"] = model
         self._composition, self._new_session = _prepare(options)
         self._sessions: AgentSessions | None = None
