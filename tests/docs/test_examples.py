@@ -70,7 +70,9 @@ def test_the_example_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     provider = ScriptedProvider(_SCRIPTS[name], provider="local")
-    scripted = functools.partial(holdfast.Agent, providers=[provider], environment={})
+    # Not the file of the user who runs the tests: the model that it names would be asked.
+    own: Any = {"environment": {}, "config_dir": tmp_path}
+    scripted = functools.partial(holdfast.Agent, providers=[provider], **own)
     monkeypatch.setattr(holdfast, "Agent", scripted)
     monkeypatch.setattr(
         building_blocks,

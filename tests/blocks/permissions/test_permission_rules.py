@@ -177,6 +177,11 @@ def test_everything_is_everything_where_nothing_is_denied() -> None:
     assert rules("allow shell", "ask shell(rm *)").decide(shell("ls $x")).action == "ask"
 
 
+def test_a_pattern_for_a_mistyped_tool_is_told_which_one_may_be_meant() -> None:
+    with pytest.raises(ConfigError, match="'shel' is argument=value; did you mean 'shell'"):
+        parse_rule("shel(git status*)", "allow")
+
+
 def test_a_literal_rule_covers_what_a_wildcard_does_not() -> None:
     some = rules("allow shell(sudo systemctl restart web)", "deny shell(rm *)")
     assert some.decide(shell("sudo systemctl restart web")).action == "allow"

@@ -94,7 +94,8 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
         raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
     elif kind == "arguments" and not re.fullmatch(_ARGUMENT, pattern):
-        raise _invalid(text, "its pattern is argument=value")
+        meant = meant_name(tool, SUBJECTS)
+        raise _invalid(text, f"the pattern for the tool {tool!r} is argument=value{meant}")
     return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
 
 
