@@ -32,7 +32,7 @@ from holdfast.session.session_descriptions import (
     state_of,
     view_of,
 )
-from holdfast.vocabulary.commands import Command, ConfigureSession
+from holdfast.vocabulary.commands import ConfigureSession, PlainCommand
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
@@ -291,7 +291,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         await self._live_session()
         return self
 
-    async def _tell(self, command: Command) -> None:
+    async def _tell(self, command: PlainCommand) -> None:
         await (await self._live_session()).commands.carry_out(command)
 
     async def _configure(self, order: ConfigureSession) -> None:
