@@ -43,9 +43,18 @@ from holdfast.building_blocks import (
 )
 from holdfast.hooks import BeforeTurn, Hooks, Proceed
 from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
+from holdfast.vocabulary.budgets import Watchdogs
+from holdfast.vocabulary.commands import (
+    ChangeSession,
+    Command,
+    CompactSession,
+    ConfigureSession,
+    RewindSession,
+    UndoRewind,
+)
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.ids import new_input_id, new_message_id
+from holdfast.vocabulary.ids import new_input_id, new_message_id, new_query_id
 from tests.messages_by_hand import assistant, call, user
 
 
@@ -192,6 +201,68 @@ async def test_an_abort_can_be_submitted_to_the_channel() -> None:
     await gate.reached.wait()
     talk.channel.submit(AbortQuery(id=new_command_id(), reason="stop"))
     assert (await running).stop_reason == "aborted"
+
+
+async def test_an_abort_that_is_meant_for_another_query_stops_nothing() -> None:
+    gate = Gate()
+    blocks, _ = _blocks([gate, *says("ok")])
+    talk = blocks.hold()
+    running = asyncio.ensure_future(talk.run("hi"))
+    await gate.reached.wait()
+    talk.channel.submit(AbortQuery(id=new_command_id(), query_id=new_query_id()))
+    gate.open()
+    assert (await running).stop_reason == "complete"
+
+
+async def test_what_an_approver_says_through_the_channel_reaches_the_model() -> None:
+    blocks, provider = _blocks(calls(("pay", {"amount": 3})), says("ok"), tools=[pay])
+    talk = blocks.hold()
+
+    def answer(asked: ApprovalRequested) -> None:
+        talk.channel.submit(
+            ApproveCall(
+                id=new_command_id(), approval_id=asked.approval_id, feedback="the last time"
+            )
+        )
+
+    talk.channel.on(ApprovalRequested, answer)
+    await talk.run("pay")
+    assert b"the last time" in msgspec.json.encode(provider.requests[1].messages)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ChangeSession(id=new_command_id(), changes={"title": "x"}),
+        ConfigureSession(id=new_command_id(), settings={"thinking": "high"}),
+        RewindSession(id=new_command_id(), to=new_message_id()),
+        UndoRewind(id=new_command_id()),
+        CompactSession(id=new_command_id()),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+async def test_what_only_a_session_can_be_told_is_refused(command: Command) -> None:
+    blocks, _ = _blocks()
+    talk = blocks.hold()
+    with pytest.raises(ConfigError, match="a conversation without a session cannot be told to"):
+        talk.channel.submit(command)
+
+
+async def test_a_tool_that_fails_again_and_again_ends_the_query() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        raise ValueError("dark")
+
+    blocks, _ = _blocks(*[calls(("look", {}))] * 3, tools=[look])
+    talk = blocks.hold()
+    watchdogs = Watchdogs(repeated_errors=2)
+    talk.settings = msgspec.structs.replace(talk.settings, watchdogs=watchdogs, loop_threshold=None)
+    outcome = await talk.run("look")
+    assert (outcome.stop_reason, outcome.stop_detail) == (
+        "loop",
+        "look failed again and again: ValueError: dark",
+    )
 
 
 async def test_a_cancelled_caller_leaves_a_conversation_at_rest() -> None:
