@@ -31,11 +31,15 @@ from holdfast.building_blocks import (
     ControlChannel,
     Conversation,
     DenyCall,
+    ModelPlan,
     ModelRequest,
+    QueryScope,
     RequestExtras,
     SendPrompt,
     StreamProcessor,
     SystemClock,
+    ToolRegistry,
+    TurnOutcome,
     build_request,
     heal_history,
     make_blocks,
@@ -53,7 +57,8 @@ from holdfast.vocabulary.commands import (
     UndoRewind,
 )
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from holdfast.vocabulary.events import Event, Idle
 from holdfast.vocabulary.ids import new_input_id, new_message_id, new_query_id
 from tests.messages_by_hand import assistant, call, user
 
@@ -319,6 +324,62 @@ async def test_a_block_that_is_passed_in_is_used_instead() -> None:
     await blocks.hold().run("hi")
     assert provider.requests == built
     assert texts == ["a", "b"]
+
+
+class _FailingTurns:
+    """A turn runner that asks no model."""
+
+    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+        raise ProviderError(ErrorCode.BAD_REQUEST, "not today")
+
+
+async def test_a_turn_runner_that_is_passed_in_is_used_instead() -> None:
+    blocks, provider = _blocks(turn_runner=_FailingTurns())
+    outcome = await blocks.hold().run("hi")
+    assert outcome.error is not None
+    assert outcome.error.message == "not today"
+    assert provider.requests == []
+
+
+async def test_a_registry_that_is_passed_in_is_used_instead_and_takes_all_tools() -> None:
+    registry = ToolRegistry([pay])
+    blocks, provider = _blocks(says("ok"), tool_registry=registry)
+    assert blocks.tool_registry is registry
+    await blocks.hold().run("hi")
+    assert [offered.name for offered in provider.requests[0].tools] == ["pay"]
+    with pytest.raises(ConfigError, match="'tools' would not be used beside"):
+        _blocks(tool_registry=registry, tools=[pay])
+
+
+async def test_chance_that_is_passed_in_spreads_the_retries() -> None:
+    class Half:
+        asked = 0
+
+        def random(self) -> float:
+            self.asked += 1
+            return 0.5
+
+    busy = ProviderError(ErrorCode.OVERLOADED, "busy")
+    blocks, _ = _blocks(busy, says("ok"), random=(chance := Half()))
+    assert (await blocks.hold().run("hi")).stop_reason == "complete"
+    assert chance.asked == 1
+
+
+@pytest.mark.parametrize(("size", "has_space"), [(1, False), (100, True)])
+async def test_the_buffer_of_handlers_is_as_large_as_the_runtime_says(
+    size: int, has_space: bool
+) -> None:
+    blocks, _ = _blocks(runtime={"buffer_size": size})
+    channel, free = blocks.hold().channel, asyncio.Event()
+
+    async def wait(_event: Event) -> None:
+        await free.wait()
+
+    channel.subscribe(wait)
+    channel.publish([StatusChanged(status=Idle())] * 3)
+    assert channel.has_space is has_space
+    free.set()
+    await channel.drain()
 
 
 async def test_aggregators_hold_what_the_turn_has_said_and_which_calls_run() -> None:
