@@ -82,6 +82,7 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
     new_command_id,
 )
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.given_options import check_options
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, takes
@@ -96,7 +97,7 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema, TokenCount
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,
@@ -252,7 +253,13 @@ class Blocks:
     """
 
     def __init__(
-        self, joined: AgentBlocks, *, clients: ModelClients, settings: Settings, clock: Clock
+        self,
+        joined: AgentBlocks,
+        *,
+        clients: ModelClients,
+        settings: Settings,
+        runtime: RuntimeSettings,
+        clock: Clock,
     ) -> None:
         self.request_builder = joined.request_builder
         self.stream_processor = joined.stream_processor
@@ -263,6 +270,7 @@ class Blocks:
         self.settings = settings
         """What a held conversation starts with, unless it is given settings of its own."""
         self._clients = clients
+        self._runtime = runtime
         self._clock = clock
 
     def hold(
@@ -278,6 +286,8 @@ class Blocks:
         Without an approver, tool calls that must be approved wait for an `ApproveCall` or a
         `DenyCall` that is submitted to the channel.
         """
+        if channel is None:
+            channel = ControlChannel(limit=self._runtime.buffer_size)
         return HeldConversation(
             self._joined,
             settings=self.settings if settings is None else settings,
@@ -311,6 +321,11 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
 
     """
     told = check_options(options, BlockOptions, function="make_blocks()", elsewhere=_setting)
+    if told["tools"] is not None and told["tool_registry"] is not None:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            "make_blocks(): 'tools' would not be used beside 'tool_registry'; put them into it",
+        )
     given = () if isinstance(model, str) else (model,)
     name = model if isinstance(model, str) else f"{model.provider}/default"
     arguments: JsonObject = {"model": name} if name else {}
@@ -336,7 +351,9 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
             turn_runner=told["turn_runner"],
         )
     )
-    return Blocks(joined, clients=clients, settings=configuration.settings, clock=clock)
+    return Blocks(
+        joined, clients=clients, settings=configuration.settings, runtime=runtime, clock=clock
+    )
 
 
 def _setting(name: str) -> str | None:

@@ -933,6 +933,17 @@ async def test_a_setting_changed_while_a_query_runs_holds_from_its_next_turn_on(
 NONSENSE: Any = {"nonsense": 1}
 
 
+@pytest.mark.parametrize("options", [{"sender": None}, {"attachments": ["a.png"]}], ids=str)
+async def test_what_belongs_to_a_prompt_is_refused_where_there_is_none(
+    options: dict[str, Any],
+) -> None:
+    agent, _ = make_agent([])
+    async with agent, agent.session() as session:
+        (name,) = options
+        with pytest.raises(TypeError, match=rf"{name} is an option of session.chat\(\)"):
+            session.resume(**options)
+
+
 async def test_an_option_that_does_not_exist_is_refused_everywhere() -> None:
     agent, _ = make_agent([])
     async with agent, agent.session() as session:

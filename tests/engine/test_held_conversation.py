@@ -31,11 +31,15 @@ from holdfast.building_blocks import (
     ControlChannel,
     Conversation,
     DenyCall,
+    ModelPlan,
     ModelRequest,
+    QueryScope,
     RequestExtras,
     SendPrompt,
     StreamProcessor,
     SystemClock,
+    ToolRegistry,
+    TurnOutcome,
     build_request,
     heal_history,
     make_blocks,
@@ -43,9 +47,19 @@ from holdfast.building_blocks import (
 )
 from holdfast.hooks import BeforeTurn, Hooks, Proceed
 from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
+from holdfast.vocabulary.budgets import Watchdogs
+from holdfast.vocabulary.commands import (
+    ChangeSession,
+    Command,
+    CompactSession,
+    ConfigureSession,
+    RewindSession,
+    UndoRewind,
+)
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.ids import new_input_id, new_message_id
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from holdfast.vocabulary.events import Event, Idle
+from holdfast.vocabulary.ids import new_input_id, new_message_id, new_query_id
 from tests.messages_by_hand import assistant, call, user
 
 
@@ -194,6 +208,68 @@ async def test_an_abort_can_be_submitted_to_the_channel() -> None:
     assert (await running).stop_reason == "aborted"
 
 
+async def test_an_abort_that_is_meant_for_another_query_stops_nothing() -> None:
+    gate = Gate()
+    blocks, _ = _blocks([gate, *says("ok")])
+    talk = blocks.hold()
+    running = asyncio.ensure_future(talk.run("hi"))
+    await gate.reached.wait()
+    talk.channel.submit(AbortQuery(id=new_command_id(), query_id=new_query_id()))
+    gate.open()
+    assert (await running).stop_reason == "complete"
+
+
+async def test_what_an_approver_says_through_the_channel_reaches_the_model() -> None:
+    blocks, provider = _blocks(calls(("pay", {"amount": 3})), says("ok"), tools=[pay])
+    talk = blocks.hold()
+
+    def answer(asked: ApprovalRequested) -> None:
+        talk.channel.submit(
+            ApproveCall(
+                id=new_command_id(), approval_id=asked.approval_id, feedback="the last time"
+            )
+        )
+
+    talk.channel.on(ApprovalRequested, answer)
+    await talk.run("pay")
+    assert b"the last time" in msgspec.json.encode(provider.requests[1].messages)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ChangeSession(id=new_command_id(), changes={"title": "x"}),
+        ConfigureSession(id=new_command_id(), settings={"thinking": "high"}),
+        RewindSession(id=new_command_id(), to=new_message_id()),
+        UndoRewind(id=new_command_id()),
+        CompactSession(id=new_command_id()),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+async def test_what_only_a_session_can_be_told_is_refused(command: Command) -> None:
+    blocks, _ = _blocks()
+    talk = blocks.hold()
+    with pytest.raises(ConfigError, match="a conversation without a session cannot be told to"):
+        talk.channel.submit(command)
+
+
+async def test_a_tool_that_fails_again_and_again_ends_the_query() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        raise ValueError("dark")
+
+    blocks, _ = _blocks(*[calls(("look", {}))] * 3, tools=[look])
+    talk = blocks.hold()
+    watchdogs = Watchdogs(repeated_errors=2)
+    talk.settings = msgspec.structs.replace(talk.settings, watchdogs=watchdogs, loop_threshold=None)
+    outcome = await talk.run("look")
+    assert (outcome.stop_reason, outcome.stop_detail) == (
+        "loop",
+        "look failed again and again: ValueError: dark",
+    )
+
+
 async def test_a_cancelled_caller_leaves_a_conversation_at_rest() -> None:
     gate = Gate()
     blocks, provider = _blocks([*says("half")[:3], gate], says("again"))
@@ -248,6 +324,62 @@ async def test_a_block_that_is_passed_in_is_used_instead() -> None:
     await blocks.hold().run("hi")
     assert provider.requests == built
     assert texts == ["a", "b"]
+
+
+class _FailingTurns:
+    """A turn runner that asks no model."""
+
+    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+        raise ProviderError(ErrorCode.BAD_REQUEST, "not today")
+
+
+async def test_a_turn_runner_that_is_passed_in_is_used_instead() -> None:
+    blocks, provider = _blocks(turn_runner=_FailingTurns())
+    outcome = await blocks.hold().run("hi")
+    assert outcome.error is not None
+    assert outcome.error.message == "not today"
+    assert provider.requests == []
+
+
+async def test_a_registry_that_is_passed_in_is_used_instead_and_takes_all_tools() -> None:
+    registry = ToolRegistry([pay])
+    blocks, provider = _blocks(says("ok"), tool_registry=registry)
+    assert blocks.tool_registry is registry
+    await blocks.hold().run("hi")
+    assert [offered.name for offered in provider.requests[0].tools] == ["pay"]
+    with pytest.raises(ConfigError, match="'tools' would not be used beside"):
+        _blocks(tool_registry=registry, tools=[pay])
+
+
+async def test_chance_that_is_passed_in_spreads_the_retries() -> None:
+    class Half:
+        asked = 0
+
+        def random(self) -> float:
+            self.asked += 1
+            return 0.5
+
+    busy = ProviderError(ErrorCode.OVERLOADED, "busy")
+    blocks, _ = _blocks(busy, says("ok"), random=(chance := Half()))
+    assert (await blocks.hold().run("hi")).stop_reason == "complete"
+    assert chance.asked == 1
+
+
+@pytest.mark.parametrize(("size", "has_space"), [(1, False), (100, True)])
+async def test_the_buffer_of_handlers_is_as_large_as_the_runtime_says(
+    size: int, has_space: bool
+) -> None:
+    blocks, _ = _blocks(runtime={"buffer_size": size})
+    channel, free = blocks.hold().channel, asyncio.Event()
+
+    async def wait(_event: Event) -> None:
+        await free.wait()
+
+    channel.subscribe(wait)
+    channel.publish([StatusChanged(status=Idle())] * 3)
+    assert channel.has_space is has_space
+    free.set()
+    await channel.drain()
 
 
 async def test_aggregators_hold_what_the_turn_has_said_and_which_calls_run() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec.structs import replace
 
-from holdfast.agent.query_options import QueryOptions
+from holdfast.agent.query_options import QueryOptions, ResumeOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionT, SessionVerbs
 from holdfast.ports.runner import QueryInput
@@ -46,7 +46,7 @@ class HistoryEditing(SessionVerbs[SessionT]):
 
     @abstractmethod
     async def _submit(
-        self, query: QueryInput, options: QueryOptions[Any], named: NamedSettings
+        self, query: QueryInput, options: ResumeOptions[Any], named: NamedSettings
     ) -> "QueryHandle":
         """Take in a query."""
 

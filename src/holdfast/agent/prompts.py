@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
+from holdfast.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import PathInput
 from holdfast.blocks.tool_registry.foreign_types import (
@@ -46,7 +46,7 @@ def make_query(prompt: Prompt, options: QueryOptions[Any]) -> QueryInput:
     return with_options(query, options)
 
 
-def with_options(query: QueryInput, options: QueryOptions[Any]) -> QueryInput:
+def with_options(query: QueryInput, options: ResumeOptions[Any]) -> QueryInput:
     """Return a query with what its options say; what they do not say stays as it is.
 
     Settings among them are left out: what they come to depends on those of the session.

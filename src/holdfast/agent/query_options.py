@@ -27,8 +27,8 @@ Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
 
 
-class SendOptions(TypedDict, total=False):
-    """What may be said of a prompt, also to a session that another process holds."""
+class DeliveryOptions(TypedDict, total=False):
+    """What may be said of anything that a session is to answer."""
 
     delivery: Annotated[
         Delivery,
@@ -38,6 +38,11 @@ class SendOptions(TypedDict, total=False):
             default="queue",
         ),
     ]
+
+
+class SendOptions(DeliveryOptions, total=False):
+    """What may be said of a prompt, also to a session that another process holds."""
+
     sender: Annotated[
         Sender | None,
         Option(
@@ -74,8 +79,8 @@ class AdmissionOptions(SendOptions, total=False):
     ]
 
 
-class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
-    """What one query may be told that an agent or a session may not."""
+class AnswerOptions(TypedDict, Generic[OutputT], total=False):
+    """What may be said of the answer to a query, new or resumed."""
 
     signal: Annotated[
         AbortSignal | None,
@@ -141,6 +146,16 @@ class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
             "A function from a tool's name and raw output to what the model sees instead."
         ),
     ]
+
+
+class QueryOnlyOptions(SendOptions, AnswerOptions[OutputT], Generic[OutputT], total=False):
+    """What one query may be told that an agent or a session may not."""
+
+
+class ResumeOptions(
+    ScopedOptions, DeliveryOptions, AnswerOptions[OutputT], Generic[OutputT], total=False
+):
+    """What a query that is carried on may be told: all but what belongs to its prompt."""
 
 
 class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):

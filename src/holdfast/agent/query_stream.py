@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from holdfast.agent.query_options import QueryOptions
+from holdfast.agent.query_options import ResumeOptions
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import (
@@ -41,7 +41,7 @@ class QueryStream(Generic[OutputT]):
         self,
         start: Callable[[], Awaitable["QueryHandle"]],
         finish: Callable[[], Awaitable[None]] | None,
-        options: QueryOptions[Any],
+        options: ResumeOptions[Any],
     ) -> None:
         self._start = start
         self._finish = finish

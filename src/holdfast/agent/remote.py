@@ -23,9 +23,9 @@ from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.commands import (
     AbortQuery,
     AnsweredCommand,
-    Command,
     CompactSession,
     ConfigureSession,
+    PlainCommand,
     RewindSession,
     UndoRewind,
     new_command_id,
@@ -137,7 +137,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
         told, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
         await self._tell(AbortQuery(id=new_command_id(), reason=told, query_id=meant))
 
-    async def _tell(self, command: Command) -> None:
+    async def _tell(self, command: PlainCommand) -> None:
         # No holder will ever read a command to a session that was deleted.
         await self._composition.require(self._session_id)
         await self._composition.store.inbox.put(self._session_id, command)

@@ -16,7 +16,7 @@ from holdfast.agent.option_checks import (
     refuse_wrong,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
-from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
+from holdfast.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_surroundings import SessionSurroundings
 from holdfast.ports.runner import QueryInput
@@ -32,7 +32,7 @@ from holdfast.session.session_descriptions import (
     state_of,
     view_of,
 )
-from holdfast.vocabulary.commands import Command, ConfigureSession
+from holdfast.vocabulary.commands import ConfigureSession, PlainCommand
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
@@ -155,8 +155,8 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
         return QueryStream(start, self.close if self._closes_after_query else None, told)
 
-    @takes(QueryOptions)
-    def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:
+    @takes(ResumeOptions)
+    def resume(self, **options: Unpack[ResumeOptions[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
         Prompts that wait run after it. Without an unfinished query, the first of them is it.
@@ -165,8 +165,8 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
-        told: QueryOptions[Any] = checked_options(
-            options, QueryOptions, function="session.resume()"
+        told: ResumeOptions[Any] = checked_options(
+            options, ResumeOptions, function="session.resume()"
         )
         named = self._named_by(told)
 
@@ -177,7 +177,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
         return QueryStream(start, None, told)
 
-    def _named_by(self, options: QueryOptions[Any]) -> NamedSettings:
+    def _named_by(self, options: ResumeOptions[Any]) -> NamedSettings:
         """Return the settings of one query, checked; one that is stopped already needs none."""
         signal = options["signal"]
         if signal is not None and signal.aborted:
@@ -185,7 +185,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         return named_settings(options, self._composition.configuration)
 
     async def _submit(
-        self, query: QueryInput, options: QueryOptions[Any], named: NamedSettings
+        self, query: QueryInput, options: ResumeOptions[Any], named: NamedSettings
     ) -> "QueryHandle":
         live = await self._live_session()
         settings = query.settings | named.over(live.fold.settings)
@@ -291,7 +291,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         await self._live_session()
         return self
 
-    async def _tell(self, command: Command) -> None:
+    async def _tell(self, command: PlainCommand) -> None:
         await (await self._live_session()).commands.carry_out(command)
 
     async def _configure(self, order: ConfigureSession) -> None:

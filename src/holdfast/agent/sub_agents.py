@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.prompts import output_spec
-from holdfast.agent.query_options import QueryOptions
+from holdfast.agent.query_options import ResumeOptions
 from holdfast.agent.session import AgentSession
 from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
 from holdfast.ports.child_sessions import ChildCall, ChildHost
@@ -101,7 +101,7 @@ class _SubAgent:
             title = writable(f"{name}: {' '.join(prompt.split())[:_TITLE]}")
             child = ChildSession(self._joined, self._request(title, context))
             try:
-                options: QueryOptions[Any] = {"signal": context.signal, "on_abort": "return"}
+                options: ResumeOptions[Any] = {"signal": context.signal, "on_abort": "return"}
                 if self._output_type is not None:
                     options["output_type"] = self._output_type  # type: ignore[typeddict-item]
                 outcome = await child.work(call, prompt, options, limits=limits)
@@ -144,7 +144,7 @@ class ChildSession(AgentSession):
     """The session that answers one call of a sub-agent."""
 
     async def work(
-        self, call: ChildCall, prompt: str, options: QueryOptions[Any], *, limits: Limits
+        self, call: ChildCall, prompt: str, options: ResumeOptions[Any], *, limits: Limits
     ) -> AgentResult[Any] | Resting:
         """Answer the prompt, or carry on what an earlier run of the call began.
 
@@ -167,8 +167,7 @@ class ChildSession(AgentSession):
             if fold.unfinished_query() is not None:
                 stream = self.resume(**options)
             elif fold.last_query is None:
-                options["sender"] = _SENDER
-                stream = self.stream(prompt, **options)
+                stream = self.stream(prompt, sender=_SENDER, **options)
             else:
                 # The call is run again after a crash, and the child had answered before that.
                 return _recorded(fold, output_spec(options.get("output_type")))

@@ -27,10 +27,10 @@ from holdfast.session.session_descriptions import Fork, SessionRequest
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
     ApproveCall,
-    Command,
     CompactSession,
     ConfigureSession,
     DenyCall,
+    PlainCommand,
     RewindSession,
     SendPrompt,
     UndoRewind,
@@ -71,7 +71,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
         self._composition = composition
 
     @abstractmethod
-    async def _tell(self, command: Command) -> None:
+    async def _tell(self, command: PlainCommand) -> None:
         """Hand a command to the session; it is durable when this returns."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
 from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.repetitions import LoopDetector
+from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.engine.agent_blocks import AgentBlocks
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
@@ -31,10 +31,17 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
 )
 from holdfast.vocabulary.entries import ApprovalRequested, Entry, HookMessage, InputQueued
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    RequestError,
+    SessionError,
+)
 from holdfast.vocabulary.events import Busy, Event, Idle, LiveEvent, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import (
     ApprovalId,
+    QueryId,
     new_message_id,
     new_query_id,
     new_session_id,
@@ -131,7 +138,7 @@ class HeldConversation:
             transform=transform,
         )
         # Set before the first wait, so that a second call finds it.
-        self._running = running = _Running()
+        self._running = running = _Running(query.query_id)
         scope = self._scope_of(query, running)
         forget = signal.add_listener(lambda: running.stop(signal.reason)) if signal else _nothing
         try:
@@ -163,6 +170,7 @@ class HeldConversation:
             measurement=QueryMeasurement(begun, clock=self._clock, telemetry=None),
             registry=self._blocks.tool_registry,
             loop=LoopDetector.of(self._fold.settings),
+            errors=RepeatedErrors.of(self._fold.settings),
         )
         scope.begin_hooks()
         return scope
@@ -226,12 +234,23 @@ class HeldConversation:
         self.channel.publish([StatusChanged(status=status)])
 
     def _receive(self, command: Command) -> None:
-        """Carry out what a consumer asked for through the channel."""
+        """Carry out what a consumer asked for through the channel.
+
+        Raises:
+            SessionError: NOT_FOUND for a prompt while no query runs.
+            ConfigError: CONFIG_INVALID for what only a session can be told.
+
+        """
         match command:
-            case AbortQuery(reason=reason):
-                self.abort(reason)
+            case AbortQuery(reason=reason, query_id=query_id):
+                running = self._running
+                if running is not None and query_id in {None, running.query_id}:
+                    running.stop(reason)
             case ApproveCall(approval_id=key, arguments=arguments, scope=scope, by=by):
-                self._settle(key, Approve(arguments=arguments, scope=scope, by=by))
+                approval = Approve(
+                    arguments=arguments, scope=scope, by=by, feedback=command.feedback
+                )
+                self._settle(key, approval)
             case DenyCall(approval_id=key, reason=reason, by=by):
                 self._settle(key, Deny(reason, by))
             case SendPrompt(input_id=input_id, message=message):
@@ -243,6 +262,9 @@ class HeldConversation:
                         delivery="steer",
                     )
                 )
+            case _:
+                told = f"a conversation without a session cannot be told to {command.alias!r}"
+                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
 
     def _settle(self, approval_id: ApprovalId, decision: Decision) -> None:
         # The receiver of a channel cannot wait.
@@ -260,7 +282,8 @@ class HeldConversation:
 class _Running:
     """The query that runs, as far as it can be stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, query_id: QueryId) -> None:
+        self.query_id = query_id
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[QueryOutcome] | None = None
         self.abort = AbortController()

@@ -5,7 +5,7 @@ effect or, for one that was refused, in an append of its own. Its sender waits f
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, assert_never
 
 import msgspec
 
@@ -219,6 +219,8 @@ class AnsweredCommands:
                     told = "the session was opened anew before it was compacted; ask again"
                     raise SessionError(ErrorCode.BUSY, told)
                 await self._begin_compaction(command)
+            case _:
+                assert_never(command)
 
     async def refuse(self, command: AnsweredCommand, error: AgentError) -> None:
         """Record why a command is refused, unless its end is in the log already."""

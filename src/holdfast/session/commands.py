@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol, get_args
+from typing import Protocol, assert_never
 
 from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistryInterface
 from holdfast.ports.clock import Clock
@@ -20,6 +20,7 @@ from holdfast.vocabulary.commands import (
     Command,
     CommandId,
     DenyCall,
+    PlainCommand,
     SendPrompt,
 )
 from holdfast.vocabulary.entries import ApprovalRequested, InputQueued, QueryStarted
@@ -30,7 +31,6 @@ from holdfast.vocabulary.parts import Part, ToolCallPart
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""
-_ANSWERED = get_args(AnsweredCommand)
 
 
 class CommandedSession(Protocol):
@@ -93,7 +93,7 @@ class SessionCommands:
         """The prompts of the log by their id, once they were asked for."""
         self._one_admits = asyncio.Lock()
 
-    async def carry_out(self, command: Command) -> None:
+    async def carry_out(self, command: PlainCommand) -> None:
         """Carry out a command of this process.
 
         Raises:
@@ -135,7 +135,7 @@ class SessionCommands:
         """
         try:
             await self._queue.recover()
-            if isinstance(command, _ANSWERED):
+            if isinstance(command, AnsweredCommand):
                 await self._answer(command, opening=opening)
                 return
             try:
@@ -167,7 +167,7 @@ class SessionCommands:
             await answered.refuse(command, error)
 
     async def _do(
-        self, command: Command, *, consumed: Sequence[CommandId], starts: bool = True
+        self, command: PlainCommand, *, consumed: Sequence[CommandId], starts: bool = True
     ) -> None:
         """Do what a command says; what comes of it and its consumption are one append."""
         match command:
@@ -193,6 +193,8 @@ class SessionCommands:
                 await self._session.decide(approval_id, denial, consumed=consumed)
             case ChangeSession(changes=changes):
                 await self._session.change(changes, consumed=consumed)
+            case _:
+                assert_never(command)
 
     async def _admit(
         self, command: SendPrompt, *, consumed: Sequence[CommandId], starts: bool

@@ -9,6 +9,7 @@ from holdfast.agent.query_options import (
     AdmissionOptions,
     Prompt,
     QueryOptions,
+    ResumeOptions,
     RewindOptions,
     UndoOptions,
 )
@@ -227,8 +228,8 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
-    @takes(QueryOptions)
-    def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:
+    @takes(ResumeOptions)
+    def resume(self, **options: Unpack[ResumeOptions[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
 

@@ -103,9 +103,9 @@ class ConfigureSession(_Command, frozen=True, kw_only=True, tag="configure"):
 
 AnsweredCommand: TypeAlias = RewindSession | UndoRewind | CompactSession | ConfigureSession
 """Commands whose sender waits for their end: a `command.ended` in the log."""
-Command: TypeAlias = (
-    AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession | AnsweredCommand
-)
+PlainCommand: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession
+"""Commands that have no end in the log: what they do is there."""
+Command: TypeAlias = PlainCommand | AnsweredCommand
 
 
 class CommandEnded(Entry, frozen=True, kw_only=True, tag="command.ended"):
