@@ -21,6 +21,7 @@ from tests.scripted_agents import live_of
 from tests.session.crash_worker import PROMPTS
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.workers import (
     NEW_INTERPRETER,
     WorkerProcess,
@@ -252,8 +253,8 @@ async def test_damage_hides_nothing_else_and_is_reported(kind: str, tmp_path: Pa
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
         await session.chat("damage me")
         await session.chat("keep me")
-    files = tmp_path / "sessions" / "sessions" if kind == "jsonl" else tmp_path / "store"
-    for file in files.iterdir():
+        damaged = (await live_of(session)).session_id
+    for file in durable_kind(kind).log(tmp_path, damaged).parent.iterdir():
         file.write_bytes(file.read_bytes().replace(b"echo damage me", b"echo d\0mage me"))
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
         live = await live_of(session)
