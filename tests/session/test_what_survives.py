@@ -218,16 +218,18 @@ async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: P
         *[*command, kind, str(tmp_path / "place"), "chat"],
     )
     assert await process.wait() == 0
-    shown, unsynced = 0, set()
+    shown, unsynced, written = 0, set(), set()
     for call, path in re.findall(r"^\d+ +(\w+)\(\d+<([^>]*)>", trace.read_text(), re.MULTILINE):
-        if call in {"write", "pwrite64"} and re.search(r"sessions/[^/]*\.jsonl$|-wal$", path):
+        if call in {"write", "pwrite64"} and durable_kind(kind).synced.search(path):
             unsynced.add(path)
+            written.add(path)
         elif call in {"fsync", "fdatasync"}:
             unsynced.discard(path)
         elif call == "writev":
             assert unsynced == set(), f"answer {shown} came before it was synced"
             shown += 1
     assert shown == PROMPTS
+    assert written, f"{durable_kind(kind).synced} matches no file that was written"
 
 
 @row("a full disk")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ class DurableKind(ABC):
 
     open_files: ClassVar[int]
     """How many files each live session keeps open."""
+    synced: ClassVar[re.Pattern[str]]
+    """Matches the path of each file that an append writes to and syncs before it returns."""
     code_when_deleted: ClassVar[ErrorCode]
     """What a holder gets when everything in `root` was deleted."""
     copy_serves_lost_append: ClassVar[bool] = False
@@ -75,6 +78,7 @@ class JsonlKind(DurableKind):
     """A folder of files."""
 
     open_files = 1
+    synced = re.compile(r"sessions/[^/]*\.jsonl$")
     # The lease goes, too.
     code_when_deleted = ErrorCode.FENCED
 
@@ -131,6 +135,7 @@ class SqliteKind(DurableKind):
     """A database file, and what SQLite puts beside it."""
 
     open_files = 0
+    synced = re.compile(r"-wal$")
     code_when_deleted = ErrorCode.UNAVAILABLE
     # The write-ahead log of a database that is replaced serves the new file, too.
     copy_serves_lost_append = True
