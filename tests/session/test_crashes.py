@@ -27,6 +27,7 @@ from tests.scripted_agents import live_of
 from tests.session.crash_worker import NAME
 from tests.session.ends_of_queries import queries_without_end
 from tests.session.three_turns import FINAL, LINES, ThreeTurns, durable_agent
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE
 from tests.stores.workers import command_without_other_writes
 
@@ -37,6 +38,8 @@ pytestmark = [
 
 
 def _worker(kind: str) -> Callable[[Path], Sequence[str]]:
+    # As in `worker`: an unknown kind is refused here, not in a process that only ends.
+    durable_kind(kind)
     command = command_without_other_writes("tests.session.crash_worker")
     return lambda place: [*command, kind, str(place)]
 

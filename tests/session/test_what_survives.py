@@ -210,7 +210,7 @@ async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) ->
 @on_durable_stores
 @pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
 async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
+    trace, synced = tmp_path / "trace", durable_kind(kind).synced
     command = command_without_other_writes("tests.session.crash_worker")
     calls = "trace=write,pwrite64,fsync,fdatasync,writev"
     process = await asyncio.create_subprocess_exec(
@@ -220,7 +220,7 @@ async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: P
     assert await process.wait() == 0
     shown, unsynced, written = 0, set(), set()
     for call, path in re.findall(r"^\d+ +(\w+)\(\d+<([^>]*)>", trace.read_text(), re.MULTILINE):
-        if call in {"write", "pwrite64"} and durable_kind(kind).synced.search(path):
+        if call in {"write", "pwrite64"} and synced.search(path):
             unsynced.add(path)
             written.add(path)
         elif call in {"fsync", "fdatasync"}:
@@ -229,7 +229,7 @@ async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: P
             assert unsynced == set(), f"answer {shown} came before it was synced"
             shown += 1
     assert shown == PROMPTS
-    assert written, f"{durable_kind(kind).synced} matches no file that was written"
+    assert written, f"{synced} matches no file that was written"
 
 
 @row("a full disk")

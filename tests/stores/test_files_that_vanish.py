@@ -114,12 +114,13 @@ async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_rep
 ) -> None:
     store, other = open_store(kind, tmp_path), open_store(kind, tmp_path)
     lease = await new_session(store)
+    log = durable_kind(kind).log(tmp_path, lease.session_id)
     async with contextlib.aclosing(other.log.follow(lease.session_id)) as pages:
         assert [entry.seq for entry in await anext(pages)] == [1]
         following = asyncio.ensure_future(anext(pages))
         await store.leases.release(lease)
         await store.close()
-        replaced(durable_kind(kind).log(tmp_path, lease.session_id))
+        replaced(log)
         store = open_store(kind, tmp_path)
         again = await store.leases.acquire(lease.session_id, "next")
         await store.log.append(again, [note(2)])
