@@ -19,12 +19,10 @@ from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.ids import SessionId
 from tests.scripted_agents import failure_of, make_agent
-from tests.stores.store_factories import open_store
-
-KINDS = ("memory", "jsonl", "sqlite")
+from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=list(STORE_FACTORIES))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     opened = open_store(request.param, tmp_path)
     yield opened

@@ -17,14 +17,13 @@ from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from tests.agent.test_first_steps import write_config
 from tests.scripted_agents import failure_of, make_agent
-from tests.stores.store_factories import open_store
+from tests.stores.store_factories import STORE_FACTORIES, open_store
 
-KINDS = ("memory", "jsonl", "sqlite")
 READABLE = ("claude-code", "codex", "opencode", "pi", "openai", "anthropic")
 PNG = "iVBORw0KGgo="
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=list(STORE_FACTORIES))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     opened = open_store(request.param, tmp_path)
     yield opened

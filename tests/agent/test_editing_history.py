@@ -10,7 +10,7 @@ from holdfast.testing import calls, says
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import failure_of, make_agent, playing
-from tests.stores.store_factories import open_store
+from tests.stores.store_factories import DURABLE, open_store
 
 RAN: list[str] = []
 
@@ -42,7 +42,7 @@ async def test_a_message_is_replaced_removed_and_added_and_the_model_sees_that()
 
 
 async def test_an_edit_is_in_the_log_and_the_same_after_reopening(tmp_path: Path) -> None:
-    for kind in ("jsonl", "sqlite"):
+    for kind in DURABLE:
         store: Store = open_store(kind, tmp_path / kind)
         agent, _ = make_agent([says("a")], store=store)
         async with agent.session("one") as session:

@@ -14,6 +14,7 @@ from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent, outcomes_in, tasks_left
+from tests.stores.store_factories import DURABLE, store_string
 
 CHEAP = "anthropic/claude-haiku-4-5"
 """A model with a known price; a script answers for it."""
@@ -300,10 +301,10 @@ def test_sub_agents_work_for_blocking_programs_too() -> None:
     child.close()
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_another_process_can_answer_what_a_sub_agent_asks(kind: str, tmp_path: Path) -> None:
     effects: list[str] = []
-    store = f"{kind}:{tmp_path / 'store'}"
+    store = store_string(kind, tmp_path)
 
     @tool(approval="ask")
     def write(text: str) -> str:

@@ -16,6 +16,8 @@ from holdfast import Agent, AgentError, ErrorCode, ToolError, tool
 from holdfast.hooks import Hooks
 from holdfast.providers.vendors import VENDORS
 from holdfast.testing import ScriptedProvider, calls, says
+from tests.stores.durable_kinds import durable_kind
+from tests.stores.store_factories import DURABLE, store_string
 
 MOST_FRAMES = 6
 """Frames of a traceback, the user's own included."""
@@ -270,23 +272,25 @@ async def test_a_provider_without_a_model_is_told_to_name_one(model: str, told: 
     assert told in error.message
 
 
-@pytest.mark.parametrize("store", ["sqlite:{}/one/two/chats.db", "jsonl:{}/one/two"])
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_a_store_in_folders_that_are_not_there_is_refused_and_makes_none(
-    store: str, tmp_path: Path
+    kind: str, tmp_path: Path
 ) -> None:
     model = ScriptedProvider([says("hi")])
-    error = await _error_of("scripted/any", providers=[model], store=store.format(tmp_path))
+    store = store_string(kind, tmp_path / "one")
+    error = await _error_of("scripted/any", providers=[model], store=store)
     assert error.code is ErrorCode.CONFIG_INVALID
     assert f"there is no folder '{tmp_path}/one'" in error.message
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("store", ["sqlite:{}/one/chats.db", "jsonl:{}/one"])
-async def test_a_store_makes_the_one_folder_that_is_missing(store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_store_makes_the_one_folder_that_is_missing(kind: str, tmp_path: Path) -> None:
     model = ScriptedProvider([says("hi")])
-    async with Agent("scripted/any", providers=[model], store=store.format(tmp_path)) as agent:
+    store = store_string(kind, tmp_path)
+    async with Agent("scripted/any", providers=[model], store=store) as agent:
         assert (await agent.run("hello")).text == "hi"
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert list(tmp_path.iterdir()) == [durable_kind(kind).root(tmp_path)]
 
 
 async def test_a_session_that_is_not_there_shows_no_frame_of_the_engine() -> None:

@@ -126,7 +126,11 @@ def test_the_first_line_of_every_file_says_what_it_is_for() -> None:
 
 @pytest.mark.slow
 def test_no_small_module_has_a_single_importer() -> None:
-    assert cut_too_small(source_texts()) == []
+    small = cut_too_small(source_texts())
+    assert small == [], (
+        f"{small} have fewer than {SMALL} lines and one importer each: put them into it, or say in "
+        f"the docstring {EXCUSE!r} and a reason that has one of the words {REASONS}"
+    )
 
 
 @pytest.mark.slow

@@ -34,12 +34,7 @@ from tests.case_names import stable_name
 from tests.providers.reply_mutator import Broken
 from tests.providers.test_fuzzed_replies import Arriving
 from tests.scripted_agents import live_of
-
-PLACES = ["memory", "jsonl", "sqlite"]
-
-
-def _place(store: str, folder: Path) -> str:
-    return store if store == "memory" else f"{store}:{folder / 'log'}"
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES, store_string
 
 
 class Replies:
@@ -78,7 +73,7 @@ DONE = _completed(
 )
 
 
-@pytest.mark.parametrize("store", ["jsonl", "sqlite"])
+@pytest.mark.parametrize("store", DURABLE)
 async def test_calls_that_a_server_numbers_are_read_back_and_sent_back(
     store: str, tmp_path: Path
 ) -> None:
@@ -94,7 +89,7 @@ async def test_calls_that_a_server_numbers_are_read_back_and_sent_back(
     options: dict[str, Any] = {
         "api_key": "k",
         "tools": [pay],
-        "store": _place(store, tmp_path),
+        "store": store_string(store, tmp_path),
         "transport": lambda: transport,
     }
     async with Agent("openai/m", **options) as agent, agent.session("a") as session:
@@ -161,7 +156,7 @@ UNKEEPABLE: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("store", PLACES)
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 @pytest.mark.parametrize("case", UNKEEPABLE)
 async def test_a_client_that_hands_over_what_no_log_reads_back_is_refused(
     case: str, store: str, tmp_path: Path
@@ -173,7 +168,7 @@ async def test_a_client_that_hands_over_what_no_log_reads_back_is_refused(
     async def answer(request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         yield says("fine")
 
-    place = _place(store, tmp_path)
+    place = store_string(store, tmp_path)
     agent = Agent("raw/m", providers=[RawProvider(play, answer)], store=place, clock=FakeClock())
     async with agent, agent.session("a") as session:
         with pytest.raises(AgentError) as caught:
@@ -193,7 +188,7 @@ async def test_values_of_many_levels_are_kept_up_to_a_bound(tmp_path: Path) -> N
     async def play(request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         yield [StreamOpened(model="m"), PartOpaque(payload=payload), *says("fine")[1:]]
 
-    place = _place("sqlite", tmp_path)
+    place = store_string("sqlite", tmp_path)
     async with (
         Agent("raw/m", providers=[RawProvider(play)], store=place, clock=FakeClock()) as agent,
         agent.session("a") as session,
@@ -227,11 +222,11 @@ async def test_arguments_of_too_many_levels_are_answered_and_never_run() -> None
     assert result.text == "done"
 
 
-@pytest.mark.parametrize("store", PLACES)
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 async def test_the_recorder_queues_nothing_of_a_batch_that_no_log_reads_back(
     store: str, tmp_path: Path
 ) -> None:
-    place = _place(store, tmp_path)
+    place = store_string(store, tmp_path)
     provider = ScriptedProvider([says("fine")])
     async with (
         Agent("scripted/m", providers=[provider], store=place, clock=FakeClock()) as agent,
@@ -356,7 +351,7 @@ def test_a_frame_of_endless_levels_is_the_providers_mistake(api: str) -> None:
     assert (error.code, error.retryable) == (ErrorCode.PROTOCOL, False)
 
 
-@pytest.mark.parametrize("store", PLACES)
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 @pytest.mark.parametrize("field", ["text", "call", "key", "system_prompt"])
 async def test_half_characters_in_a_restored_state_are_refused_by_their_place(
     field: str, store: str, tmp_path: Path
@@ -371,7 +366,7 @@ async def test_half_characters_in_a_restored_state_are_refused_by_their_place(
         "messages": [{"role": "user", "id": "m1", "parts": [part]}, answer],
         "system_prompt": "\ud800" if field == "system_prompt" else None,
     }
-    place = _place(store, tmp_path)
+    place = store_string(store, tmp_path)
     async with Agent("raw/m", providers=[RawProvider()], store=place) as agent:
         with pytest.raises(ConfigError, match=r"\$\.(messages|system_prompt)") as caught:
             agent.session(restore=state)
@@ -387,14 +382,14 @@ async def test_a_restored_state_of_endless_levels_is_refused() -> None:
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
-@pytest.mark.parametrize("store", PLACES)
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 @pytest.mark.parametrize("given", ["apr_\ud800", 5, None])
 async def test_an_approval_that_no_store_can_name_is_refused(
     given: Any,
     store: str,
     tmp_path: Path,
 ) -> None:
-    place = _place(store, tmp_path)
+    place = store_string(store, tmp_path)
     async with (
         Agent("raw/m", providers=[RawProvider()], store=place) as agent,
         agent.session("a") as session,

@@ -17,6 +17,7 @@ from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
 from tests.providers.faulty_server import Answer, Connection, faulty_server, refuses
 from tests.scripted_agents import failure_of, make_agent
+from tests.stores.store_factories import DURABLE, store_string
 
 KEY = "canary-of-the-key-4711-and-more"
 GATE = "canary of the gate 4711"
@@ -32,7 +33,6 @@ key = { env = "KEY" }
 headers = { X-Gate = { env = "GATE" } }
 """
 QUICK = Timeouts(connect=5.0, first_byte=0.2, between_bytes=0.2, content=0.2)
-STORES = ["jsonl:log", "sqlite:log.db"]
 
 
 def echo(connection: Connection) -> str:
@@ -126,12 +126,11 @@ def stored_in(folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("kind", DURABLE)
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
 async def test_what_a_peer_repeats_is_in_no_error_log_or_recording(
-    tmp_path: Path, peer: Answer, store: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, peer: Answer, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kind, _, name = store.partition(":")
     async with faulty_server(peer) as server:
         config = tmp_path / "config.toml"
         config.write_text(CONFIG.replace("URL", server.url), encoding="utf-8")
@@ -140,7 +139,7 @@ async def test_what_a_peer_repeats_is_in_no_error_log_or_recording(
             "house/x",
             config_dir=tmp_path,
             environment={"KEY": KEY, "GATE": GATE},
-            store=f"{kind}:{tmp_path / name}",
+            store=store_string(kind, tmp_path),
             record_to=tmp_path / "recording",
             timeouts=QUICK,
             retry=RetrySettings(max_retries=0, interruption_retries=0),
@@ -191,18 +190,17 @@ def tells() -> str:
     return f"the key is {STRANGER}"
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_what_a_tool_raises_is_scrubbed_and_what_it_returns_is_not(
-    tmp_path: Path, store: str
+    tmp_path: Path, kind: str
 ) -> None:
-    kind, _, name = store.partition(":")
     script: list[Step] = [
         calls(("fails", {})),
         says("done"),
         calls(("tells", {})),
         says(f"It is {STRANGER}"),
     ]
-    agent, provider = make_agent(script, tools=[fails, tells], store=f"{kind}:{tmp_path / name}")
+    agent, provider = make_agent(script, tools=[fails, tells], store=store_string(kind, tmp_path))
     async with agent, agent.session("ana") as session:
         await session.chat("Hi")
         assert "refused: ****" in str(provider.requests[1].messages[-1])

@@ -11,6 +11,7 @@ from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.parts import TextPart, ToolResultPart
 from tests.case_names import stable_name
+from tests.stores.store_factories import STORE_FACTORIES, store_string
 
 
 def _result_of(provider: ScriptedProvider) -> ToolResultPart:
@@ -25,7 +26,7 @@ def _text(part: ToolResultPart) -> str:
     return content.text
 
 
-@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 async def test_lone_surrogates_in_prompts_and_results_are_replaced(
     store: str, tmp_path: Path
 ) -> None:
@@ -41,7 +42,7 @@ async def test_lone_surrogates_in_prompts_and_results_are_replaced(
         """Fail."""
         raise OSError("cannot read report\udce9.txt")
 
-    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    place = store_string(store, tmp_path)
     provider = ScriptedProvider([calls(("names", {}), ("fails", {})), says("done")])
     agent = Agent(
         "scripted/m", providers=[provider], tools=[names, fails], store=place, clock=FakeClock()
@@ -114,11 +115,11 @@ async def test_an_error_that_cannot_be_printed_is_still_a_failure_of_the_tool() 
     assert _result_of(provider).outcome == "error"
 
 
-@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 async def test_names_that_cannot_be_written_are_refused_at_the_door(
     store: str, tmp_path: Path
 ) -> None:
-    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    place = store_string(store, tmp_path)
     name = "report\udce9"
     provider = ScriptedProvider([says("done")])
     for option in ("owner", "project"):
@@ -146,7 +147,7 @@ async def test_a_folder_whose_name_is_no_text_can_be_a_project(
         assert (await agent.run("hello")).text == "done"
 
 
-@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+@pytest.mark.parametrize("store", list(STORE_FACTORIES))
 async def test_reasons_that_cannot_be_written_are_mended(store: str, tmp_path: Path) -> None:
     @tool(approval="ask")
     async def delete() -> str:
@@ -154,7 +155,7 @@ async def test_reasons_that_cannot_be_written_are_mended(store: str, tmp_path: P
         return "deleted"
 
     half, mended = "report\udce9", "report\ufffd"
-    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    place = store_string(store, tmp_path)
     provider = ScriptedProvider([calls(("delete", {}), ("delete", {})), says("done")])
     async with (
         Agent("scripted/m", providers=[provider], tools=[delete], store=place) as agent,

@@ -18,6 +18,7 @@ from tests.scripted_agents import make_agent
 from tests.server.following import FollowingClient, Pace, check_clients
 from tests.server.serving import Sent, Served, serving
 from tests.session.pausing_store import PausingStore
+from tests.stores.store_factories import STORE_FACTORIES, store_string
 
 pytestmark = pytest.mark.slow
 
@@ -272,14 +273,13 @@ async def test_only_a_session_that_is_gone_is_said_to_be_deleted(
     assert [event.kind for batch in batches for event in batch] == told
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 @pytest.mark.parametrize("is_running", [False, True])
 async def test_a_deleted_session_ends_its_streams_and_its_query(
     kind: str, is_running: bool, tmp_path: Path
 ) -> None:
     gate = Gate()
-    store = {} if kind == "memory" else {"store": f"{kind}:{tmp_path / 'store'}"}
-    agent, _ = make_agent([[gate, *says("never")]], **store)
+    agent, _ = make_agent([[gate, *says("never")]], store=store_string(kind, tmp_path))
     async with serving(agent) as served:
         path = f"/api/v1/sessions/{await served.new_session()}"
         if is_running:

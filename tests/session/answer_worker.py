@@ -15,14 +15,13 @@ from typing import Any
 
 from holdfast import Agent, AgentSession, ApprovalRequest, tool
 from holdfast.ports.session_store import Lease, SessionLog
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import ApprovalSettled, Entry, ToolStarted
 from holdfast.vocabulary.errors import AgentError
+from tests.stores.store_factories import open_store
 
 NAME = "answered"
 TWO_CALLS: Step = calls(("work", {}), ("pay", {"amount": "7"}))
@@ -59,8 +58,7 @@ class MortalStore:
     """A store in a folder around such a log."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        path = folder / "store"
-        store = JsonlStore(path) if kind == "jsonl" else SqliteStore(path / "sessions.db")
+        store = open_store(kind, folder)
         self.log = MortalLog(store.log)
         self.index, self.leases, self.inbox = store.index, store.leases, store.inbox
         self.blobs, self.search, self.close = store.blobs, store.search, store.close

@@ -25,9 +25,9 @@ from tests.attacks.slow_store import HeldStore
 from tests.history_grammar import violations
 from tests.scripted_agents import failure_of, live_of, make_agent
 from tests.session.three_turns import ThreeTurns, durable_agent
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES
 
-_KINDS = ("memory", "jsonl", "sqlite")
-_EXAMPLES = {"memory": 60, "jsonl": 6, "sqlite": 6}
+_EXAMPLES = {"memory": 60, **dict.fromkeys(DURABLE, 6)}
 
 _steps = st.lists(
     st.tuples(
@@ -172,12 +172,12 @@ def _walk_often(kind: str, examples: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind: str) -> None:
     _walk_often(kind, _EXAMPLES[kind])
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 @pytest.mark.parametrize("last", [("fork", 4), ("rewind", 4)], ids=str)
 def test_results_that_a_prompt_had_joined_are_gone_to_as_they_are_shown(
     kind: str, last: tuple[str, int]
@@ -188,12 +188,12 @@ def test_results_that_a_prompt_had_joined_are_gone_to_as_they_are_shown(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 def test_many_orders_of_going_back_and_branching_off(kind: str) -> None:
     _walk_often(kind, 40 * _EXAMPLES[kind])
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_rewinds_are_taken_back_one_after_the_other(kind: str, tmp_path: Path) -> None:
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as session:
         first = await session.chat("next")
@@ -210,7 +210,7 @@ async def test_rewinds_are_taken_back_one_after_the_other(kind: str, tmp_path: P
         assert (await failure_of(session.undo_rewind())).code is ErrorCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
     async with (
         durable_agent(kind, tmp_path, ThreeTurns()) as agent,
@@ -227,7 +227,7 @@ async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
         assert _texts(trunk.messages) == ["next", "fine", "and next", "fine"]
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_branch_is_in_the_store_when_fork_returns(kind: str, tmp_path: Path) -> None:
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
         said = await trunk.chat("next")
@@ -237,7 +237,7 @@ async def test_a_branch_is_in_the_store_when_fork_returns(kind: str, tmp_path: P
         await branch.close()
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_message_from_before_the_fork_can_be_gone_back_to(
     kind: str, tmp_path: Path
 ) -> None:
@@ -256,7 +256,7 @@ async def test_a_message_from_before_the_fork_can_be_gone_back_to(
             assert branch.messages == whole
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_restored_conversation_can_be_gone_back_into(kind: str, tmp_path: Path) -> None:
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as origin:
         await origin.chat("Write lines.")
@@ -267,7 +267,7 @@ async def test_a_restored_conversation_can_be_gone_back_into(kind: str, tmp_path
             assert _texts(restored.messages)[-2:] == ["next", "fine"]
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_branch_does_not_take_a_name_that_is_taken(kind: str, tmp_path: Path) -> None:
     async with (
         durable_agent(kind, tmp_path, ThreeTurns()) as agent,
@@ -279,7 +279,7 @@ async def test_a_branch_does_not_take_a_name_that_is_taken(kind: str, tmp_path: 
         assert raised.value.code is ErrorCode.CONFLICT
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_deleting_a_branch_leaves_its_trunk(kind: str, tmp_path: Path) -> None:
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
         await trunk.chat("next")
@@ -294,7 +294,7 @@ async def test_deleting_a_branch_leaves_its_trunk(kind: str, tmp_path: Path) -> 
         assert len(trunk.messages) == 4
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_branch_of_a_deleted_session_says_what_is_gone(kind: str, tmp_path: Path) -> None:
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent:
         trunk = agent.session()
@@ -309,7 +309,7 @@ async def test_a_branch_of_a_deleted_session_says_what_is_gone(kind: str, tmp_pa
         assert raised.value.code is ErrorCode.CORRUPT
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_session_that_was_deleted_meanwhile_has_nothing_to_branch_from(
     kind: str, tmp_path: Path
 ) -> None:

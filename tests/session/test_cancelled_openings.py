@@ -19,7 +19,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.ids import SessionId
 from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, tasks_left
-from tests.stores.store_factories import STORE_FACTORIES, open_store
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store, store_string
 
 pytestmark = pytest.mark.slow
 
@@ -128,11 +128,11 @@ async def test_an_agent_that_is_closed_while_sessions_open_leaves_nothing_behind
     assert _descriptors() <= before
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_an_agent_with_a_store_of_its_own_that_is_closed_while_a_session_opens(
     kind: str, tmp_path: Path
 ) -> None:
-    place = {"jsonl": f"jsonl:{tmp_path}", "sqlite": f"sqlite:{tmp_path / 'a.db'}"}[kind]
+    place = store_string(kind, tmp_path)
     chance = random.Random(5)
     for _ in range(40):
         agent, _provider = make_agent([], store=place)

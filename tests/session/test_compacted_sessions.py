@@ -10,7 +10,6 @@ from holdfast import Agent, ErrorCode, tool
 from holdfast.ports.session_store import SessionLog, Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.compactions import Compaction
@@ -22,6 +21,7 @@ from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
 from tests.folded_sessions import state_of
+from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 WINDOW = 8_000
 MODEL = "scripted/one"
@@ -132,20 +132,14 @@ async def test_a_session_of_500_turns_stays_below_its_window_and_is_read_from_it
     await store.close()
 
 
-@pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_a_reopened_session_is_what_it_was(kind: str, tmp_path: Path) -> None:
-    stores: dict[str, Callable[[], Any]] = {
-        "memory": MemoryStore,
-        "jsonl": lambda: JsonlStore(tmp_path / "logs"),
-        "sqlite": lambda: SqliteStore(tmp_path / "logs.db"),
-    }
-
     @tool(approval="ask")
     async def look() -> str:
         """Look."""
         return "seen"
 
-    store = stores[kind]()
+    store = open_store(kind, tmp_path)
     provider = ScriptedProvider()
     options: Any = {"tools": [look], "compaction": CompactionSettings()}
     async with on(store, provider, **options) as agent, agent.session("one") as session:

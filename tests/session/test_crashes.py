@@ -27,6 +27,8 @@ from tests.scripted_agents import live_of
 from tests.session.crash_worker import NAME
 from tests.session.ends_of_queries import queries_without_end
 from tests.session.three_turns import FINAL, LINES, ThreeTurns, durable_agent
+from tests.stores.durable_kinds import durable_kind
+from tests.stores.store_factories import DURABLE
 from tests.stores.workers import command_without_other_writes
 
 pytestmark = [
@@ -34,10 +36,10 @@ pytestmark = [
     pytest.mark.skipif(not is_strace_here(), reason="strace is not installed"),
 ]
 
-_KINDS = ("jsonl", "sqlite")
-
 
 def _worker(kind: str) -> Callable[[Path], Sequence[str]]:
+    # As in `worker`: an unknown kind is refused here, not in a process that only ends.
+    durable_kind(kind)
     command = command_without_other_writes("tests.session.crash_worker")
     return lambda place: [*command, kind, str(place)]
 
@@ -119,7 +121,7 @@ def _summary(kind: str, killed: int, points: int, fates: Counter[str]) -> str:
 
 @pytest.mark.timeout(180)
 @sampled(4, 12)
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_kill_nine_at_some_points_of_a_query_loses_and_repeats_nothing(
     kind: str, sample: int, tmp_path: Path, report: Report
 ) -> None:
@@ -134,7 +136,7 @@ async def test_kill_nine_at_some_points_of_a_query_loses_and_repeats_nothing(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_kill_nine_at_every_point_of_a_query_loses_and_repeats_nothing(
     kind: str, tmp_path: Path, report: Report
 ) -> None:

@@ -10,6 +10,7 @@ from holdfast.testing import ScriptedProvider, says
 from tests.fixtures_report import Report
 from tests.scripted_agents import live_of
 from tests.session.three_turns import durable_agent
+from tests.stores.store_factories import STORE_FACTORIES
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ async def _sizes(session: AgentSession) -> list[int]:
     return [len(encode_entry(entry)) for entry in await live.store.log.read(live.session_id)]
 
 
-@pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_text_is_stored_once(kind: str, tmp_path: Path, report: Report) -> None:
     provider = ScriptedProvider()
     pieces = [PIECE] * 64

@@ -14,12 +14,13 @@ from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess
 from tests.scripted_agents import live_of
 from tests.session.answer_worker import NAME, MortalStore, make_agent
+from tests.stores.store_factories import DURABLE
 from tests.stores.workers import worker_environment
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(60),
-    pytest.mark.parametrize("kind", ["jsonl", "sqlite"]),
+    pytest.mark.parametrize("kind", DURABLE),
 ]
 
 

@@ -9,6 +9,7 @@ from holdfast.vocabulary.messages import AssistantMessage
 from tests.fixtures_report import Report
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
+from tests.stores.store_factories import DURABLE
 from tests.stores.workers import worker
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ _NAME = "streaming"
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+@pytest.mark.parametrize("kind", DURABLE)
 @pytest.mark.parametrize(
     ("size", "milliseconds", "pieces"), [(200, 2, 120), (30, 20, 110)], ids=["fast", "slow"]
 )

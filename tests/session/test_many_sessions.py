@@ -13,6 +13,8 @@ from holdfast import Agent, AgentSession
 from tests.fixtures_report import Report
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
+from tests.stores.durable_kinds import durable_kind
+from tests.stores.store_factories import DURABLE
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +48,13 @@ async def _sessions(agent: Agent, count: int) -> AsyncIterator[list[AgentSession
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("kind", "files_each"), [("sqlite", 0), ("jsonl", 1)])
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_a_thousand_sessions_have_a_task_each_and_no_thread(
-    kind: str, files_each: int, tmp_path: Path, report: Report
+    kind: str, tmp_path: Path, report: Report
 ) -> None:
-    many = MANY if kind == "sqlite" else MANY // 5
+    files_each = durable_kind(kind).open_files
+    # Fewer where each has files of its own.
+    many = MANY // 5 if files_each else MANY
     async with durable_agent(kind, tmp_path, EchoProvider()) as agent:
         async with _sessions(agent, FEW) as few:
             await asyncio.gather(*(session.chat("hello") for session in few))

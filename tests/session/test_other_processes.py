@@ -16,13 +16,14 @@ from holdfast.vocabulary.messages import AssistantMessage
 from tests.scripted_agents import live_of
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
+from tests.stores.store_factories import DURABLE
 from tests.stores.workers import WorkerProcess, worker
 
 NAME = "shared"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(60),
-    pytest.mark.parametrize("kind", ["jsonl", "sqlite"]),
+    pytest.mark.parametrize("kind", DURABLE),
 ]
 
 

@@ -8,6 +8,7 @@ from holdfast import Agent
 from holdfast.ports.session_store import Store
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from tests.session.echo_provider import EchoProvider
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
 
 NAME = "diary"
@@ -56,8 +57,9 @@ async def test_a_session_whose_first_entry_is_damaged_stays_with_its_owner(
         session_id = session.session_id
         assert session_id is not None
     await store.close()
-    for file in (path for path in tmp_path.rglob("*") if path.suffix in {".jsonl", ".db"}):
-        file.write_bytes(file.read_bytes().replace(b'"session.opened"', b'"session.op\0ned"'))
+    log = durable_kind(kind).log(tmp_path, session_id)
+    assert b'"session.opened"' in log.read_bytes()
+    log.write_bytes(log.read_bytes().replace(b'"session.opened"', b'"session.op\0ned"'))
 
     store = open_store(kind, tmp_path)
     if is_rebuilt:

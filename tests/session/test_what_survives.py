@@ -21,6 +21,8 @@ from tests.scripted_agents import live_of
 from tests.session.crash_worker import PROMPTS
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
+from tests.stores.durable_kinds import durable_kind
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES
 from tests.stores.workers import (
     NEW_INTERPRETER,
     WorkerProcess,
@@ -29,7 +31,7 @@ from tests.stores.workers import (
 )
 
 NAME = "survivor"
-DURABLE = pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+on_durable_stores = pytest.mark.parametrize("kind", DURABLE)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 _ROWS: dict[str, str] = {}
@@ -68,7 +70,7 @@ def _effects(folder: Path) -> list[str]:
 
 
 @row("a session is closed and opened again")
-@pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_a_session_that_is_opened_again_is_the_same(kind: str, tmp_path: Path) -> None:
     async with _agent(kind, tmp_path) as agent:
         async with agent.session(NAME) as session:
@@ -80,7 +82,7 @@ async def test_a_session_that_is_opened_again_is_the_same(kind: str, tmp_path: P
 
 
 @row("the process ends or is killed between two queries")
-@DURABLE
+@on_durable_stores
 async def test_a_process_that_is_gone_leaves_its_session(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path, under=NEW_INTERPRETER) as process:
         await _begin(process, "hello")
@@ -95,7 +97,7 @@ async def test_a_process_that_is_gone_leaves_its_session(kind: str, tmp_path: Pa
 
 
 @row("kill -9 while text is streaming")
-@DURABLE
+@on_durable_stores
 async def test_streamed_text_is_kept_and_marked(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
         await _begin(process, "stream", 100, 2)
@@ -122,7 +124,7 @@ async def _killed_while_a_tool_ran(kind: str, folder: Path) -> None:
 
 
 @row("kill -9 while a tool is running")
-@DURABLE
+@on_durable_stores
 async def test_a_tool_that_was_running_is_unknown_and_not_run_again(
     kind: str, tmp_path: Path
 ) -> None:
@@ -134,7 +136,7 @@ async def test_a_tool_that_was_running_is_unknown_and_not_run_again(
         assert _effects(tmp_path) == ["linger"]
 
 
-@DURABLE
+@on_durable_stores
 async def test_a_tool_that_was_running_is_not_run_again_after_a_rewind_or_in_a_fork(
     kind: str, tmp_path: Path
 ) -> None:
@@ -160,7 +162,7 @@ async def _wait_for(condition: Callable[[], bool]) -> None:
 
 
 @row("kill -9 while an approval is pending")
-@DURABLE
+@on_durable_stores
 async def test_a_question_is_still_there_and_is_answered_once(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
         await _begin(process, "write word")
@@ -175,7 +177,7 @@ async def test_a_question_is_still_there_and_is_answered_once(kind: str, tmp_pat
 
 
 @row("kill -9 while prompts are in the queue")
-@DURABLE
+@on_durable_stores
 async def test_queued_prompts_are_sent_after_a_restart(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
         await _begin(process, "hold")
@@ -190,7 +192,7 @@ async def test_queued_prompts_are_sent_after_a_restart(kind: str, tmp_path: Path
 
 
 @row("a command is sent while no process holds the session")
-@DURABLE
+@on_durable_stores
 async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
         await _begin(process, "hello")
@@ -205,10 +207,10 @@ async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) ->
 
 
 @row("a power cut")
-@DURABLE
+@on_durable_stores
 @pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
 async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
+    trace, synced = tmp_path / "trace", durable_kind(kind).synced
     command = command_without_other_writes("tests.session.crash_worker")
     calls = "trace=write,pwrite64,fsync,fdatasync,writev"
     process = await asyncio.create_subprocess_exec(
@@ -216,20 +218,22 @@ async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: P
         *[*command, kind, str(tmp_path / "place"), "chat"],
     )
     assert await process.wait() == 0
-    shown, unsynced = 0, set()
+    shown, unsynced, written = 0, set(), set()
     for call, path in re.findall(r"^\d+ +(\w+)\(\d+<([^>]*)>", trace.read_text(), re.MULTILINE):
-        if call in {"write", "pwrite64"} and re.search(r"sessions/[^/]*\.jsonl$|-wal$", path):
+        if call in {"write", "pwrite64"} and synced.search(path):
             unsynced.add(path)
+            written.add(path)
         elif call in {"fsync", "fdatasync"}:
             unsynced.discard(path)
         elif call == "writev":
             assert unsynced == set(), f"answer {shown} came before it was synced"
             shown += 1
     assert shown == PROMPTS
+    assert written, f"{synced} matches no file that was written"
 
 
 @row("a full disk")
-@DURABLE
+@on_durable_stores
 async def test_a_full_disk_ends_the_query_and_loses_nothing(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
         await _begin(process, "hello")
@@ -247,13 +251,13 @@ async def test_a_full_disk_ends_the_query_and_loses_nothing(kind: str, tmp_path:
 
 
 @row("a damaged line or row")
-@DURABLE
+@on_durable_stores
 async def test_damage_hides_nothing_else_and_is_reported(kind: str, tmp_path: Path) -> None:
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
         await session.chat("damage me")
         await session.chat("keep me")
-    files = tmp_path / "sessions" / "sessions" if kind == "jsonl" else tmp_path / "store"
-    for file in files.iterdir():
+        damaged = (await live_of(session)).session_id
+    for file in durable_kind(kind).log(tmp_path, damaged).parent.iterdir():
         file.write_bytes(file.read_bytes().replace(b"echo damage me", b"echo d\0mage me"))
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
         live = await live_of(session)
@@ -263,7 +267,7 @@ async def test_damage_hides_nothing_else_and_is_reported(kind: str, tmp_path: Pa
 
 
 @row("a second process opens the session")
-@DURABLE
+@on_durable_stores
 async def test_one_holds_the_session_and_the_other_is_refused(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process, _agent(kind, tmp_path) as agent:
         await _begin(process)
@@ -273,7 +277,7 @@ async def test_one_holds_the_session_and_the_other_is_refused(kind: str, tmp_pat
 
 
 @row("the holder was stopped and replaced")
-@DURABLE
+@on_durable_stores
 async def test_a_replaced_holder_writes_nothing_more(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process, _agent(kind, tmp_path) as agent:
         await _begin(process, "hold")

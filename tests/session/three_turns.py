@@ -13,6 +13,7 @@ from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.tools import ApprovalMode
+from tests.stores.store_factories import store_string
 
 LINES = ("first", "second")
 FINAL = "Both lines are written."
@@ -66,12 +67,6 @@ def line_writer(
         return f"{line} is written"
 
     return write_line
-
-
-def store_string(kind: str, folder: Path) -> str:
-    """Name a store of this kind in a folder."""
-    files = {"jsonl": folder / "sessions", "sqlite": folder / "store" / "sessions.db"}
-    return f"{kind}:{files[kind]}" if kind in files else kind
 
 
 def durable_agent(

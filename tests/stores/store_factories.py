@@ -1,13 +1,13 @@
 """Opens the stores under test: each kind in a folder, again and again on the same content."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from holdfast.ports.session_store import Store
-from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import OpenStore
+from tests.stores.durable_kinds import DURABLE_KINDS, durable_kind
 
 
 def memory_factory(_: Path) -> OpenStore:
@@ -16,24 +16,25 @@ def memory_factory(_: Path) -> OpenStore:
     return lambda: store
 
 
-def jsonl_factory(folder: Path) -> OpenStore:
-    """Return a function that opens a store of files."""
-    return lambda: JsonlStore(folder / "sessions")
-
-
-def sqlite_factory(folder: Path) -> OpenStore:
-    """Return a function that opens a database file."""
-    return lambda: SqliteStore(folder / "store" / "sessions.db")
+def durable_factory(kind: str) -> Callable[[Path], OpenStore]:
+    """Return the factory of a durable kind, each of whose functions opens its store anew."""
+    return lambda folder: partial(durable_kind(kind).open, folder)
 
 
 STORE_FACTORIES: dict[str, Callable[[Path], OpenStore]] = {
     "memory": memory_factory,
-    "jsonl": jsonl_factory,
-    "sqlite": sqlite_factory,
+    **{kind: durable_factory(kind) for kind in DURABLE_KINDS},
 }
-DURABLE = ("jsonl", "sqlite")
+DURABLE = tuple(DURABLE_KINDS)
+"""The kinds that the tests of crashes, damage and several processes run on."""
 
 
 def open_store(kind: str, folder: Path) -> Store:
     """Open a store of this kind in a folder."""
-    return STORE_FACTORIES[kind](folder)()
+    factory = STORE_FACTORIES.get(kind) or durable_factory(kind)
+    return factory(folder)()
+
+
+def store_string(kind: str, folder: Path) -> str:
+    """Name the store that `open_store` opens, as a user does."""
+    return kind if kind == "memory" else f"{kind}:{durable_kind(kind).place(folder)}"

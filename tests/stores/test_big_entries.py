@@ -13,6 +13,7 @@ from holdfast.testing.store_conformance.samples import change, command, note, op
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_session_id
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 
 _BIG = LARGEST_ENTRY + 1
@@ -99,16 +100,6 @@ async def test_the_rows_of_a_database_stay_small(tmp_path: Path) -> None:
     connection.close()
 
 
-def _damage(kind: str, folder: Path, session_id: SessionId, *, gone: bool) -> None:
-    if kind == "jsonl":
-        for file in (folder / "sessions" / "blobs" / session_id).iterdir():
-            file.unlink() if gone else file.write_bytes(file.read_bytes()[:-1])
-        return
-    connection = apsw.Connection(str(folder / "store" / "sessions.db"))
-    connection.execute("DELETE FROM blob" if gone else "UPDATE blob SET content = x'00'")
-    connection.close()
-
-
 @pytest.mark.parametrize("gone", [True, False])
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_a_lost_payload_is_reported_and_hides_nothing_else(
@@ -118,7 +109,7 @@ async def test_a_lost_payload_is_reported_and_hides_nothing_else(
     store = open_store(kind, tmp_path)
     await _write(store, _entries(session_id), session_id)
     await store.close()
-    _damage(kind, tmp_path, session_id, gone=gone)
+    durable_kind(kind).damage_payloads(tmp_path, session_id, gone=gone)
     again = open_store(kind, tmp_path)
     assert [entry.seq for entry in await again.log.read(session_id)] == [1, 3]
     assert len(await again.log.inspect(session_id)) == 2
@@ -140,7 +131,7 @@ async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
         lease, [note(2), note(3, "y" * _BIG), note(4, "z" * _BIG)], consumed=[CommandId("c1")]
     )
     await store.close()
-    _damage(kind, tmp_path, session_id, gone=gone)
+    durable_kind(kind).damage_payloads(tmp_path, session_id, gone=gone)
     for _ in range(2):
         again = open_store(kind, tmp_path)
         assert await again.inbox.pending(session_id) == ()
@@ -162,7 +153,7 @@ async def test_a_deleted_session_leaves_no_payload(kind: str, tmp_path: Path) ->
     session_id = new_session_id()
     store = open_store(kind, tmp_path)
     await _write(store, _entries(session_id), session_id)
+    assert durable_kind(kind).count_payloads(tmp_path) == 2
     await store.log.delete(session_id)
     await store.close()
-    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix == ""]
-    assert left == []
+    assert durable_kind(kind).count_payloads(tmp_path) == 0

@@ -28,6 +28,7 @@ from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId, new_entry_id, new_message_id, new_query_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
 
 pytestmark = pytest.mark.slow
@@ -292,23 +293,12 @@ async def test_a_damaged_name_that_was_given_again_does_not_keep_the_index_from_
 
 
 async def test_a_command_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    stores: list[tuple[Store, Path]] = [
-        (SqliteStore(tmp_path / "store.db"), tmp_path / "store.db"),
-        (JsonlStore(tmp_path / "files"), tmp_path / "files"),
-    ]
-    for store, path in stores:
+    for kind in DURABLE:
+        store = open_store(kind, tmp_path)
         lease = await new_session(store)
         await store.inbox.put(lease.session_id, command("first"))
         await store.inbox.put(lease.session_id, command("second"))
-        if path.is_dir():
-            inbox = path / "inbox" / f"{lease.session_id}.jsonl"
-            inbox.write_bytes(inbox.read_bytes().replace(b"first", b"fir\xfft"))
-        else:
-            with contextlib.closing(apsw.Connection(str(path))) as writing:
-                writing.execute(
-                    "UPDATE command SET body = CAST(replace(CAST(body AS TEXT), 'first',"
-                    " CAST(x'66ff' AS TEXT)) AS BLOB)"
-                )
+        durable_kind(kind).damage_command(tmp_path, lease.session_id, b"first")
         (report,) = await store.log.inspect(lease.session_id)
         assert "command" in report.reason
         assert [item.id for item in await store.inbox.pending(lease.session_id)] == ["second"]
@@ -373,14 +363,7 @@ async def test_damage_longer_than_a_page_ends_neither_a_limited_read_nor_a_follo
     for first in range(2, 1002, 100):
         await store.log.append(lease, notes(first, first + 99))
     await store.close()
-    if kind == "jsonl":
-        log = tmp_path / "sessions" / "sessions" / f"{lease.session_id}.jsonl"
-        lines = log.read_bytes().splitlines(keepends=True)
-        damaged = [line.replace(b"note", b"nope") for line in lines[9:900]]
-        log.write_bytes(b"".join([*lines[:9], *damaged, *lines[900:]]))
-    else:
-        with contextlib.closing(apsw.Connection(str(tmp_path / "store/sessions.db"))) as writing:
-            writing.execute("UPDATE entry SET crc = crc + 1 WHERE seq BETWEEN 10 AND 900")
+    durable_kind(kind).damage_entries(tmp_path, lease.session_id, range(10, 901))
     good = [*range(1, 10), *range(901, 1002)]
     store = open_store(kind, tmp_path)
     page = await store.log.read(lease.session_id, after=4, limit=10)

@@ -15,7 +15,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, new_session, note
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
-from tests.stores.store_factories import DURABLE, open_store
+from tests.stores.store_factories import DURABLE, open_store, store_string
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ async def test_sqlite_leaves_one_file_when_it_is_closed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["sessions.db"]
 
 
-@pytest.mark.parametrize("location", ["jsonl:{}/sessions", "sqlite:{}/sessions.db"])
-async def test_a_store_string_names_a_place(location: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_store_string_names_a_place(kind: str, tmp_path: Path) -> None:
     for expected in ([], ["named"]):
-        store = make_store(location.format(tmp_path), owner="ana")
+        store = make_store(store_string(kind, tmp_path), owner="ana")
         records = await store.index.browse("ana", "/work/house")
         assert [record.name for record in records] == expected
         if not expected:

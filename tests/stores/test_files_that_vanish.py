@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent
-from holdfast.ports.session_store import Lease, Store
+from holdfast.ports.session_store import Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing import ScriptedProvider, says
 from holdfast.testing.promises import within_time_limit
 from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
-
-
-def _file_of(kind: str, folder: Path, lease: Lease) -> Path:
-    if kind == "sqlite":
-        return folder / "store" / "sessions.db"
-    return folder / "sessions" / "sessions" / f"{lease.session_id}.jsonl"
 
 
 def deleted(path: Path) -> None:
@@ -71,11 +65,10 @@ async def test_an_append_to_a_file_that_is_not_in_its_place_is_unavailable(
     store = open_store(kind, tmp_path)
     lease = await new_session(store)
     await store.log.append(lease, [note(2)])
-    lose(_file_of(kind, tmp_path, lease))
+    lose(durable_kind(kind).log(tmp_path, lease.session_id))
     assert await _code_of(store.log.append(lease, [note(3)])) is ErrorCode.UNAVAILABLE
-    # What is at the place of the store is the store: nothing of the lost append is in it. (The
-    # write-ahead log of a database that is replaced serves the new file, too.)
-    if (kind, lose) != ("sqlite", replaced):
+    # What is at the place of the store is the store: nothing of the lost append is in it.
+    if lose is not replaced or not durable_kind(kind).copy_serves_lost_append:
         assert 3 not in await seqs_of(store, lease.session_id)
     again = await _code_of(store.log.append(lease, [note(3)]))
     assert again in {ErrorCode.UNAVAILABLE, ErrorCode.FENCED, ErrorCode.CONFLICT}
@@ -89,30 +82,12 @@ async def test_an_append_to_a_file_that_is_not_in_its_place_is_unavailable(
 
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_a_file_that_is_deleted_while_it_is_written_is_noticed(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path
 ) -> None:
     store = open_store(kind, tmp_path)
     lease = await new_session(store)
-    path = _file_of(kind, tmp_path, lease)
-    if kind == "jsonl":
-        sync = os.fdatasync
-
-        def sync_and_lose(descriptor: int) -> None:
-            sync(descriptor)
-            path.unlink(missing_ok=True)
-
-        monkeypatch.setattr(os, "fdatasync", sync_and_lose)
-        attempt = store.log.append(lease, [note(2)])
-    else:
-        # The file goes while the transaction is under way: a reader of the entries sees to it.
-        entries = [note(2)]
-
-        class Losing(list[object]):
-            def __iter__(self) -> object:  # type: ignore[override]
-                path.unlink(missing_ok=True)
-                return super().__iter__()
-
-        attempt = store.log.append(lease, Losing(entries))  # type: ignore[arg-type]
+    log = durable_kind(kind).log(tmp_path, lease.session_id)
+    attempt = durable_kind(kind).append_while_deleted(store, lease, [note(2)], log=log)
     assert await _code_of(attempt) is ErrorCode.UNAVAILABLE
     await store.close()
 
@@ -139,12 +114,13 @@ async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_rep
 ) -> None:
     store, other = open_store(kind, tmp_path), open_store(kind, tmp_path)
     lease = await new_session(store)
+    log = durable_kind(kind).log(tmp_path, lease.session_id)
     async with contextlib.aclosing(other.log.follow(lease.session_id)) as pages:
         assert [entry.seq for entry in await anext(pages)] == [1]
         following = asyncio.ensure_future(anext(pages))
         await store.leases.release(lease)
         await store.close()
-        replaced(_file_of(kind, tmp_path, lease))
+        replaced(log)
         store = open_store(kind, tmp_path)
         again = await store.leases.acquire(lease.session_id, "next")
         await store.log.append(again, [note(2)])
@@ -163,11 +139,8 @@ async def test_a_query_whose_store_was_deleted_does_not_end_as_complete(
     async with Agent("scripted/m", store=store, providers=[provider]) as agent:
         session = agent.session("chat")
         await session.chat("Hello")
-        root = tmp_path / ("store" if kind == "sqlite" else "sessions")
-        shutil.rmtree(root)
+        shutil.rmtree(durable_kind(kind).root(tmp_path))
         with pytest.raises(AgentError) as caught:
             await session.chat("And now?")
-        # With a folder of files the lease goes, too.
-        expected = ErrorCode.UNAVAILABLE if kind == "sqlite" else ErrorCode.FENCED
-        assert caught.value.code is expected
+        assert caught.value.code is durable_kind(kind).code_when_deleted
     await store.close()

@@ -25,7 +25,7 @@ from holdfast.testing.store_conformance.samples import (
     note,
     prompt,
 )
-from holdfast.vocabulary.ids import SessionId
+from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 
 WORDS = ("swallow", "nest", "Café", "cafe", "isn't", "snake_case", "x²", "東京", "eaves", "…", "OR")
@@ -33,23 +33,6 @@ WORDS = ("swallow", "nest", "Café", "cafe", "isn't", "snake_case", "x²", "東�
 
 async def _find(store: Store, query: str, *, limit: int = 50) -> list[SearchHit]:
     return list(await store.search.find(query, owner=OWNER, project=PROJECT, limit=limit))
-
-
-def _damage(kind: str, place: Path, session_id: SessionId, word: bytes) -> None:
-    """Change one letter of the entry that holds a word."""
-    if kind == "jsonl":
-        log = place / "sessions" / "sessions" / f"{session_id}.jsonl"
-        assert word in log.read_bytes()
-        log.write_bytes(log.read_bytes().replace(word, b"?" + word[1:]))
-        return
-    path = str(place / "store" / "sessions.db")
-    with contextlib.closing(apsw.Connection(path)) as connection:
-        connection.execute(
-            "UPDATE entry SET body = CAST(replace(CAST(body AS TEXT), ?1, '?' || substr(?1, 2))"
-            " AS BLOB) WHERE instr(body, CAST(?1 AS BLOB))",
-            (word.decode(),),
-        )
-        assert connection.changes() == 1
 
 
 @pytest.mark.parametrize("is_searched_before", [False, True])
@@ -65,7 +48,7 @@ async def test_a_damaged_entry_is_not_found_and_hides_no_other(
     if is_searched_before:
         assert len(await _find(store, "words")) == 5
     await store.close()
-    _damage(kind, tmp_path, lease.session_id, b"damaged words")
+    durable_kind(kind).damage_word(tmp_path, lease.session_id, b"damaged words")
     store = open_store(kind, tmp_path)
     found = {(hit.session_id, hit.seq) for hit in await _find(store, "words")}
     kept = {(lease.session_id, seq) for seq in (2, 7, 11)}
@@ -82,7 +65,7 @@ async def test_an_answer_with_a_damaged_piece_is_found_by_the_rest_of_its_words(
     lease = await new_session(store)
     await store.log.append(lease, [*answer(2, "swallows nest ", "under eaves ", "of barns")])
     await store.close()
-    _damage(kind, tmp_path, lease.session_id, b"under eaves")
+    durable_kind(kind).damage_word(tmp_path, lease.session_id, b"under eaves")
     store = open_store(kind, tmp_path)
     (hit,) = await _find(store, "swallows barns")
     assert (hit.seq, hit.snippet) == (5, "swallows nest of barns")

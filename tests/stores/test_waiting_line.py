@@ -7,13 +7,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from holdfast.ports.session_store import Store
 from holdfast.stores import lease_rules
-from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.processes import ProcessIdentity, this_process
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.promises import within_time_limit
 from holdfast.testing.store_conformance.lease_checks import MOST_OVERTAKES, most_overtaken
 from holdfast.testing.store_conformance.samples import new_session
@@ -26,10 +26,12 @@ from tests.stores.workers import NEW_INTERPRETER, worker
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", DURABLE)]
 
 
-def _opened(kind: str, folder: Path) -> JsonlStore | SqliteStore:
-    store = open_store(kind, folder)
-    assert isinstance(store, JsonlStore | SqliteStore)
-    return store
+def _line_of(store: Store) -> lease_rules.WaitingLine:
+    name = type(store).__name__
+    assert hasattr(store.leases, "join"), (
+        f"{name}.leases is no WaitingLine of stores/lease_rules.py"
+    )
+    return cast("lease_rules.WaitingLine", store.leases)
 
 
 def _ticket(number: int, identity: object) -> str:
@@ -56,7 +58,7 @@ async def _process() -> AsyncIterator[ProcessIdentity]:
         await process.wait()
 
 
-async def _is_refused(store: JsonlStore | SqliteStore, session_id: SessionId) -> bool:
+async def _is_refused(store: Store, session_id: SessionId) -> bool:
     try:
         lease = await store.leases.acquire(session_id, "impatient")
     except AgentError as error:
@@ -70,7 +72,7 @@ async def _is_refused(store: JsonlStore | SqliteStore, session_id: SessionId) ->
 async def test_processes_that_pass_a_session_around_get_it_in_order(
     kind: str, tmp_path: Path
 ) -> None:
-    store = _opened(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     names = ("a", "b", "c")
     async with contextlib.AsyncExitStack() as stack:
@@ -92,11 +94,11 @@ async def test_processes_that_pass_a_session_around_get_it_in_order(
 async def test_waiters_are_served_in_the_order_in_which_they_asked(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = [_opened(kind, tmp_path) for _ in range(2)]
+    stores = [open_store(kind, tmp_path) for _ in range(2)]
     lease = await new_session(stores[0])
     joined = asyncio.Semaphore(0)
     for store in stores:
-        join = store.leases.join
+        join = _line_of(store).join
 
         async def join_and_tell(session_id: SessionId, ticket: str, join: object = join) -> None:
             await join(session_id, ticket)  # type: ignore[operator]
@@ -124,11 +126,11 @@ async def test_waiters_are_served_in_the_order_in_which_they_asked(
 async def test_a_caller_that_does_not_wait_is_refused_while_others_wait(
     kind: str, tmp_path: Path
 ) -> None:
-    store = _opened(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     await store.leases.release(lease)
     async with _process() as running:
-        await store.leases.join(lease.session_id, _ticket(1, running))
+        await _line_of(store).join(lease.session_id, _ticket(1, running))
         assert await _is_refused(store, lease.session_id)
         os.kill(running.pid, signal.SIGSTOP)
         await asyncio.to_thread(os.waitid, os.P_PID, running.pid, os.WSTOPPED | os.WNOWAIT)
@@ -143,7 +145,7 @@ async def test_a_caller_that_does_not_wait_is_refused_while_others_wait(
 async def test_tickets_of_processes_that_are_gone_or_cannot_be_seen_do_not_count(
     kind: str, tmp_path: Path
 ) -> None:
-    store = _opened(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     await store.leases.release(lease)
     async with _process() as gone:
@@ -151,7 +153,7 @@ async def test_tickets_of_processes_that_are_gone_or_cannot_be_seen_do_not_count
     here = this_process()
     elsewhere = ProcessIdentity(pid=1, started=1, namespace="1", boot=here.boot)
     for number, ticket in enumerate([gone, elsewhere, "nonsense"]):
-        await store.leases.join(lease.session_id, _ticket(number, ticket))
+        await _line_of(store).join(lease.session_id, _ticket(number, ticket))
     assert not await _is_refused(store, lease.session_id)
     await store.close()
 
@@ -160,11 +162,11 @@ async def test_a_process_that_does_not_take_a_free_session_is_passed_over(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_rules, "PASS_OVER_SECONDS", 0.0)
-    store = _opened(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     await store.leases.release(lease)
     async with _process() as stuck:
-        await store.leases.join(lease.session_id, _ticket(1, stuck))
+        await _line_of(store).join(lease.session_id, _ticket(1, stuck))
         gained = await within_time_limit(
             store.leases.acquire(lease.session_id, "next", busy="wait"), "a turn"
         )
@@ -173,7 +175,7 @@ async def test_a_process_that_does_not_take_a_free_session_is_passed_over(
 
 
 async def test_a_store_that_is_closed_leaves_no_ticket_behind(kind: str, tmp_path: Path) -> None:
-    store, other = _opened(kind, tmp_path), _opened(kind, tmp_path)
+    store, other = open_store(kind, tmp_path), open_store(kind, tmp_path)
     lease = await new_session(other)
     waiting = asyncio.ensure_future(store.leases.acquire(lease.session_id, "waiter", busy="wait"))
     # Once it is refused by another one it has asked, and may or may not stand in line by now.

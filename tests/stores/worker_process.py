@@ -18,11 +18,10 @@ from holdfast.auth.atomic_files import write_all
 from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl import log_file
 from holdfast.stores.jsonl.lock_file import LockFile
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, note, opening
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId
+from tests.stores.durable_kinds import durable_kind
 
 LEASE_SECONDS = 0.3
 
@@ -30,13 +29,12 @@ LEASE_SECONDS = 0.3
 def open_impatient(kind: str, folder: Path) -> Store:
     """Open a store whose leases outlive a silent holder only for a moment.
 
-    Those of a `patient jsonl` or `patient sqlite` store are not renewed while a test runs.
+    Those of a store whose kind begins with `patient`, such as `patient jsonl`, are not renewed
+    while a test runs.
     """
     patience, _, name = kind.rpartition(" ")
     seconds = 3600.0 if patience else LEASE_SECONDS
-    if name == "jsonl":
-        return JsonlStore(folder / "sessions", lease_seconds=seconds)
-    return SqliteStore(folder / "store" / "sessions.db", lease_seconds=seconds)
+    return durable_kind(name).open(folder, lease_seconds=seconds)
 
 
 def say(line: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess
+from tests.stores.durable_kinds import durable_kind
 
 TIME_LIMIT_SECONDS = 20.0
 
@@ -123,6 +124,8 @@ async def worker(
     program: str = "tests.stores.worker_process",
 ) -> AsyncIterator[WorkerProcess]:
     """Start a worker on one session of a store, perhaps under another program."""
+    # An unknown kind is refused here; of a worker that refuses it, only its end would be seen.
+    durable_kind(kind.rpartition(" ")[2])
     process = _start((program, kind, str(folder), session_id), under)
     replies = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(replies)

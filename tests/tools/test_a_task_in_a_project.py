@@ -12,6 +12,7 @@ from holdfast.testing import calls, says
 from holdfast.tools import coding_tools
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing
+from tests.stores.store_factories import DURABLE
 from tests.tools.processes import marked, new_mark, wait_until_none
 from tests.tools.toolbox import PYTHON, names_beneath
 
@@ -128,7 +129,7 @@ async def test_an_abort_in_the_middle_of_a_command_ends_it(project: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", ["to the tools", "to the agent", "to the process"])
-@pytest.mark.parametrize("store", ["jsonl:log", "sqlite:log.db"])
+@pytest.mark.parametrize("store", [f"{kind}:log" for kind in DURABLE])
 async def test_a_secret_in_our_environment_reaches_no_tool_log_error_or_store(
     store: str,
     given: str,

@@ -12,6 +12,7 @@ from holdfast.testing import calls, says
 from holdfast.tools import Sandbox, coding_tools
 from holdfast.vocabulary.approvals import CallFacts, Decision
 from tests.scripted_agents import live_of, make_agent, outcomes_in, playing, run_script
+from tests.stores.store_factories import STORE_FACTORIES, store_string
 
 NO_SANDBOX = Sandbox(layers=("seccomp",))
 """Wants a sandbox, on a machine that has none that is enough."""
@@ -229,11 +230,9 @@ async def test_an_approval_in_the_sandbox_is_none_without_it(project: Path) -> N
 # What an agent gives to its tools.
 
 
-@pytest.mark.parametrize("store", ["memory", "jsonl:log", "sqlite:log.db"])
-async def test_long_output_is_kept_with_the_session(
-    store: str, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(project.parent)
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_long_output_is_kept_with_the_session(kind: str, project: Path) -> None:
+    store = store_string(kind, project.parent)
     (project / "long").write_text("".join(f"line {number:040}\n" for number in range(2_000)))
     script = [calls(("read", {"path": "long"})), says("read")]
     async with playing(script, workspace=project, store=store) as (session, provider):

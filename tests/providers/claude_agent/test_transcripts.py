@@ -1,7 +1,7 @@
 """Transcripts of native sessions in our stores: the package's own contracts, and what can fail."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ from claude_agent_sdk.testing import run_session_store_conformance
 from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.ports.session_store import Store
 from holdfast.providers.claude_agent.transcripts import LocalTranscripts, TranscriptStore
-from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from tests.providers.claude_agent.children import (
     FIRST,
@@ -27,24 +25,19 @@ from tests.providers.claude_agent.children import (
     text,
 )
 from tests.stores.postgresql.server import PostgresServer
-
-STORES: dict[str, Callable[[Path], Store]] = {
-    "memory": lambda _path: MemoryStore(),
-    "jsonl": JsonlStore,
-    "sqlite": lambda path: SqliteStore(path.with_suffix(".db")),
-}
+from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 
 class Stores:
     """Makes stores of one kind, each in a place of its own, and closes them."""
 
-    def __init__(self, make: Callable[[Path], Store], folder: Path) -> None:
-        self._make = make
+    def __init__(self, kind: str, folder: Path) -> None:
+        self._kind = kind
         self._folder = folder
         self._made: list[Store] = []
 
     def store(self) -> Store:
-        store = self._make(self._folder / str(len(self._made)))
+        store = open_store(self._kind, self._folder / str(len(self._made)))
         self._made.append(store)
         return store
 
@@ -57,9 +50,9 @@ class Stores:
             await store.close()
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=list(STORE_FACTORIES))
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
-    made = Stores(STORES[request.param], tmp_path)
+    made = Stores(request.param, tmp_path)
     yield made
     await made.close()
 
