@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agent.agent_options import AgentOptions, SettingsOptions
-from holdfast.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
+from holdfast.agent.query_options import (
+    CreateSessionOptions,
+    QueryOptions,
+    SendOptions,
+    SessionOptions,
+)
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.running import as_approver
@@ -72,6 +77,19 @@ def refuse_wrong(options: Mapping[str, object], kind: type, *, function: str) ->
 
     """
     check_given(options, kind, function=function, elsewhere=partial(_place, function))
+
+
+def refuse_of_prompts(options: Mapping[str, object], *, function: str) -> None:
+    """Refuse options of a prompt, for a function that sends none: they would be without effect.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the option.
+
+    """
+    for name in options_of(SendOptions):
+        if name in options:
+            told = f"{function}: option {name!r} is for a prompt, and none is sent here"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
 
 
 def _place(function: str, name: str) -> str | None:

@@ -13,6 +13,7 @@ from holdfast.agent.option_checks import (
     check_subscription,
     checked_options,
     named_settings,
+    refuse_of_prompts,
     refuse_wrong,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
@@ -40,7 +41,7 @@ from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -163,11 +164,13 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
         Raises:
             SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
+            ConfigError: CONFIG_INVALID for an option of a prompt: this sends none.
 
         """
         told: QueryOptions[Any] = checked_options(
             options, QueryOptions, function="session.resume()"
         )
+        refuse_of_prompts(options, function="session.resume()")
         named = self._named_by(told)
 
         async def start() -> "QueryHandle":
@@ -188,7 +191,9 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         self, query: QueryInput, options: QueryOptions[Any], named: NamedSettings
     ) -> "QueryHandle":
         live = await self._live_session()
-        settings = query.settings | named.over(live.fold.settings)
+        # A table that is named in part is laid over what the query was told before, if it was.
+        now = changed_settings(live.fold.settings, query.settings)
+        settings = query.settings | named.over(now)
         handle = live.new_handle(
             replace(query, settings=settings), total_timeout=options["total_timeout"]
         )

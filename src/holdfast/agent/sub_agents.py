@@ -167,8 +167,8 @@ class ChildSession(AgentSession):
             if fold.unfinished_query() is not None:
                 stream = self.resume(**options)
             elif fold.last_query is None:
-                options["sender"] = _SENDER
-                stream = self.stream(prompt, **options)
+                told: QueryOptions[Any] = {**options, "sender": _SENDER}
+                stream = self.stream(prompt, **told)
             else:
                 # The call is run again after a crash, and the child had answered before that.
                 return _recorded(fold, output_spec(options.get("output_type")))
