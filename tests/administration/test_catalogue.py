@@ -192,6 +192,8 @@ async def test_an_unknown_option_says_what_was_meant(store: Store) -> None:
         ("tag", ["a"]),
         ("archived", "yes"),
         ("updated_after", "today"),
+        ("updated_after", -1),
+        ("updated_before", -1),
         ("project", None),
     ],
 )

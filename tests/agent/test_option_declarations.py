@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, get_args, is_typeddict
 
 import msgspec
 import pytest
@@ -19,9 +19,17 @@ from holdfast.config.environment import Variable
 from holdfast.config.schema import checked
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.given_options import UnknownOptionError, check_options
-from holdfast.vocabulary.option_declarations import Option, declared_fields, options_of, takes
+from holdfast.vocabulary.option_declarations import (
+    Declared,
+    Option,
+    declared_fields,
+    options_of,
+    takes,
+)
 from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
+from scripts import write_option_tables
 from scripts.write_option_tables import option_table, variable_table
+from tests.docs.test_options_page import declared_structs, structs_in
 from tests.scripted_agents import make_agent
 
 # A made-up option.
@@ -125,6 +133,41 @@ def test_every_field_of_a_setting_has_its_sentence() -> None:
         if not declared.option.sentence
     ]
     assert silent == []
+
+
+UNBOUNDED = {
+    "seed": "any whole number is one",
+    "temperature": "what models take differs, and they refuse the rest themselves",
+}
+"""Numbers that may be any, and why."""
+
+
+def declarations() -> Iterator[tuple[str, Declared]]:
+    """Yield every option and field that has a table in the documentation, with its place."""
+    kinds = [kind for kind in vars(write_option_tables).values() if isinstance(kind, type)]
+    structs = {struct for kind in kinds for struct in structs_in(kind)} | declared_structs()
+    found = [(kind, options_of(kind)) for kind in kinds if is_typeddict(kind)]
+    found += [(struct, declared_fields(struct)) for struct in structs - {Option, Declared}]
+    for kind, options in found:
+        for name, declared in options.items():
+            yield f"{kind.__name__}.{name}", declared
+
+
+def test_every_number_that_can_be_given_has_bounds_or_a_reason_for_none() -> None:
+    numbers = [
+        (place, declared.option)
+        for place, declared in declarations()
+        if {int, float} & {declared.kind, *get_args(declared.kind)}
+    ]
+    unbounded = {
+        place
+        for place, said in numbers
+        if (said.least, said.above, said.most, said.fits) == (None,) * 4
+        and place.partition(".")[2] not in UNBOUNDED
+    }
+    assert unbounded == set(), "give their Option a bound (least, above, most or fits)"
+    places = [place for place, _ in numbers]
+    assert {"QueryOnlyOptions.timeout", "RuntimeSettings.buffer_size"} < set(places)
 
 
 async def test_options_of_links_and_rewinds_are_checked_at_the_door() -> None:

@@ -794,11 +794,14 @@ def named_by(*kinds: Any) -> set[str]:
 
 
 def test_the_table_names_every_option() -> None:
-    assert set(CHECKS) == named_by(SettingsOptions, AgentOptions, QueryOptions, SessionOptions)
+    declared = named_by(SettingsOptions, AgentOptions, QueryOptions, SessionOptions)
+    assert CHECKS.keys() - declared == set(), "there is no such option"
+    assert declared - CHECKS.keys() == set(), "add a check that sees it act: @observes(NAME)"
 
 
 @pytest.mark.parametrize("name", sorted(named_by(AgentOptions, QueryOptions, SessionOptions)))
 async def test_an_option_is_observed_where_it_acts(name: str, tmp_path: Path) -> None:
+    assert name in CHECKS, f"add a check that sees it act: @observes({name!r})"
     await CHECKS[name](tmp_path)
 
 

@@ -235,11 +235,19 @@ class ListOptions(TypedDict, total=False):
     ]
     updated_after: Annotated[
         int | None,
-        Option("Only sessions updated after this time, in milliseconds since 1970.", default=None),
+        Option(
+            "Only sessions updated after this time, in milliseconds since 1970.",
+            default=None,
+            least=0,
+        ),
     ]
     updated_before: Annotated[
         int | None,
-        Option("Only sessions updated before this time, in milliseconds since 1970.", default=None),
+        Option(
+            "Only sessions updated before this time, in milliseconds since 1970.",
+            default=None,
+            least=0,
+        ),
     ]
     phase: Annotated[
         SessionPhase | None,

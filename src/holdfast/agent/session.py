@@ -40,7 +40,7 @@ from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -188,7 +188,9 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         self, query: QueryInput, options: ResumeOptions[Any], named: NamedSettings
     ) -> "QueryHandle":
         live = await self._live_session()
-        settings = query.settings | named.over(live.fold.settings)
+        # A table that is named in part is laid over what the query was told before, if it was.
+        now = changed_settings(live.fold.settings, query.settings)
+        settings = query.settings | named.over(now)
         handle = live.new_handle(
             replace(query, settings=settings), total_timeout=options["total_timeout"]
         )

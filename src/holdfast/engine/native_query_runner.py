@@ -119,9 +119,9 @@ class NativeQueryRunner:
             return await self._wire.run(scope)
         agent, model = found
         await scope.recorder.record(())  # what is staged: an agent is asked what is in the log
+        _refuse_unsupported(scope)
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        _refuse_unsupported(scope)
         return await _NativeQuery(scope, agent, model=model, blocks=self._blocks).run()
 
 
@@ -267,6 +267,9 @@ def _refuse_unsupported(scope: QueryScope) -> None:
             ErrorCode.CONFIG_INVALID,
             "require_tool is not possible with an agent that chooses its own tools",
         )
+    if scope.input.compact is not None:  # begun with a model, and resumed with an agent
+        told = "a native agent compacts its own history; resume the compaction with a model"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
 
 
 def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:

@@ -111,6 +111,7 @@ class QueryRunner:
                     require_tool=scope.input.require_tool,
                     timeout=scope.input.timeout,
                     compact=scope.input.compact,
+                    sender=scope.input.sender if message is None else None,
                 )
             ),
             policy=None if policy == scope.fold.standing.policy else policy,

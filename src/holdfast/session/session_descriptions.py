@@ -292,8 +292,7 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
             query_id=new_query_id(),
             message=None,
             resumes=query_id,
-            sender=_sender_of(fold, query_id),
-            **_kept(fold.query_options),
+            **_kept(fold.query_options, sender=_sender_of(fold, query_id)),
         )
     # Only the first: the others wait behind the query that it becomes.
     for queued in waiting:
@@ -312,8 +311,7 @@ def queued_input(queued: InputQueued) -> QueryInput:
     return QueryInput(
         query_id=queued.message.query_id or new_query_id(),
         message=queued.message,
-        sender=queued.message.sender,
-        **_kept(queued.options),
+        **_kept(queued.options, sender=queued.message.sender),
     )
 
 
@@ -329,6 +327,7 @@ def queued_entry(
     if query.message is None:
         raise SessionError(ErrorCode.NOTHING_TO_SEND, "only a prompt can wait in the queue")
     options = {name: getattr(query, name) for name in KeptOptions.__struct_fields__}
+    options["sender"] = None  # its message has it
     return InputQueued(
         **stamp(),
         input_id=input_id,
@@ -339,9 +338,13 @@ def queued_entry(
     )
 
 
-def _kept(options: KeptOptions) -> dict[str, Any]:
-    """Return what a log kept as fields of a query; settings that cannot be read are left out."""
+def _kept(options: KeptOptions, *, sender: Sender | None) -> dict[str, Any]:
+    """Return what a log kept as fields of a query; settings that cannot be read are left out.
+
+    The sender is that of the message, for logs whose options have none.
+    """
     kept = {name: getattr(options, name) for name in KeptOptions.__struct_fields__}
+    kept["sender"] = options.sender or sender
     try:
         changed_settings(Settings(), options.settings)
     except msgspec.ValidationError:  # another version wrote them, or another program

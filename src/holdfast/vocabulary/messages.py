@@ -56,6 +56,8 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     timeout: float | None = None
     compact: CompactOrder | None = None
     """The query compacts the conversation and has no prompt."""
+    sender: Sender | None = None
+    """Who sent the prompt, where the entry has no message that says so."""
 
 
 NO_OPTIONS = KeptOptions()

@@ -201,6 +201,9 @@ class SessionFold(FoldedSession):
         self.open_query = entry
         note_queries(self.unended, entry)
         self.query_options = entry.options
+        if entry.message is not None and entry.message.sender is not None:
+            sender = entry.message.sender
+            self.query_options = msgspec.structs.replace(entry.options, sender=sender)
         self.standing.start_query(entry)
         if entry.message is not None:
             self._push_prompt(entry.message, time=entry.time, seq=entry.seq)
