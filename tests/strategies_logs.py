@@ -63,7 +63,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -179,7 +179,8 @@ class QueryWriter:
 
     def start(self) -> None:
         if self.resumes is not None:
-            self.log.add(QueryStarted(**self.stamp(), resumes=self.resumes))
+            options = KeptOptions(sender=Sender(user_id="ana"))
+            self.log.add(QueryStarted(**self.stamp(), resumes=self.resumes, options=options))
             return
         said = self.log.one_of(WORDS) or "?"
         sent_along = (self.log.one_of(CONTENT),) if self.log.chance(out_of=4) else ()

@@ -81,12 +81,11 @@ class Scene:
         """Let a program of its own do something with the session, to its end."""
         agent, provider = make_agent(
             steps,
-            store=self.store,
             clock=self.clock,
             tools=[self.look],
             retry=RetrySettings(max_retries=0),
             runtime=RuntimeSettings(close_drain_seconds=0),
-            **self.options,
+            **{"store": self.store, **self.options},
         )
         self.result = self.error = None
         async with agent, agent.session("x") as self.session:

@@ -3,6 +3,7 @@
 A new option fails here until its row in `FATES` says what is to become of it.
 """
 
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -117,6 +118,18 @@ async def test_an_option_of_a_query_that_is_resumed_after_its_first_turn(name: s
     await scene.rest(**scene.said(name))
     await scene.approve_and_resume()
     assert scene.seen == expected(name, FATES[name].resting)
+
+
+@pytest.mark.parametrize("name", [name for name, fate in FATES.items() if fate.waiting == "kept"])
+async def test_an_option_that_is_kept_is_read_back_from_a_file(name: str, tmp_path: Path) -> None:
+    scene = Scene(name, store=f"sqlite:{tmp_path / 'waiting.db'}")
+    await scene.leave_waiting(**scene.said(name))
+    await scene.resume()
+    assert scene.seen == FATES[name].acts
+    resting = Scene(name, store=f"sqlite:{tmp_path / 'resting.db'}", approval="ask")
+    await resting.rest(**resting.said(name))
+    await resting.approve_and_resume()
+    assert resting.seen == expected(name, FATES[name].resting)
 
 
 @pytest.mark.parametrize("name", TAKEN)
