@@ -6,10 +6,8 @@ CODE = $(wildcard src tests examples benchmarks scripts)
 # every test process and in every process that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 CORES = $(shell getconf _NPROCESSORS_ONLN)
-# More processes than cores, because tests wait; one that runs out takes some of another's. Those of
-# the inner loop wait more than they compute.
+# One process more than cores, because some tests wait; one that runs out takes some of another's.
 SHARED = -n $(shell expr $(CORES) + 1) --dist worksteal
-MORE = -n $(shell expr $(CORES) + 2) --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test sweep coverage check soak docs reference bench toolloop exchange environment lock clean
@@ -21,7 +19,7 @@ demo: environment  ## talk to a session, without any key
 	@HOLDFAST_HOME=$(CURDIR)/.cache/holdfast $(RUN) -m holdfast.demo
 
 quick: environment  ## run the tests that take under a minute together, for the inner loop
-	$(RUN) -m pytest $(MORE) -m "not soak and not sweep and not slow" \
+	$(RUN) -m pytest $(SHARED) -m "not soak and not sweep and not slow" \
 	  --hypothesis-profile=quick $(ARGS)
 
 test: environment  ## run all tests in random order, on all cores

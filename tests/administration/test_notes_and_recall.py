@@ -16,6 +16,8 @@ from holdfast.vocabulary.requests import ModelRequest
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=list(STORE_FACTORIES))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:

@@ -19,6 +19,8 @@ from tests.agent.test_first_steps import write_config
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
+pytestmark = pytest.mark.slow
+
 READABLE = ("claude-code", "codex", "opencode", "pi", "openai", "anthropic")
 PNG = "iVBORw0KGgo="
 

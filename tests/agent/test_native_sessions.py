@@ -63,6 +63,8 @@ from tests.providers.claude_agent.children import (
     tool_result,
 )
 
+pytestmark = pytest.mark.slow
+
 TOUCH = {"command": "touch x"}
 
 

@@ -27,6 +27,8 @@ from tests.providers.claude_agent.children import (
 )
 from tests.scripted_agents import failure_of
 
+pytestmark = pytest.mark.slow
+
 ANSWER = '{"name":"Paris"}'
 IMAGE = b"\x89PNG\r\n\x1a\n"
 OURS = "mcp__holdfast__look"

@@ -21,6 +21,8 @@ from holdfast.vocabulary.settings import Limits, PermissionMode, Thinking
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 
+pytestmark = pytest.mark.slow
+
 Run: TypeAlias = Callable[..., Done]
 
 

@@ -16,6 +16,8 @@ from holdfast.testing import ScriptedProvider, says
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import Part, ToolCallPart, ToolResultPart
 
+pytestmark = pytest.mark.slow
+
 ARCHIVE = Path(__file__).with_name("written-by-0.1.tar.gz")
 # The stores that version had, and their places in the archive; it gets no more of them.
 STORES = {"jsonl": "logs", "sqlite": "chats.db"}

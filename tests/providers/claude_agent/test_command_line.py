@@ -25,6 +25,8 @@ from tests.providers.claude_agent.children import (
     text,
 )
 
+pytestmark = pytest.mark.slow
+
 ANSWER = [USER, init(), *text("Hello."), result("Hello.")]
 
 

@@ -34,6 +34,8 @@ from tests.providers.claude_agent.children import (
     words,
 )
 
+pytestmark = pytest.mark.slow
+
 NOTE = {"type": "system", "subtype": "note", "session_id": FIRST, "number": "{n}"}
 
 

@@ -27,6 +27,8 @@ from tests.providers.claude_agent.children import (
 from tests.stores.postgresql.server import PostgresServer
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
+pytestmark = pytest.mark.slow
+
 
 class Stores:
     """Makes stores of one kind, each in a place of its own, and closes them."""

@@ -42,6 +42,8 @@ from tests.tools.mcp.mcp_agents import (
     state_of,
 )
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_server_is_started_by_the_first_query_and_ended_with_the_agent(
     tmp_path: Path,
