@@ -35,7 +35,7 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     UsageReported,
 )
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
 from holdfast.vocabulary.events import (
     Event,
     ObserverLagged,
@@ -577,6 +577,15 @@ async def test_tokens_of_a_native_session_are_estimated(tmp_path: Path) -> None:
         count = await session.count_tokens("And now?")
     assert count.tokens > 0
     assert not count.exact
+
+
+async def test_an_agent_compacts_its_own_history(tmp_path: Path) -> None:
+    child = Child(tmp_path, turn("Hello."))
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        await session.chat("Hi")
+        with pytest.raises(ConfigError, match="a native agent compacts its own history") as caught:
+            await session.compact()
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
 async def test_an_agent_is_no_fallback_of_a_model(tmp_path: Path) -> None:
