@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
+from holdfast.engine.native_turns import TurnTimes
 from holdfast.hooks import (
     AfterQuery,
     AfterTool,
@@ -62,6 +63,7 @@ from tests.providers.claude_agent.children import (
     text,
     tool_result,
 )
+from tests.scripted_agents import live_of
 
 pytestmark = pytest.mark.slow
 
@@ -569,6 +571,16 @@ async def test_a_query_may_take_so_long_and_the_next_one_goes_on(tmp_path: Path)
     assert caught.value.code is ErrorCode.TIMEOUT
     assert second.text == "Two"
     assert len(child.of("start")) == 1
+
+
+async def test_a_turn_may_take_as_long_as_the_settings_of_the_agent_say(tmp_path: Path) -> None:
+    times = {"turn_send_timeout": 7.0, "turn_result_timeout": 8.0}
+    child = Child(tmp_path, turn("Hello."))
+    async with agent_of(child, claude_agent=times) as agent, agent.session("ana") as session:
+        await session.chat("Hi")
+        native = (await live_of(session))._native.live
+        assert native is not None
+        assert native.driver._times == TurnTimes(send=7.0, result=8.0)
 
 
 async def test_tokens_of_a_native_session_are_estimated(tmp_path: Path) -> None:

@@ -142,6 +142,7 @@ async def test_a_secret_in_our_environment_reaches_no_tool_log_error_or_store(
     canary = "canary-of-the-environment-4711"
     for name in ("ANTHROPIC_API_KEY", "DATABASE_URL", "GITHUB_TOKEN", "LD_LIBRARY_PATH"):
         monkeypatch.setenv(name, f"{canary}")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
     script = [
         calls(
             ("shell", {"command": "env; set; cat /proc/*/environ; exit 7"}),
@@ -168,6 +169,8 @@ async def test_a_secret_in_our_environment_reaches_no_tool_log_error_or_store(
             session.on(ToolProgress, lambda event: seen.append(str(event)))
             await session.chat("go")
     assert "PATH=" in "".join(seen)
+    # What may get through comes from where it was given.
+    assert "LANG=de_DE.UTF-8" in "".join(seen)
     stored = b"".join(
         path.read_bytes()
         for path in tmp_path.rglob("*")
