@@ -111,7 +111,10 @@ def call(place: Place, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Done
     out, err = io.StringIO(), io.StringIO()
     with monkeypatch.context() as patch:
         patch.chdir(place.project)
-        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HOLDFAST_HOME", "NO_COLOR"):
+        for name in (
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HOLDFAST_HOME", "NO_COLOR"),
+            *("HOLDFAST_REQUIRE_ALL", "HOLDFAST_WIRE"),  # what the tests themselves are told
+        ):
             patch.delenv(name, raising=False)
         for name, value in place.environment.items():
             patch.setenv(name, value)
