@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import signal
 from collections.abc import Generator, Iterator
 
 import hypothesis
@@ -23,6 +24,15 @@ hypothesis.settings.load_profile("default")
 
 REAL_SERVERS = {"model_folder", "smollm2", "warm_pool", "local_client", "llama", "postgres"}
 """Fixtures that start a real model or database on this machine."""
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt: a shell that runs tests in the background has it ignored.
+
+    The processes that tests start would ignore it, too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
