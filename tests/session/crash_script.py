@@ -32,7 +32,7 @@ from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
 from tests.session.kill_at_call import run_until_call
 from tests.session.noting_session import Acknowledged, Deed, Notes, NotingSession, line_of
-from tests.session.three_turns import line_writer
+from tests.session.three_turns import LINGERING, line_writer
 from tests.stores.store_factories import open_store
 
 TRUNK, BRANCH, TWIG = "trunk", "branch", "twig"
@@ -219,6 +219,8 @@ class Script:
             await started.wait()
             await trunk.approve("u")
             await trunk.steer("write v")
+            # The tool was started; its thread may not have come to write yet.
+            await asyncio.to_thread(LINGERING.wait)
             die()
 
     async def recover(self) -> None:

@@ -44,6 +44,10 @@ def _answer(results: int) -> list[StreamPart]:
     return calls(("write_line", {"line": line}), ids=(f"call_{line}",), text="I write. ")
 
 
+LINGERING = threading.Event()
+"""Set when a tool of this process has written `linger`, and will not return."""
+
+
 def line_writer(
     effects: Path,
     approval: ApprovalMode = "never",
@@ -63,6 +67,7 @@ def line_writer(
         finally:
             os.close(descriptor)
         if line == "linger" and lingers:
+            LINGERING.set()
             threading.Event().wait()
         return f"{line} is written"
 
