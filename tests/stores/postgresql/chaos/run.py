@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import psycopg
@@ -31,7 +32,7 @@ class ChaosRun:
         self._chance = random.Random(seed)
         self._url = postgres.url(database, role=APP_ROLE)
         self._nodes: list[asyncio.subprocess.Process] = []
-        self.happened: dict[str, int] = {"kill": 0, "stop": 0, "cut": 0}
+        self.happened = Counter({"kill": 0, "stop": 0, "cut": 0})
 
     def switch_fence_off(self) -> None:
         """Let every lease count as the newest in appends, and no node hear that it lost one."""
@@ -63,15 +64,14 @@ class ChaosRun:
                     break
         finally:
             for node in self._nodes:
-                node.kill()
-                await node.wait()
+                await self._end(node)
         await self._come_to_rest()
         return await check(self._postgres.url(self._database), self._folder)
 
     async def _start(self) -> asyncio.subprocess.Process:
         seed = str(self._chance.getrandbits(32))
         node = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.stores.postgresql.chaos.node"),
+            *(sys.executable, "-X", "faulthandler", "-m", "tests.stores.postgresql.chaos.node"),
             *(self._url, str(self._folder), seed, self._fence),
             cwd=ROOT,
             stdout=asyncio.subprocess.PIPE,
@@ -80,6 +80,16 @@ class ChaosRun:
         await node.stdout.readline()
         return node
 
+    async def _end(self, node: asyncio.subprocess.Process) -> None:
+        """Kill a node; one that crashed by itself is counted, and must not have ended otherwise."""
+        if node.returncode is None:
+            node.kill()
+        else:
+            assert node.returncode < 0, f"a node ended by itself with {node.returncode}"
+            # A crash in a library is one more failure that nothing may be lost by.
+            self.happened[f"crashed with signal {-node.returncode}"] += 1
+        await node.wait()
+
     async def _do_something(self) -> None:
         what = self._chance.choices(["kill", "stop", "cut"], weights=[3, 3, 2])[0]
         self.happened[what] += 1
@@ -87,10 +97,9 @@ class ChaosRun:
         node = self._nodes[place]
         match what:
             case "kill":
-                node.kill()
-                await node.wait()
+                await self._end(node)
                 self._nodes[place] = await self._start()
-            case "stop":
+            case "stop" if node.returncode is None:
                 os.kill(node.pid, signal.SIGSTOP)
                 # Others go on meanwhile, and find that its lease has expired.
                 pause = LEASE_SECONDS * self._chance.uniform(0.8, 2.0)
