@@ -1,4 +1,4 @@
-"""Everyone whom a history can be sent to, each behind the client that production uses."""
+"""The models that a history can be sent to, each behind the client that production uses."""
 
 import json
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from typing import NamedTuple
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest, Reply
+from holdfast.providers.wire.protocol import SchemaTargets
 from holdfast.testing.decode_reply import PROTOCOLS
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.json_types import JsonObject
@@ -38,14 +39,14 @@ _OTHERS = (
 
 
 class Silence:
-    """A transport that keeps what is sent and answers nobody."""
+    """A transport that keeps what is sent and answers nothing."""
 
     def __init__(self) -> None:
         self.body = b""
 
     async def send(self, request: HttpRequest) -> Reply:
         self.body = request.body
-        raise RequestError(ErrorCode.NETWORK, "nobody is there")
+        raise RequestError(ErrorCode.NETWORK, "no server is there")
 
     async def close(self) -> None:
         pass
@@ -66,6 +67,10 @@ class Target(NamedTuple):
     @property
     def provider(self) -> str:
         return self.client.provider
+
+    @property
+    def schema_targets(self) -> SchemaTargets:
+        return PROTOCOLS[self.api].schema_targets(self.model)
 
     async def sent(self, request: ModelRequest) -> JsonObject:
         """Return the body that goes out for a request."""

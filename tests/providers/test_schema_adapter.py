@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from holdfast.providers.schema_targets import SchemaAdapter
+from holdfast.providers.schema_targets import SchemaAdapter, check_schema
 from holdfast.providers.wire.protocol import SchemaTargets
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
@@ -78,7 +78,7 @@ def test_an_answer_is_held_to_its_schema_where_that_changes_nothing_of_it(
     Draft202012Validator.check_schema(output_of(schema).schema)
 
 
-def test_what_nobody_takes_is_refused_with_its_name_and_the_reason() -> None:
+def test_a_schema_that_no_provider_takes_is_refused_with_its_name_and_the_reason() -> None:
     broken = {"type": "object", "properties": {"x": {"type": "text"}}}
     with pytest.raises(ConfigError, match="schema of 'look' cannot be sent: x: has the type") as e:
         SchemaAdapter().adapt(asking(ToolSpec(name="look", input_schema=broken)), STRICT)
@@ -104,8 +104,46 @@ async def outcome_of(target: Target, request: ModelRequest) -> str:
     return "sent"
 
 
+LIMITED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "pattern": "^a", "minLength": 2},
+        "size": {"type": "integer", "allOf": [{"minimum": 3, "maximum": 9}, {"minimum": 5}]},
+        "kind": {"$ref": "#/definitions/kind"},
+        "pair": {"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]},
+    },
+    "required": ["code", "size", "kind", "pair"],
+    "additionalProperties": False,
+    "definitions": {"kind": {"oneOf": [{"const": "a"}, {"type": "null"}]}},
+}
+
+
+def is_inside(wanted: Any, value: Any) -> bool:
+    """Whether a value is part of another one, also of a text that quotes it."""
+    if value == wanted:
+        return True
+    if isinstance(value, str):
+        return json.dumps(wanted, separators=(",", ":")) in value
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list) and any(is_inside(wanted, each) for each in value)
+
+
+@pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)
+async def test_no_protocol_rewrites_a_schema_that_was_fitted(target: Target) -> None:
+    rules = target.schema_targets
+    plain = ModelRequest(model=target.model, messages=(user("Hi"),))
+    tool = ToolSpec(name="tool", input_schema=LIMITED)
+    fitted = check_schema(LIMITED, target=rules.arguments).schema
+    assert is_inside(fitted, await target.sent(replace(plain, tools=(tool,))))
+    answer = OutputSchema(name="answer", schema=LIMITED)
+    wanted = SchemaAdapter().adapt(replace(plain, output_schema=answer), rules).output_schema
+    assert wanted is not None
+    assert is_inside(wanted.schema, await target.sent(replace(plain, output_schema=answer)))
+
+
 @pytest.mark.timeout(120)
-async def test_real_schemas_are_sent_to_everyone_or_refused_with_a_reason(
+async def test_real_schemas_are_sent_to_every_provider_or_refused_with_a_reason(
     wire: Path, report: Report
 ) -> None:
     rows = real_schemas(wire)

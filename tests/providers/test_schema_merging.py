@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.json_schema import SchemaRefusedError, merge_all, merge_alternatives
+from holdfast.providers.json_schema import SchemaRefusedError
+from holdfast.providers.schema_merging import merge_all, merge_alternatives
 from holdfast.providers.schema_targets import check_schema
 
 
@@ -39,11 +40,78 @@ def test_of_two_enums_the_common_values_stay() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [
+        ({"type": ["string", "null"]}, {"type": "string"}, {"type": "string"}),
+        ({"type": "number"}, {"type": ["integer", "null"]}, {"type": "integer"}),
+        ({"enum": [1, 2]}, {"const": 2}, {"const": 2}),
+        ({"multipleOf": 4}, {"multipleOf": 6}, {"multipleOf": 12}),
+        ({"uniqueItems": False}, {"uniqueItems": True}, {"uniqueItems": True}),
+        ({"items": {"minLength": 1}}, {"items": {"minLength": 2}}, {"items": {"minLength": 2}}),
+    ],
+)
+def test_what_both_accept_is_accepted(first: Any, second: Any, merged: Any) -> None:
+    assert merge_all([first, second], "") == merged
+    assert merge_all([second, first], "") == merged
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"pattern": "x"}, {"pattern": "y"}),
+        ({"not": {"minimum": 1}}, {"not": {"maximum": 1}}),
+        ({"if": {"minimum": 1}, "then": False}, {"if": {"maximum": 1}, "then": {"const": 0}}),
+        ({"contains": {"minimum": 1}}, {"contains": {"maximum": 1}, "maxContains": 2}),
+        ({"prefixItems": [{}]}, {"items": {"type": "string"}}),
+        ({"anyOf": [{"minimum": 1}]}, {"anyOf": [{"maximum": 1}]}),
+        ({"$ref": "#/a"}, {"$ref": "#/b"}),
+        ({"minimum": 1}, {"minimum": "a"}),
+        (
+            {"patternProperties": {"x": {}}, "additionalProperties": False},
+            {"properties": {"a": {}}},
+        ),
+        (
+            {"properties": {"a": {}}, "additionalProperties": False},
+            {"properties": {"b": {}}, "unevaluatedProperties": False},
+        ),
+    ],
+)
+def test_what_cannot_be_one_keyword_stays_apart(first: Any, second: Any) -> None:
+    assert merge_all([first, second], "") == {**first, "allOf": [second]}
+
+
+def test_properties_that_another_schema_refuses_are_left_out() -> None:
+    closed = {"properties": {"a": {"type": "string"}}, "additionalProperties": False}
+    more = {"properties": {"a": {"minLength": 1}, "b": {}}}
+    both = {"properties": {"a": {"type": "string", "minLength": 1}}, "additionalProperties": False}
+    assert merge_all([closed, more], "") == both
+    assert merge_all([more, closed], "") == both
+    # Nothing could fit. It is told as it is, because some who write this mean something else.
+    needed = {**more, "required": ["b"]}
+    assert merge_all([closed, needed], "") == {
+        **closed,
+        "required": ["b"],
+        "allOf": [{"properties": more["properties"]}],
+    }
+
+
+def test_properties_are_limited_by_what_another_schema_says_of_all_others() -> None:
+    texts = {"additionalProperties": {"type": "string"}}
+    named = {"properties": {"a": {"minLength": 1}}}
+    assert merge_all([texts, named], "") == {
+        "properties": {"a": {"minLength": 1, "type": "string"}},
+        "additionalProperties": {"type": "string"},
+    }
+
+
+@pytest.mark.parametrize(
     "pair",
     [
         ({"type": "string"}, {"type": "integer"}),
         ({"enum": [1]}, {"enum": [2]}),
-        ({"properties": {"a": {"pattern": "x"}}}, {"properties": {"a": {"pattern": "y"}}}),
+        ({"const": 1}, {"const": 2}),
+        ({"const": 1}, {"enum": [2]}),
+        ({"properties": {"a": {"type": "null"}}}, {"properties": {"a": {"type": "string"}}}),
     ],
 )
 def test_a_contradiction_is_refused(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -73,7 +141,7 @@ def with_definitions(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_all_of_one_reference_is_that_reference() -> None:
-    schema = with_definitions({"allOf": [{"$ref": "#/$defs/text"}], "description": "mine"})
+    schema = with_definitions({"allOf": [{"$ref": "#/$defs/text"}], "title": "Mine"})
     del schema["$defs"]["short"], schema["$defs"]["loop"], schema["$defs"]["ring"]
     verdict = check_schema(schema, target="openai_strict")
     assert verdict.schema["properties"]["x"] == {"$ref": "#/$defs/text"}

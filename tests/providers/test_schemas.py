@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -11,10 +12,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from holdfast.providers.json_schema import SCHEMA_LISTS, SCHEMA_MAPS, SINGLE_SCHEMAS
+from holdfast.providers.json_schema import (
+    SCHEMA_LISTS,
+    SCHEMA_MAPS,
+    SINGLE_SCHEMAS,
+    resolve_reference,
+)
 from holdfast.providers.schema_targets import SchemaVerdict, check_schema
 from holdfast.providers.wire.protocol import SchemaTarget
 from tests.fixtures_report import Report
+from tests.schema_references import references_in
 
 TARGETS: tuple[SchemaTarget, ...] = get_args(SchemaTarget)
 PLAIN: dict[str, Any] = {
@@ -74,7 +81,52 @@ ADAPTED: list[tuple[SchemaTarget, Any, Any]] = [
     ("gemini", {"type": ["string", "integer"]}, ("anyOf", [{"type": "string"}])),
     ("gemini", {"allOf": [{"type": "string"}, {"maxLength": 3}]}, {"maxLength": 3}),
     ("gemini", {"type": "array", "prefixItems": [{"type": "null"}]}, ("items", {})),
+    ("gemini", {"type": "array", "prefixItems": [{}]}, ("items", [{"type": "string"}])),
+    ("gemini_json_schema", {"const": "a"}, {"enum": ["a"]}),
+    ("gemini_json_schema", {"type": 3}, {"type": "integer"}),
+    ("gemini_json_schema", True, {}),
+    ("gemini_json_schema", False, {"description": "(not: {})"}),
+    ("gemini_json_schema", {"type": "string", "pattern": "^a"}, {"description": '(pattern: "^a")'}),
+    ("gemini_json_schema", {"oneOf": [{"type": "null"}]}, {"anyOf": [{"type": "null"}]}),
+    (
+        "gemini_json_schema",
+        {"allOf": [{"minimum": 3, "maximum": 9}, {"minimum": 5}]},
+        {"minimum": 5, "maximum": 9},
+    ),
+    (
+        "gemini_json_schema",
+        {"enum": ["a", 1, None]},
+        {"anyOf": [{"type": ["string", "integer"], "enum": ["a", 1]}, {"type": "null"}]},
+    ),
+    (
+        "gemini_json_schema",
+        {"enum": [True]},
+        {"type": "boolean", "description": "(enum: [true])"},
+    ),
+    (
+        "gemini_json_schema",
+        {
+            "type": "object",
+            "patternProperties": {"^x": {"type": "string"}},
+            "additionalProperties": False,
+        },
+        ("additionalProperties", {"type": "string"}),
+    ),
 ]
+UNCHANGED: list[Any] = [
+    {"type": "array", "prefixItems": [{"type": "string"}, {}], "minItems": 1, "maxItems": 2},
+    {"type": ["string", "null"], "format": "email"},
+    {"type": "number", "minimum": 1, "maximum": 2, "enum": [1, 1.5]},
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    {},
+]
+
+
+@pytest.mark.parametrize("given", UNCHANGED)
+def test_newer_gemini_models_get_the_json_schema_that_they_accept_as_it_is(given: Any) -> None:
+    verdict = check_schema(with_property(given), target="gemini_json_schema")
+    assert verdict.outcome == "accepted", verdict.changes
 
 
 @pytest.mark.parametrize(("target", "given", "expected"), ADAPTED)
@@ -136,6 +188,18 @@ REFUSED: list[tuple[SchemaTarget, Any, str]] = [
     ("openai_strict", {"enum": [{"a": 1}]}, "x: has an enum with objects"),
     ("anthropic_strict", {"enum": [[1]]}, "x: has an enum with objects"),
     ("gemini", {"allOf": [{"type": "string"}, {"type": "integer"}]}, "differ in type"),
+    ("gemini", {"allOf": [{"const": 1}, {"enum": [2, 3]}]}, "differ in enum"),
+    (
+        "gemini",
+        {"type": ["string", "null"], "anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+        "x: has alternatives of other types than its own",
+    ),
+    ("any", {"$ref": "#/required"}, "x: refers to '#/required', which is not a schema"),
+    (
+        "openai_strict",
+        {**PLAIN, "required": ["city", "gone"]},
+        "x: requires 'gone', which is not among its properties",
+    ),
 ]
 
 
@@ -151,9 +215,36 @@ def test_what_cannot_be_said_is_refused_with_place_and_reason(
 
 def test_a_schema_that_holds_itself_is_taken_where_that_is_understood() -> None:
     assert check_schema(TREE, target="openai_strict").outcome == "accepted"
+    assert check_schema(TREE, target="gemini_json_schema").outcome == "accepted"
     for target in ("gemini", "anthropic_strict"):
         verdict = check_schema(TREE, target=target)
         assert "'#' contains itself" in verdict.reason
+
+
+NODE = {"$ref": "#/$defs/node"}
+WAYS_TO_ITSELF: dict[str, Any] = {
+    "both": {"allOf": [NODE, {"minProperties": 1}]},
+    "either": {"anyOf": [NODE, {"type": "null"}]},
+    "either of types": {"type": ["object", "null"], "anyOf": [NODE, {"type": "null"}]},
+    "map": {"type": "object", "patternProperties": {"^x": NODE}},
+    "limited": {**NODE, "description": "The next one", "maxProperties": 2},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", WAYS_TO_ITSELF)
+def test_a_schema_that_holds_itself_by_any_way_comes_to_an_end(
+    way: str, target: SchemaTarget
+) -> None:
+    schema = with_property(NODE)
+    schema["$defs"] = {"node": with_property(WAYS_TO_ITSELF[way])}
+    verdict = check_schema(schema, target=target)
+    if target in {"openai_strict", "anthropic_strict", "gemini"} and verdict.reason:
+        assert re.search("contains itself|any name|any object", verdict.reason)
+        return
+    for reference in references_in(verdict.schema):
+        resolve_reference(verdict.schema, reference, "")
+    assert "#/$defs/node" in references_in(verdict.schema) or target == "gemini"
 
 
 def test_references_are_written_out_where_they_are_not_understood() -> None:
@@ -162,7 +253,47 @@ def test_references_are_written_out_where_they_are_not_understood() -> None:
     gemini = sent(schema, "gemini")
     assert gemini["properties"]["x"] == {"type": "integer", "description": "mine"}
     assert "$defs" not in gemini
-    assert sent(schema, "openai_strict")["properties"]["x"] == {"$ref": "#/$defs/a"}
+
+
+@pytest.mark.parametrize("target", ["openai_strict", "gemini_json_schema"])
+def test_what_stands_beside_a_reference_is_said_around_it_where_it_must_stand_alone(
+    target: SchemaTarget,
+) -> None:
+    schema = with_property({"$ref": "#/$defs/a", "description": "mine", "minLength": 3})
+    schema["$defs"] = {"a": {"type": "string"}}
+    assert sent(schema, target)["properties"]["x"] == {
+        "description": "mine (minLength: 3)",
+        "anyOf": [{"$ref": "#/$defs/a"}],
+    }
+    schema["properties"]["x"] = {"$ref": "#/$defs/a", "type": "string", "title": "A"}
+    assert sent(schema, target)["properties"]["x"] == {"$ref": "#/$defs/a"}
+
+
+def test_definitions_are_where_the_receiver_looks_for_them() -> None:
+    schema = with_property({"$ref": "#/definitions/a"}) | {
+        "definitions": {"a": {"type": "string"}},
+        "$defs": {"a": {"type": "integer"}},
+        "components": {"b": {"type": "OBJECT", "properties": {"c": {"$ref": "#/$defs/a"}}}},
+    }
+    schema["properties"] |= {
+        "y": {"$ref": "#/$defs/a"},
+        "z": {"$ref": "#/components/b"},
+        "again": {"$ref": "#/properties/y"},
+    }
+    fitted = sent(schema, "gemini_json_schema")
+    assert fitted["$defs"] == {
+        "a": {"type": "integer"},
+        "a_": {"type": "string"},
+        "b": {"type": "object", "properties": {"c": {"$ref": "#/$defs/a"}}},
+        "y": {"$ref": "#/$defs/a"},
+    }
+    assert {name: inner["$ref"] for name, inner in fitted["properties"].items()} == {
+        "x": "#/$defs/a_",
+        "y": "#/$defs/a",
+        "z": "#/$defs/b",
+        "again": "#/$defs/y",
+    }
+    assert fitted.keys().isdisjoint({"definitions", "components"})
 
 
 def test_alternatives_at_the_root_become_one_object() -> None:
@@ -223,6 +354,21 @@ def test_too_much_of_anything_is_refused() -> None:
     assert "levels deep" in check_schema(with_property(endless), target="any").reason
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("beside", [{}, {"description": "mine"}])
+def test_references_that_multiply_end_in_a_verdict(target: SchemaTarget, beside: Any) -> None:
+    """Written out, every definition would be twice as large as the one before."""
+    schema = with_property({"$ref": "#/$defs/d0"})
+    schema["$defs"] = {"d40": {"type": "string"}}
+    for level in range(40):
+        inner = {"$ref": f"#/$defs/d{level + 1}", **beside}
+        both = {"allOf": [inner, {"minProperties": 1}]}
+        plain = {"type": "object", "properties": {"a": inner, "b": both}, "required": ["a", "b"]}
+        schema["$defs"][f"d{level}"] = plain | {"not": {"anyOf": [inner, both]}}
+    verdict = check_schema(schema, target=target)
+    assert len(json.dumps(verdict.schema)) < 1_000_000
+
+
 def real_schemas(wire: Path) -> list[dict[str, Any]]:
     lines = (wire / "toolschemas" / "open.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -245,6 +391,8 @@ def test_every_real_schema_is_taken_or_refused_with_a_reason(
             continue
         if target != "gemini":
             Draft202012Validator.check_schema(verdict.schema)
+        for reference in references_in(verdict.schema):
+            resolve_reference(verdict.schema, reference, "")
         again = check_schema(verdict.schema, target=target)
         assert again.outcome == "accepted", (row["id"], again)
     report(f"{target}: {len(rows)} real schemas, {dict(outcomes)}")
@@ -287,7 +435,10 @@ def test_what_a_model_really_sent_fits_the_adapted_schema_as_well(
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["object", "string", "#", ""]),
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 9)
+    | st.sampled_from(["object", "string", "#", "#/x", "#/$defs/x", ""]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(

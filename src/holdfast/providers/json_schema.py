@@ -1,11 +1,13 @@
-"""JSON Schema: walking, references, merging, and repair of what people and libraries write.
+"""JSON Schema: walking, limits, references, and repair of what people and libraries write.
 
 `SchemaRepair` rewrites a schema into one dialect, JSON Schema 2020-12. It repairs what has only one
 meaning (OpenAPI's `nullable` and upper-case types, keywords of older drafts) and refuses what has
-none. Nothing here depends on a provider; `schema_fitting` does that part.
+none. Nothing here depends on a provider; `schema_fitting` does that part. `schema_merging` makes
+one schema of several.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -17,9 +19,23 @@ SINGLE_SCHEMAS = (
     *("items", "additionalProperties", "not", "if", "then", "else", "contains"),
     *("propertyNames", "unevaluatedProperties", "unevaluatedItems"),
 )
+LIMITING_KEYWORDS = frozenset(
+    {
+        *("type", "enum", "const", "format", "pattern", "minLength", "maxLength", "multipleOf"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "contentEncoding"),
+        *("contentMediaType", "prefixItems", "minItems", "maxItems", "uniqueItems"),
+        *("minContains", "maxContains", "additionalItems", "required", "minProperties"),
+        *("maxProperties", "properties", "patternProperties", "dependentRequired"),
+        *("dependentSchemas", "dependencies", "anyOf", "oneOf", "allOf", *SINGLE_SCHEMAS),
+    }
+)
+"""The keywords that can make a value wrong."""
+_AT_LEAST = ("minLength", "minItems", "minProperties")
 # The numbers of the types in Google's interface definition.
 _NUMBERED_TYPES = dict(enumerate(("string", "number", "integer", "boolean", "array", "object"), 1))
 _NUMBERED_TYPES[7] = "null"
+_BOOLEANS: dict[bool, JsonObject] = {True: {}, False: {"not": {}}}
+_DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+")
 _MAX_DEPTH = 100
 
 
@@ -37,6 +53,21 @@ def path_to(path: str, *steps: str | int) -> str:
     return path
 
 
+def as_list(value: Json) -> list[Json]:
+    """Return a list as it is, and anything else as the only item of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def is_limit(keyword: str, value: Json) -> bool:
+    """Whether a keyword with this value can make a value wrong."""
+    if keyword in {"not", "if", "contains"}:
+        return True
+    if keyword == "uniqueItems" or keyword in _AT_LEAST:
+        return bool(value)
+    # The schemas that accept anything, and tables and lists with nothing in them.
+    return keyword in LIMITING_KEYWORDS and value is not True and value not in ({}, [])
+
+
 def subschemas(schema: JsonObject) -> Iterator[tuple[str, str | int | None, Json]]:
     """Yield the direct subschemas: the keyword, the name or index under it, and the subschema."""
     for keyword in SCHEMA_MAPS:
@@ -44,7 +75,7 @@ def subschemas(schema: JsonObject) -> Iterator[tuple[str, str | int | None, Json
             yield from ((keyword, name, inner) for name, inner in table.items())
     for keyword in SCHEMA_LISTS:
         if isinstance(items := schema.get(keyword), list):
-            yield from ((keyword, place, inner) for place, inner in enumerate(items))
+            yield from ((keyword, index, inner) for index, inner in enumerate(items))
     for keyword in SINGLE_SCHEMAS:
         if keyword in schema:
             yield keyword, None, schema[keyword]
@@ -78,8 +109,8 @@ def map_subschemas(
     return result
 
 
-def resolve_reference(root: JsonObject, reference: str, path: str) -> Json:
-    """Return the value that a reference inside the schema points to."""
+def resolve_reference(root: JsonObject, reference: str, path: str) -> JsonObject:
+    """Return the schema that a reference inside the schema points to."""
     if not reference.startswith("#"):
         raise SchemaRefusedError(path, f"refers to {reference!r}, outside of the schema")
     found: Json = root
@@ -89,7 +120,21 @@ def resolve_reference(root: JsonObject, reference: str, path: str) -> Json:
         if not isinstance(found, dict) or name not in found:
             raise SchemaRefusedError(path, f"refers to {reference!r}, which is not there")
         found = found[name]
+    if isinstance(found, bool):
+        return dict(_BOOLEANS[found])
+    if not isinstance(found, dict):
+        raise SchemaRefusedError(path, f"refers to {reference!r}, which is not a schema")
     return found
+
+
+def references_in(schema: Json, *, without: Collection[str] = ()) -> Iterator[str]:
+    """Yield the references in a schema, except those under the keywords of `without`."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema["$ref"]
+        for keyword, _, inner in subschemas(schema):
+            if keyword not in without:
+                yield from references_in(inner, without=without)
 
 
 class SchemaRewriting:
@@ -110,12 +155,16 @@ class SchemaRepair(SchemaRewriting):
         """Return the repaired schema; raises SchemaRefusedError for what has no meaning."""
         return self._node(self._root, "", 0)
 
+    def part(self, reference: str) -> JsonObject:
+        """Return what a reference leads to, repaired: it may be where no schema is looked for."""
+        return self._node(resolve_reference(self._root, reference, ""), reference, 0)
+
     def _node(self, schema: Json, path: str, depth: int) -> JsonObject:
         if depth > _MAX_DEPTH:
             raise SchemaRefusedError(path, f"is nested more than {_MAX_DEPTH} levels deep")
         if isinstance(schema, bool):
             self._note(path, f"{str(schema).lower()} written as an object")
-            return {} if schema else {"not": {}}
+            return dict(_BOOLEANS[schema])
         if not isinstance(schema, dict):
             raise SchemaRefusedError(path, "is not a schema")
         node = dict(schema)
@@ -147,7 +196,7 @@ class SchemaRepair(SchemaRewriting):
     def _repair_type(self, node: JsonObject, path: str) -> None:
         if "type" in node:
             given = node["type"]
-            types = [self._type_name(item, path) for item in _as_list(given)]
+            types = [self._type_name(item, path) for item in as_list(given)]
             node["type"] = types if isinstance(given, list) and len(types) != 1 else types[0]
             if node["type"] != given:
                 self._note(path, f"type {given!r} written as {node['type']!r}")
@@ -191,7 +240,7 @@ class SchemaRepair(SchemaRewriting):
 
 def _allow_null(node: JsonObject) -> None:
     if "type" in node:
-        types = _as_list(node["type"])
+        types = as_list(node["type"])
         node["type"] = types if "null" in types else [*types, "null"]
         if "enum" in node and None not in node["enum"]:
             node["enum"] = [*node["enum"], None]
@@ -201,83 +250,54 @@ def _allow_null(node: JsonObject) -> None:
         node["anyOf"] = [{"$ref": node.pop("$ref")}, {"type": "null"}]
 
 
-def _as_list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else [value]
-
-
 def _is_list_of_names(value: Json) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-# Merging
+class DefinitionMove(SchemaRewriting):
+    """Moves what references lead to into the tables of definitions that a provider reads.
 
-
-_UPPER_BOUNDS = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
-_LOWER_BOUNDS = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
-_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
-
-
-def merge_all(schemas: Sequence[JsonObject], path: str) -> JsonObject:
-    """Merge schemas that must all hold into one; raises SchemaRefusedError if they contradict."""
-    result: JsonObject = {}
-    for schema in schemas:
-        for keyword, value in schema.items():
-            if keyword not in result:
-                result[keyword] = value
-            elif result[keyword] != value:
-                result[keyword] = _both(keyword, (result[keyword], value), path)
-    return result
-
-
-def _both(keyword: str, pair: tuple[Json, Json], path: str) -> Json:
-    first, second = pair
-    if keyword in _ANNOTATIONS:
-        return first
-    if keyword == "required":
-        return list(dict.fromkeys([*first, *second]))
-    if keyword in {"properties", "$defs", "definitions"}:
-        return _both_tables(pair, path_to(path, keyword))
-    if keyword in _UPPER_BOUNDS | _LOWER_BOUNDS:
-        return min(pair) if keyword in _UPPER_BOUNDS else max(pair)
-    if keyword == "enum" and (common := [value for value in first if value in second]):
-        return common
-    if keyword == "additionalProperties" and False in pair:
-        return False
-    raise SchemaRefusedError(path, f"two schemas that must both hold differ in {keyword}")
-
-
-def _both_tables(pair: tuple[JsonObject, JsonObject], path: str) -> JsonObject:
-    first, second = pair
-    result = dict(first)
-    for name, schema in second.items():
-        result[name] = merge_all([result.get(name, {}), schema], path_to(path, name))
-    return result
-
-
-def merge_alternatives(schemas: Sequence[JsonObject], path: str) -> JsonObject:
-    """Merge object schemas of which one must hold into one that accepts what any of them accepts.
-
-    Only properties that all of them require are required.
+    A reference to any other place would lead nowhere once that place is rewritten.
     """
-    properties: JsonObject = {}
-    required: list[str] | None = None
-    for schema in schemas:
-        if schema.get("type") != "object":
-            raise SchemaRefusedError(path, "has alternatives that are not all objects")
-        for name, inner in schema.get("properties", {}).items():
-            properties[name] = _either(properties.get(name), inner)
-        names = schema.get("required", [])
-        required = [name for name in required if name in names] if required is not None else names
-    result: JsonObject = {"type": "object", "properties": properties}
-    if required:
-        result["required"] = required
-    if all(schema.get("additionalProperties") is False for schema in schemas):
-        result["additionalProperties"] = False
-    return result
 
+    def __init__(self, root: JsonObject, tables: Collection[str]) -> None:
+        super().__init__(root)
+        self._tables = tables
+        self._definitions: JsonObject = dict(root.get("$defs", {}))
+        self._names: dict[str, str] = {}
 
-def _either(first: Json, second: Json) -> Json:
-    if first is None or first == second:
-        return second
-    kinds = [*first["anyOf"]] if set(first) == {"anyOf"} else [first]
-    return {"anyOf": kinds if second in kinds else [*kinds, second]}
+    def moved(self) -> JsonObject:
+        """Return the schema with its references to the root and to definitions only."""
+        waiting = [self._root]
+        while waiting:
+            for reference in references_in(waiting.pop()):
+                if reference != "#" and reference not in self._names:
+                    waiting += self._move(reference)
+        left_out = {"definitions"} - {*self._tables}
+        if not self._names and not self._root.keys() & left_out:
+            return self._root
+        whole = {name: value for name, value in self._root.items() if name not in left_out}
+        renamed: JsonObject = self._renamed(whole | {"$defs": self._definitions})
+        return renamed
+
+    def _move(self, reference: str) -> list[JsonObject]:
+        found = _DEFINITION.fullmatch(reference)
+        if found is not None and found[1] in self._tables:
+            return []
+        target = SchemaRepair(self._root).part(reference)
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])
+        # Two tables may have different definitions of one name.
+        while self._definitions.get(name, target) != target:
+            name += "_"
+        self._definitions[name] = target
+        self._names[reference] = f"#/$defs/{name}"
+        self._note("", f"{reference!r} moved to $defs")
+        return [target]
+
+    def _renamed(self, schema: Json) -> Json:
+        if not isinstance(schema, dict):
+            return schema
+        node = dict(schema)
+        if "$ref" in node:
+            node["$ref"] = self._names.get(node["$ref"], node["$ref"])
+        return map_subschemas(node, "", lambda inner, _: self._renamed(inner))

@@ -6,90 +6,54 @@ became wider here loses nothing.
 """
 
 import re
-
-import msgspec
+from typing import TypeAlias
 
 from holdfast.providers.json_schema import (
     SchemaRefusedError,
-    SchemaRewriting,
+    is_limit,
     map_subschemas,
-    merge_all,
     path_to,
+    references_in,
     resolve_reference,
 )
+from holdfast.providers.schema_descriptions import are_exclusive
+from holdfast.providers.schema_merging import merge_all, merge_apart
+from holdfast.providers.schema_rules import SchemaRules
+from holdfast.providers.value_fitting import ValueFitting, may_be, overwrite
 from holdfast.vocabulary.json_types import Json, JsonObject
 
-_DESCRIBABLE = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"}
-    | {"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "format", "default"}
-    | {"minProperties", "maxProperties", "enum", "const"}
-)
+Trail: TypeAlias = tuple[str, ...]
+"""The references that are being written out: one that comes again has no end."""
+
 _MAX_MERGES = 20
-_ANY_VALUE = ({"type": "string"}, {"type": "number"}, {"type": "boolean"})
-_TYPE_NAMES: tuple[tuple[type, str], ...] = (
-    # Before int: in Python a bool is one.
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    (type(None), "null"),
-)
+_MAX_NODES = 20_000
+_DEFINITIONS = ("$defs", "definitions")
+_KINDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+"""Any of these says, here or further inside, of which type a value is."""
 
 
-class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What one target accepts."""
-
-    keywords: frozenset[str] | None = None
-    """None: all of JSON Schema. A limit in any other keyword is written into the description."""
-    formats: dict[str, frozenset[str]] | None = None
-    """By type; None: any format."""
-    is_closed: bool = False
-    """Every object must have `additionalProperties: false`."""
-    requires_all_properties: bool = False
-    """Every property must be required; an optional one becomes nullable."""
-    inlines_references: bool = False
-    """References are not supported; their targets are written out."""
-    allows_recursion: bool = True
-    references_stand_alone: bool = False
-    """No other keyword may stand beside `$ref`."""
-    requires_types: bool = False
-    """Every schema must have a type, and every array `items`."""
-    uses_nullable: bool = False
-    """`nullable` replaces the type `null`, and a schema has a single type."""
-    drops_empty: bool = False
-    """Empty `properties` and `required` are left out, because they are refused."""
-    drops: frozenset[str] = frozenset()
-    """Keywords that are left out without being written into the description."""
-    string_enums_only: bool = False
-    scalar_enums_only: bool = False
-    property_names: str | None = None
-    output_is_object: bool = False
-    """The root of an output schema must be an object, like that of arguments."""
-    max_properties: int | None = None
-    max_levels: int | None = None
-    max_enum_values: int | None = None
-    max_optional: int | None = None
-    max_unions: int | None = None
-
-
-class SchemaFitting(SchemaRewriting):
+class SchemaFitting(ValueFitting):
     """Rewrites one repaired schema for one set of rules, and lists the changes."""
 
     def __init__(self, root: JsonObject, rules: SchemaRules) -> None:
-        super().__init__(root)
+        super().__init__(root, rules)
         self.adds_nulls = False
         """Whether an optional property became a nullable one."""
-        self._rules = rules
+        self._nodes = 0
+        self._finite: set[str] = set()
 
     def fitted(self) -> JsonObject:
         """Return a schema that meets the rules; raises SchemaRefusedError if there is none."""
         return self._node(self._root, "", ())
 
-    def _node(self, schema: JsonObject, path: str, trail: tuple[str, ...]) -> JsonObject:
+    def _node(self, schema: JsonObject, path: str, trail: Trail) -> JsonObject:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise SchemaRefusedError("", "is too large with its references written out")
         node = dict(schema)
         if "$ref" in node:
             trail = self._follow_reference(node, path, trail)
-        self._fit_combinations(node, path)
+        trail = self._fit_combinations(node, path, trail)
         if "$ref" in node and self._rules.references_stand_alone:
             return self._reference_alone(node, path)
         self._fit_values(node, path)
@@ -100,26 +64,20 @@ class SchemaFitting(SchemaRewriting):
         result = map_subschemas(node, path, lambda inner, at: self._inner(inner, at, trail))
         return self._finished(result, path)
 
-    def _inner(self, schema: Json, path: str, trail: tuple[str, ...]) -> Json:
+    def _inner(self, schema: Json, path: str, trail: Trail) -> Json:
         if isinstance(schema, bool):
             return schema
         return self._node(schema, path, trail)
 
-    def _follow_reference(
-        self, node: JsonObject, path: str, trail: tuple[str, ...]
-    ) -> tuple[str, ...]:
+    # References
+
+    def _follow_reference(self, node: JsonObject, path: str, trail: Trail) -> Trail:
         """Check a reference for recursion; write out its target where the rules want that."""
         reference = node["$ref"]
-        # `trail` holds the references that are being written out: one that comes again has no end.
         if reference in trail and not self._rules.allows_recursion:
-            raise SchemaRefusedError(
-                path, f"{reference!r} contains itself, which the provider does not support"
-            )
+            raise _recursion(reference, path)
         if self._rules.inlines_references:
-            target: JsonObject = resolve_reference(self._root, node.pop("$ref"), path)
-            beside = dict(node)
-            # What stands beside a reference overrides its target, as a description mostly does.
-            node.update(target | beside)
+            overwrite(node, self._opened_once(node, path))
             self._note(path, f"{reference!r} written out")
             trail = (*trail, reference)
             return self._follow_reference(node, path, trail) if "$ref" in node else trail
@@ -127,118 +85,147 @@ class SchemaFitting(SchemaRewriting):
             self._refuse_recursion(reference, path, (*trail, reference))
         return trail
 
-    def _refuse_recursion(self, reference: str, path: str, trail: tuple[str, ...]) -> None:
-        for inner in _references_in(resolve_reference(self._root, reference, path)):
+    def _opened_once(self, schema: JsonObject, path: str) -> JsonObject:
+        beside = {name: value for name, value in schema.items() if name != "$ref"}
+        target = resolve_reference(self._root, schema["$ref"], path)
+        # What stands beside a reference holds as well; of two descriptions its own is nearer.
+        return merge_all([beside, target], path)
+
+    def _opened(self, schema: JsonObject, path: str, trail: Trail) -> tuple[JsonObject, Trail]:
+        """Return a schema with the references at its root written out, and which these are."""
+        written: Trail = ()
+        while "$ref" in schema and schema["$ref"] not in trail:
+            if schema["$ref"] in written:
+                raise SchemaRefusedError(path, f"{schema['$ref']!r} leads to itself")
+            written = (*written, schema["$ref"])
+            schema = self._opened_once(schema, path)
+        if "$ref" in schema and not self._rules.allows_recursion:
+            raise _recursion(schema["$ref"], path)
+        return schema, written
+
+    def _refuse_recursion(self, reference: str, path: str, trail: Trail) -> None:
+        target = resolve_reference(self._root, reference, path)
+        for inner in references_in(target, without=_DEFINITIONS):
             if inner in trail:
-                raise SchemaRefusedError(
-                    path, f"{inner!r} contains itself, which the provider does not support"
-                )
-            self._refuse_recursion(inner, path, (*trail, inner))
+                raise _recursion(inner, path)
+            if inner not in self._finite:
+                self._refuse_recursion(inner, path, (*trail, inner))
+        self._finite.add(reference)
 
     def _reference_alone(self, node: JsonObject, path: str) -> JsonObject:
-        definitions: JsonObject = {
-            name: node[name] for name in ("$defs", "definitions") if name in node
-        }
+        """Return a reference with nothing beside it; what has to be said stands around it."""
+        target = resolve_reference(self._root, node["$ref"], path)
+        around: JsonObject = {name: node[name] for name in ("description",) if name in node}
+        for keyword, value in node.items():
+            if self._is_told(keyword, value) and target.get(keyword) != value:
+                self._describe(around, keyword, value=value, path=path)
+        definitions = {name: node[name] for name in _DEFINITIONS if name in node}
         if node.keys() - definitions.keys() - {"$ref"}:
-            self._note(path, "what stood beside the reference left out")
-        kept: JsonObject = {"$ref": node["$ref"], **definitions}
-        return map_subschemas(kept, path, lambda inner, at: self._inner(inner, at, ()))
+            self._note(path, "nothing left beside the reference")
+        kept: JsonObject = {"$ref": node["$ref"]}
+        kept = {**around, "anyOf": [kept]} if around else kept
+        tables = map_subschemas(definitions, path, lambda inner, at: self._inner(inner, at, ()))
+        return kept | tables
 
-    def _fit_combinations(self, node: JsonObject, path: str) -> None:
+    # Combinations
+
+    def _fit_combinations(self, node: JsonObject, path: str, trail: Trail) -> Trail:
+        """Say allOf and oneOf in other words; returns the trail with what was written out."""
+        for keyword in ("anyOf", "oneOf"):
+            # A single alternative must hold. Beside other limits it is an odd way to say so.
+            if self._rules.uses_nullable and len(node.get(keyword, ())) == 1:
+                node["allOf"] = [*node.get("allOf", ()), *node.pop(keyword)]
+        trail = self._fit_all_of(node, path, trail)
         if "oneOf" in node and not self._accepts("oneOf"):
-            node["anyOf"] = [*node.get("anyOf", ()), *node.pop("oneOf")]
-            self._note(path, "oneOf written as anyOf")
+            self._fit_one_of(node, path)
+        if "anyOf" in node and "type" in node and self._says_limits_only(node["anyOf"]):
+            self._describe(node, "anyOf", value=node.pop("anyOf"), path=path)
+        return trail
+
+    def _fit_all_of(self, node: JsonObject, path: str, trail: Trail) -> Trail:
+        apart: list[JsonObject] = []
+        inner = trail
         for _ in range(_MAX_MERGES):
             if "allOf" not in node or self._accepts("allOf"):
-                return
-            self._fit_all_of(node, path)
-        raise SchemaRefusedError(path, "has an allOf inside an allOf without end")
+                break
+            parts, written = self._opened_parts(node, path, trail)
+            merged, left = merge_apart([node, *parts], path)
+            overwrite(node, merged)
+            apart += left
+            inner += written
+            self._note(path, "allOf written as one schema")
+        else:
+            raise SchemaRefusedError(path, "has an allOf inside an allOf without end")
+        if apart:
+            self._describe(node, "allOf", value=apart, path=path)
+        return inner
 
-    def _fit_all_of(self, node: JsonObject, path: str) -> None:
+    def _opened_parts(
+        self, node: JsonObject, path: str, trail: Trail
+    ) -> tuple[list[JsonObject], Trail]:
+        """Take the allOf from a schema; returns its parts and which references they were."""
         parts = node.pop("allOf")
-        if len(parts) == 1 and "$ref" in parts[0] and self._rules.references_stand_alone:
-            for name in node.keys() - {"$defs", "definitions"}:
-                del node[name]
-            node["$ref"] = parts[0]["$ref"]
-            self._note(path, "allOf of one reference written as the reference alone")
-            return
-        node.update(merge_all([node, *(self._opened(part, path) for part in parts)], path))
-        self._note(path, "allOf written as one schema")
+        is_one_reference = len(parts) == 1 and "$ref" in parts[0] and "$ref" not in node
+        if is_one_reference and self._rules.references_stand_alone:
+            return parts, ()
+        found: list[JsonObject] = []
+        written: Trail = ()
+        for part in parts:
+            whole, names = self._opened(part, path, trail)
+            found.append(whole)
+            written += names
+        return found, written
 
-    def _opened(self, schema: JsonObject, path: str) -> JsonObject:
-        """Return a schema with the references at its root resolved."""
-        seen: set[str] = set()
-        while "$ref" in schema:
-            if schema["$ref"] in seen:
-                raise SchemaRefusedError(path, f"{schema['$ref']!r} leads to itself")
-            seen.add(schema["$ref"])
-            beside = {name: value for name, value in schema.items() if name != "$ref"}
-            schema = resolve_reference(self._root, schema["$ref"], path) | beside
-        return schema
+    def _fit_one_of(self, node: JsonObject, path: str) -> None:
+        alternatives = node.pop("oneOf")
+        if "anyOf" in node or not are_exclusive(alternatives, self._root):
+            self._describe(node, "oneOf", value=alternatives, path=path)
+        node.setdefault("anyOf", alternatives)
+        self._note(path, "oneOf written as anyOf")
 
-    def _fit_values(self, node: JsonObject, path: str) -> None:
-        if "const" in node and not self._accepts("const"):
-            node["enum"] = [node.pop("const")]
-            self._note(path, "const written as enum")
-        values = node.get("enum")
-        if values is None:
-            return
-        if "type" not in node and self._rules.requires_types:
-            node["type"] = _types_of(values, path)
-            self._note(path, f"type {node['type']!r} added")
-        if self._rules.scalar_enums_only and any(isinstance(v, dict | list) for v in values):
-            raise SchemaRefusedError(path, "has an enum with objects or lists in it")
-        if self._rules.string_enums_only:
-            self._fit_string_enum(node, path)
+    def _says_limits_only(self, alternatives: list[JsonObject]) -> bool:
+        """Whether an alternative is no schema of its own, but a limit to what is beside it.
 
-    def _fit_string_enum(self, node: JsonObject, path: str) -> None:
-        # Gemini refuses an empty text among the values of an enum.
-        texts = [value for value in node["enum"] if isinstance(value, str) and value]
-        rest = [value for value in node["enum"] if value not in texts and value is not None]
-        if rest or not texts:
-            self._describe(node, "enum", value=node.pop("enum"), path=path)
-        elif texts != node["enum"]:
-            node["enum"] = texts
+        A closed schema must name its type in every alternative, and is refused otherwise.
+        """
+        is_wanted = self._rules.keywords is not None and not self._rules.is_closed
+        return is_wanted and any(not part.keys() & _KINDS for part in alternatives)
 
-    def _fit_types(self, node: JsonObject, path: str) -> None:
-        types = node.get("type")
-        if self._rules.uses_nullable and isinstance(types, list):
-            self._split_types(node, path)
-        if self._rules.requires_types and not node.keys() & {"type", "anyOf", "$ref"}:
-            self._type_anything(node, path)
-
-    def _split_types(self, node: JsonObject, path: str) -> None:
-        given = node.pop("type")
-        types = [name for name in given if name != "null"]
-        if "null" in given:
-            node["nullable"] = True
-        if len(types) == 1:
-            node["type"] = types[0]
-        elif types:
-            node["anyOf"] = [{"type": name} for name in types]
-        self._note(path, "several types written as nullable and anyOf")
-
-    def _type_anything(self, node: JsonObject, path: str) -> None:
-        if self._rules.is_closed:
-            raise SchemaRefusedError(
-                path, "accepts any value, but the provider needs a type for every value"
-            )
-        node["anyOf"] = [dict(kind) for kind in _ANY_VALUE]
-        self._note(path, "any value written as a text, a number or a truth value")
+    # Objects and lists
 
     def _fit_object(self, node: JsonObject, path: str) -> None:
-        if not _may_be(node, "object"):
+        if "patternProperties" in node and not self._accepts("patternProperties"):
+            self._fit_patterns(node, path)
+        if not may_be(node, "object"):
             return
         properties = node.get("properties", {})
         self._check_names(properties, path)
         if self._rules.is_closed:
             self._close(node, path)
         required = node.get("required", [])
+        missing = [name for name in required if name not in properties]
+        if missing and self._rules.keywords is not None:
+            self._fit_missing(node, missing, path)
         if self._rules.requires_all_properties:
             self._require_all(node, path)
-        elif self._rules.keywords is not None and not set(required) <= properties.keys():
-            node["required"] = [name for name in required if name in properties]
-            self._note(path, "required names that are no properties left out")
+
+    def _fit_patterns(self, node: JsonObject, path: str) -> None:
+        """Let a property whose name meets a pattern be one that is not named."""
+        others = node.get("additionalProperties", True)
+        if self._rules.is_closed or not is_limit("additionalProperties", others):
+            return
+        self._describe(node, "additionalProperties", value=others, path=path)
+        kinds = [*node["patternProperties"].values(), *([others] if others else [])]
+        node["additionalProperties"] = _any_of(kinds)
+
+    def _fit_missing(self, node: JsonObject, missing: list[str], path: str) -> None:
+        """Take names that are no properties out of those that are required."""
+        if self._rules.is_closed:
+            raise SchemaRefusedError(
+                path, f"requires {missing[0]!r}, which is not among its properties"
+            )
+        node["required"] = [name for name in node["required"] if name not in missing]
+        self._describe(node, "required", value=missing, path=path)
 
     def _check_names(self, properties: JsonObject, path: str) -> None:
         pattern = self._rules.property_names
@@ -267,7 +254,7 @@ class SchemaFitting(SchemaRewriting):
 
     def _require_all(self, node: JsonObject, path: str) -> None:
         properties = dict(node["properties"])
-        required = [name for name in node.get("required", ()) if name in properties]
+        required = node.get("required", [])
         for name, schema in properties.items():
             if name not in required:
                 properties[name] = _or_null(schema)
@@ -280,23 +267,31 @@ class SchemaFitting(SchemaRewriting):
         node["required"] = everything
 
     def _fit_list(self, node: JsonObject, path: str) -> None:
-        if not self._rules.requires_types or not _may_be(node, "array"):
-            return
-        if "prefixItems" in node:
-            kinds = [schema for schema in node.pop("prefixItems") if schema]
-            if isinstance(node.get("items"), dict) and node["items"]:
-                kinds.append(node["items"])
-            unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
-            node["items"] = unique[0] if len(unique) == 1 else {"anyOf": unique}
-            self._note(path, "prefixItems written as items of any of these kinds")
-        if not isinstance(node.get("items"), dict):
-            node["items"] = {}
+        if "prefixItems" in node and not self._accepts("prefixItems"):
+            self._fit_tuple(node, path)
+        if self._rules.requires_types and may_be(node, "array"):
+            node.setdefault("items", {})
+
+    def _fit_tuple(self, node: JsonObject, path: str) -> None:
+        first, others = node.pop("prefixItems"), node.pop("items", {})
+        kinds = [schema for schema in first if schema]
+        if others == {"not": {}}:
+            node["maxItems"] = min(len(first), node.get("maxItems", len(first)))
+        elif others:
+            kinds.append(others)
+        node["items"] = _any_of(kinds)
+        # Items of one kind are of that kind at every place.
+        if any(kind != kinds[0] for kind in kinds):
+            self._describe(node, "prefixItems", value=first, path=path)
+            if is_limit("items", others):
+                self._describe(node, "items", value=others, path=path)
+        self._note(path, "prefixItems written as items of any of these kinds")
 
     def _drop_keywords(self, node: JsonObject, path: str) -> None:
         for keyword in list(node):
             if not self._accepts(keyword):
                 value = node.pop(keyword)
-                if keyword in _DESCRIBABLE and keyword not in self._rules.drops:
+                if self._is_told(keyword, value):
                     self._describe(node, keyword, value=value, path=path)
                 else:
                     self._note(path, f"{keyword} left out")
@@ -311,8 +306,7 @@ class SchemaFitting(SchemaRewriting):
         """Finish a schema whose subschemas already meet the rules."""
         if self._rules.uses_nullable and "anyOf" in node:
             node = self._without_null_option(node, path)
-        if self._rules.string_enums_only and "enum" in node and node.get("type") != "string":
-            self._describe(node, "enum", value=node.pop("enum"), path=path)
+        self._fit_late_enum(node, path)
         if self._rules.drops_empty:
             for keyword in ("properties", "required"):
                 if keyword in node and not node[keyword]:
@@ -320,40 +314,17 @@ class SchemaFitting(SchemaRewriting):
                     self._note(path, f"empty {keyword} left out")
         return node
 
-    def _without_null_option(self, node: JsonObject, path: str) -> JsonObject:
-        """Write an alternative `null` as `nullable`, and a single alternative without `anyOf`."""
-        others = [part for part in node["anyOf"] if part.get("type") != "null"]
-        if not others:
-            return {**{name: node[name] for name in node if name != "anyOf"}, "type": "null"}
-        if len(others) < len(node["anyOf"]):
-            node = {**node, "nullable": True, "anyOf": others}
-            self._note(path, "type 'null' written as nullable")
-        if len(others) > 1:
-            return node
-        rest = {name: value for name, value in node.items() if name != "anyOf"}
-        return merge_all([rest, others[0]], path)
 
-    def _describe(self, node: JsonObject, keyword: str, *, value: Json, path: str) -> None:
-        """Write a limit into the description, because its keyword is not accepted."""
-        words = f"({keyword}: {msgspec.json.encode(value).decode()})"
-        node["description"] = f"{node.get('description', '')} {words}".strip()
-        self._note(path, f"{keyword} said in the description")
-
-    def _accepts(self, keyword: str) -> bool:
-        return self._rules.keywords is None or keyword in self._rules.keywords
+def _recursion(reference: str, path: str) -> SchemaRefusedError:
+    return SchemaRefusedError(
+        path, f"{reference!r} contains itself, which the provider does not support"
+    )
 
 
-def _references_in(schema: Json) -> set[str]:
-    """Return all references in a schema, except those in definitions."""
-    if isinstance(schema, list):
-        return {found for item in schema for found in _references_in(item)}
-    if not isinstance(schema, dict):
-        return set()
-    found = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
-    for keyword, value in schema.items():
-        if keyword not in {"$defs", "definitions", "enum", "const", "default", "examples"}:
-            found |= _references_in(value)
-    return found
+def _any_of(kinds: list[JsonObject]) -> JsonObject:
+    """Return a schema for what fits any of several; without any, one that everything fits."""
+    unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+    return {"anyOf": unique} if len(unique) > 1 else next(iter(unique), {})
 
 
 def _or_null(schema: JsonObject) -> JsonObject:
@@ -367,19 +338,3 @@ def _or_null(schema: JsonObject) -> JsonObject:
         return {"anyOf": [schema, {"type": "null"}]}
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return schema if "null" in types else {**schema, "type": [*types, "null"]}
-
-
-def _may_be(node: JsonObject, kind: str) -> bool:
-    types = node.get("type")
-    return types == kind or (isinstance(types, list) and kind in types)
-
-
-def _types_of(values: list[Json], path: str) -> Json:
-    names: list[str] = []
-    for value in values:
-        name = next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), None)
-        if name is None:
-            raise SchemaRefusedError(path, "has an enum with objects or lists in it")
-        if name not in names:
-            names.append(name)
-    return names[0] if len(names) == 1 else names

@@ -1,7 +1,8 @@
-"""Schema targets: which JSON Schema each provider accepts, and the schemas of a request made so.
+"""Schema targets: the schemas of a request, each in the form that its provider accepts.
 
 `check_schema` decides for one schema: accepted, adapted or refused. Every change and every refusal
 is reported. `SchemaAdapter` does this for the requests of one client and remembers the results.
+`schema_rules` has what each target accepts.
 """
 
 from typing import Literal, TypeAlias
@@ -10,14 +11,21 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.providers.json_schema import (
+    DefinitionMove,
     SchemaRefusedError,
     SchemaRepair,
-    merge_all,
-    merge_alternatives,
-    resolve_reference,
     subschemas,
 )
-from holdfast.providers.schema_fitting import SchemaFitting, SchemaRules
+from holdfast.providers.schema_descriptions import add_limit, written_out
+from holdfast.providers.schema_fitting import SchemaFitting
+from holdfast.providers.schema_merging import (
+    merge_all,
+    merge_alternatives,
+    merge_apart,
+    resolve_root,
+    unsaid,
+)
+from holdfast.providers.schema_rules import RULES, SchemaRules
 from holdfast.providers.wire.protocol import SchemaTarget, SchemaTargets
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -30,70 +38,6 @@ Purpose: TypeAlias = Literal["arguments", "output"]
 _COMBINATORS = ("anyOf", "oneOf", "allOf")
 _NOT_AT_ROOT = ("enum", "const", "not")
 _CACHE_SIZE = 4_096
-
-ANNOTATIONS = frozenset({"title", "description"})
-_SHAPE = frozenset({"type", "properties", "required", "items", "enum", "anyOf"})
-_REFERENCES = frozenset({"$ref", "$defs", "definitions"})
-_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-_STRICT_FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-)
-
-# What the providers document for their APIs, the numbers included.
-RULES: dict[SchemaTarget, SchemaRules] = {
-    "any": SchemaRules(),
-    "openai": SchemaRules(output_is_object=True),
-    # For models without output schemas, the output is the arguments of a tool.
-    "anthropic": SchemaRules(property_names=r"[a-zA-Z0-9_.-]{1,64}", output_is_object=True),
-    "openai_strict": SchemaRules(
-        keywords=ANNOTATIONS
-        | _SHAPE
-        | _REFERENCES
-        | _NUMBERS
-        | {"const", "pattern", "format", "minItems", "maxItems", "additionalProperties"},
-        formats={"string": _STRICT_FORMATS},
-        is_closed=True,
-        requires_all_properties=True,
-        references_stand_alone=True,
-        requires_types=True,
-        output_is_object=True,
-        max_properties=5000,
-        max_levels=10,
-        max_enum_values=1000,
-    ),
-    "anthropic_strict": SchemaRules(
-        keywords=ANNOTATIONS
-        | _SHAPE
-        | _REFERENCES
-        | {"const", "default", "allOf", "format", "pattern", "additionalProperties"},
-        formats={"string": _STRICT_FORMATS | {"uri"}},
-        is_closed=True,
-        allows_recursion=False,
-        scalar_enums_only=True,
-        property_names=r"[a-zA-Z0-9_.-]{1,64}",
-        max_optional=24,
-        max_unions=16,
-    ),
-    "gemini": SchemaRules(
-        keywords=ANNOTATIONS
-        | _SHAPE
-        | {"format", "nullable", "minItems", "maxItems", "minimum", "maximum"}
-        | {"minLength", "maxLength", "pattern", "minProperties", "maxProperties"}
-        | {"propertyOrdering"},
-        formats={
-            "string": frozenset({"date-time", "enum"}),
-            "integer": frozenset({"int32", "int64"}),
-            "number": frozenset({"float", "double"}),
-        },
-        inlines_references=True,
-        allows_recursion=False,
-        requires_types=True,
-        uses_nullable=True,
-        drops_empty=True,
-        drops=frozenset({"default"}),
-        string_enums_only=True,
-    ),
-}
 
 
 class SchemaVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +61,12 @@ def check_schema(
     rules = RULES[target]
     try:
         repair = SchemaRepair(schema)
-        repaired = repair.repaired()
-        changes = repair.changes
+        repaired, changes = repair.repaired(), repair.changes
+        if rules.keywords is not None:
+            move = DefinitionMove(repaired, rules.keywords & {"$defs", "definitions"} or {"$defs"})
+            repaired, changes = move.moved(), [*changes, *move.changes]
         if purpose == "arguments" or rules.output_is_object:
-            repaired = _object_at_root(repaired, changes)
+            repaired = _object_at_root(repaired, rules, changes)
         if purpose == "output" and rules.is_closed:
             _refuse_open_object(repaired)
         fitting = SchemaFitting(repaired, rules)
@@ -137,46 +83,57 @@ def check_schema(
     )
 
 
-def _object_at_root(schema: JsonObject, changes: list[str]) -> JsonObject:
+def _object_at_root(schema: JsonObject, rules: SchemaRules, changes: list[str]) -> JsonObject:
     """Rewrite the root as a plain object, the one form that every provider accepts there."""
     whole = dict(schema)
-    seen: set[str] = set()
-    while "$ref" in whole:
-        reference = whole.pop("$ref")
-        if reference in seen:
-            raise SchemaRefusedError("", f"{reference!r} leads to itself")
-        seen.add(reference)
-        whole = resolve_reference(schema, reference, "") | whole
-        changes.append(f"the schema: {reference!r} written out at the root")
+    if "$ref" in whole:
+        changes.append(f"the schema: {whole['$ref']!r} written out at the root")
+        whole = resolve_root(whole, schema, "")
+    told: JsonObject = {}
     for keyword in _COMBINATORS:
         if keyword in whole:
-            whole = _without_combinator(whole, keyword, schema)
+            whole, told[keyword] = _without_combinator(whole, keyword, schema)
             changes.append(f"the schema: {keyword} at the root written as one object")
+    whole = _plain_object(whole, changes)
+    for keyword, limits in told.items():
+        if limits:
+            # Definitions are not sent where references are not understood.
+            shown = written_out(limits, schema) if rules.inlines_references else limits
+            add_limit(whole, keyword, shown)
+    return whole
+
+
+def _plain_object(whole: JsonObject, changes: list[str]) -> JsonObject:
+    """Return a root without combinators as an object with properties; refuse any other."""
     for keyword in _NOT_AT_ROOT:
         if keyword in whole:
             raise SchemaRefusedError("", f"has {keyword} at its root")
     if not whole.keys() - {"$schema", "title", "description", "$defs", "definitions"}:
-        whole |= {"type": "object", "properties": {}}
+        whole = {**whole, "type": "object", "properties": {}}
         changes.append("the schema: type 'object' added")
     if whole.get("type") != "object":
         raise SchemaRefusedError("", f"is of type {whole.get('type')!r} and must be an object")
     if "properties" not in whole:
-        whole["properties"] = {}
         changes.append("the schema: no properties written as such")
-    return whole
+    return {**whole, "properties": whole.get("properties", {})}
 
 
-def _without_combinator(whole: JsonObject, keyword: str, root: JsonObject) -> JsonObject:
-    parts = [
-        resolve_reference(root, part["$ref"], "") if "$ref" in part else part
-        for part in whole[keyword]
-    ]
+def _without_combinator(
+    whole: JsonObject, keyword: str, root: JsonObject
+) -> tuple[JsonObject, list[JsonObject]]:
+    """Return the root without a combinator, and what the combinator says beyond that."""
+    parts = [resolve_root(part, root, "") for part in whole[keyword]]
     rest = {name: value for name, value in whole.items() if name != keyword}
     if keyword == "allOf":
-        return merge_all([rest, *parts], "")
+        return merge_apart([rest, *parts], "")
     # Beside properties an alternative is often only a list of what it requires, without a type.
     alternatives = [{"type": "object", **part} if "properties" in rest else part for part in parts]
-    return merge_all([rest, merge_alternatives(alternatives, "")], "")
+    merged = merge_alternatives(alternatives, "")
+    told = unsaid(alternatives, merged)
+    # Of one alternative, and of any of which one says nothing more, there is nothing to tell.
+    has_limits = len(told) > 1 or any(told)
+    is_limited = has_limits if keyword == "oneOf" else all(told)
+    return merge_all([rest, merged], ""), told if is_limited else []
 
 
 def _refuse_open_object(schema: JsonObject) -> None:

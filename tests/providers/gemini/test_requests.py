@@ -14,14 +14,10 @@ from holdfast.providers.wire.gemini.dialects import (
     thinking_config,
 )
 from holdfast.providers.wire.gemini.messages import UNSIGNED
-from holdfast.providers.wire.gemini.request import (
-    RequestEncoder,
-    encode_count,
-    json_schema,
-)
+from holdfast.providers.wire.gemini.request import RequestEncoder, encode_count
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.requests import ModelRequest, OutputSchema
 from holdfast.vocabulary.tools import ToolSpec
 from tests.fixtures_wire import require_wire
 from tests.providers.conversations import everything, user
@@ -150,15 +146,31 @@ def test_a_hard_schema_is_brought_into_a_form_that_is_accepted(model: str) -> No
         types.Tool.model_validate(each)
 
 
+def declared(schema: JsonObject, model: str = "gemini-2.5-flash") -> JsonObject:
+    """Return the declaration of a tool with this schema, as it is sent."""
+    tool = ToolSpec(name="hard", description="Try.", input_schema=schema)
+    request = ModelRequest(model=model, messages=(user("Hi"),), tools=(tool,))
+    declaration: JsonObject = json.loads(encoded(request).body)["tools"][0]
+    found: JsonObject = declaration["functionDeclarations"][0]
+    return found
+
+
 def test_what_a_schema_says_in_other_words_is_kept() -> None:
-    kept = json_schema(HARD)
+    kept = declared(HARD)["parametersJsonSchema"]
     assert kept["properties"]["kind"] == {"enum": ["a"]}
     assert kept["properties"]["both"]["properties"] == {"x": {"type": "string"}}
     assert kept["properties"]["node"] == {"$ref": "#/$defs/Node"}
-    tool = ToolSpec(name="hard", input_schema=HARD)
-    request = ModelRequest(model="gemini-2.0-flash", messages=(user("Hi"),), tools=(tool,))
-    declared = json.loads(encoded(request).body)["tools"][0]["functionDeclarations"][0]
-    opened = declared["parameters"]
+    assert kept["$defs"] == HARD["definitions"]
+    assert kept["properties"]["size"] == {
+        "type": ["integer", "null"],
+        "description": "(exclusiveMinimum: 0)",
+    }
+    assert kept["properties"]["map"]["additionalProperties"] == {
+        "type": "string",
+        "description": "(minLength: 1)",
+    }
+    assert kept["description"] == '(required: ["gone"])'
+    opened = declared(HARD, "gemini-2.0-flash")["parameters"]
     assert opened["properties"]["node"]["properties"] == {"next": {"type": "string"}}
     assert opened["properties"]["size"] == {
         "type": "integer",
@@ -167,6 +179,48 @@ def test_what_a_schema_says_in_other_words_is_kept() -> None:
     }
     assert opened["properties"]["either"] == {"type": "string", "nullable": True}
     assert opened["required"] == ["node"]
+
+
+def test_schemas_that_must_both_hold_are_merged_with_the_narrower_limits() -> None:
+    limits = {"allOf": [{"minimum": 3, "maximum": 9}, {"minimum": 5}], "type": "integer"}
+    sent = declared({"type": "object", "properties": {"n": limits}})["parametersJsonSchema"]
+    assert sent["properties"]["n"] == {"type": "integer", "minimum": 5, "maximum": 9}
+
+
+def test_a_limit_that_is_not_enforced_is_said_in_the_description() -> None:
+    code = {"type": "string", "description": "A code", "pattern": "^[A-Z]+$", "minLength": 2}
+    output = OutputSchema(name="code", schema={"type": "object", "properties": {"code": code}})
+    request = ModelRequest(model="gemini-2.5-flash", messages=(user("Hi"),), output_schema=output)
+    for sent in (
+        declared(output.schema)["parametersJsonSchema"],
+        json.loads(encoded(request).body)["generationConfig"]["responseJsonSchema"],
+    ):
+        assert sent["properties"]["code"] == {
+            "type": "string",
+            "description": 'A code (pattern: "^[A-Z]+$") (minLength: 2)',
+        }
+
+
+def test_limits_of_an_object_without_properties_are_sent_as_well() -> None:
+    schema: JsonObject = {"type": "object", "additionalProperties": {"type": "string"}}
+    assert declared(schema)["parametersJsonSchema"] == schema | {"properties": {}}
+    assert declared(schema, "gemini-2.0-flash") == {
+        "name": "hard",
+        "description": 'Try. (additionalProperties: {"type":"string"})',
+    }
+    request = ModelRequest(
+        model="gemini-2.0-flash",
+        messages=(user("Hi"),),
+        output_schema=OutputSchema(name="texts", schema=schema),
+    )
+    body = json.loads(encoded(request).body)
+    assert body["generationConfig"] == {"responseMimeType": "application/json"}
+    assert "additionalProperties" in body["systemInstruction"]["parts"][0]["text"]
+    for model in ("gemini-2.5-flash", "gemini-2.0-flash"):
+        assert declared({"type": "object", "properties": {}}, model) == {
+            "name": "hard",
+            "description": "Try.",
+        }
 
 
 def test_a_recursive_schema_is_kept_where_references_are_understood() -> None:

@@ -25,11 +25,17 @@ from holdfast.vocabulary.stream_parts import StreamPart
 Framing: TypeAlias = Literal["sse", "ndjson"]
 
 SchemaTarget: TypeAlias = Literal[
-    "openai", "openai_strict", "anthropic", "anthropic_strict", "gemini", "any"
+    "any",
+    "openai",
+    "openai_strict",
+    "anthropic",
+    "anthropic_strict",
+    "gemini",
+    "gemini_json_schema",
 ]
 """Which rules a JSON Schema has to meet; `_strict` where the provider enforces the schema.
 
-`providers.schema_targets` has the rules.
+`providers.schema_rules` has the rules.
 """
 
 
@@ -139,6 +145,8 @@ class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):
     framing: Framing
     new_encoder: Callable[[], Callable[[ModelRequest], WireRequest]]
     """Makes an encoder of requests whose history and schemas meet the rules below.
+
+    Schemas are sent as they are in the request: they are fitted once, before they come here.
 
     It caches encoded messages. Every client has its own, so that the cost of a turn does not grow
     with the history.

@@ -2,14 +2,17 @@
 
 from functools import partial
 
-from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
+from holdfast.providers.wire.gemini.dialects import (
+    GEMINI_API,
+    GeminiDialect,
+    takes_json_schema,
+)
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
 from holdfast.providers.wire.gemini.reply_types import ERRORS
 from holdfast.providers.wire.gemini.request import (
     RequestEncoder,
     decode_count,
     encode_count,
-    takes_json_schema,
 )
 from holdfast.providers.wire.message_forms import JPEG
 from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
@@ -23,7 +26,7 @@ HISTORY = HistoryRules(
 
 
 _OLDER = SchemaTargets(arguments="gemini", output=("gemini",))
-_NEWER = SchemaTargets()
+_NEWER = SchemaTargets(arguments="gemini_json_schema", output=("gemini_json_schema",))
 
 
 def _schema_targets(model: str) -> SchemaTargets:

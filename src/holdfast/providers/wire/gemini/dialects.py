@@ -96,6 +96,14 @@ def is_gemini_3(model: str) -> bool:
     return re.search(r"gemini-[3-9]", model) is not None
 
 
+_OLDER = re.compile(r"gemini-(1|2\.0)|gemma|learnlm")
+
+
+def takes_json_schema(model: str) -> bool:
+    """Whether `model` accepts JSON Schema rather than the older subset of OpenAPI's."""
+    return _OLDER.search(model) is None
+
+
 _VERSION = re.compile(r"-(latest|\d{3}|preview(-\d\d-\d{2,4})?)$")
 
 

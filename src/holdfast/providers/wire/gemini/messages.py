@@ -34,7 +34,7 @@ def named_calls(messages: tuple[Message, ...]) -> Mapping[CallId, str]:
     }
 
 
-def parts_of(message: Message, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
+def encode_parts(message: Message, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
     """Return the parts of one message."""
     if isinstance(message, UserMessage):
         return _user_parts(message, model, named)

@@ -167,7 +167,7 @@ CODES = code_table(
     }
 )
 # A wrong key is also reported as an invalid argument, and not only models can be not found.
-GENERAL_CODES = code_table(
+AMBIGUOUS_CODES = code_table(
     {ErrorCode.BAD_REQUEST: "INVALID_ARGUMENT", ErrorCode.MODEL_NOT_FOUND: "NOT_FOUND"}
 )
 
@@ -208,4 +208,4 @@ def _retry_delay(details: list[JsonObject]) -> float | None:
     return None
 
 
-ERRORS = FailureRules(read=_read, codes=CODES, general_codes=GENERAL_CODES)
+ERRORS = FailureRules(read=_read, codes=CODES, general_codes=AMBIGUOUS_CODES)

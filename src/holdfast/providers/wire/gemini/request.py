@@ -1,10 +1,9 @@
 """Gemini generateContent: the encoder of requests and of token counts.
 
-Models from 2.5 on accept a large part of JSON Schema in fields of their own. Older ones accept a
-subset of OpenAPI's, to which `providers.schema_targets` has already adapted the schemas.
+Models from 2.5 on accept a large part of JSON Schema in fields of their own, older ones a subset of
+OpenAPI's. `providers.schema_targets` has already fitted the schemas to the one or the other.
 """
 
-import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,14 +13,15 @@ from holdfast.providers.wire.gemini.dialects import (
     GEMINI_API,
     GeminiDialect,
     is_gemini_3,
+    takes_json_schema,
     thinking_config,
 )
-from holdfast.providers.wire.gemini.messages import named_calls, parts_of
+from holdfast.providers.wire.gemini.messages import encode_parts, named_calls
 from holdfast.providers.wire.lenient_decoding import read_token_count
 from holdfast.providers.wire.message_forms import tool_description
 from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolSpec
@@ -58,7 +58,7 @@ class RequestEncoder:
 
     def _body(self, request: ModelRequest) -> bytes:
         encoded = self._messages.setdefault(request.model, EncodedMessages())
-        lower = partial(parts_of, model=request.model, named=named_calls(request.messages))
+        lower = partial(encode_parts, model=request.model, named=named_calls(request.messages))
         contents: list[tuple[str, list[bytes]]] = []
         pieces = encoded.encode(request.messages, lower)
         for message, parts in zip(request.messages, pieces, strict=True):
@@ -115,13 +115,15 @@ def _generation_config(request: ModelRequest) -> JsonObject:
     if request.output_schema is not None and _takes_schema(request):
         settings["responseMimeType"] = "application/json"
         if takes_json_schema(request.model):
-            settings["responseJsonSchema"] = json_schema(request.output_schema.schema)
-        else:
-            schema = request.output_schema.schema
-            # An object without properties is refused, and adds nothing to the media type.
-            if schema.get("type") != "object" or "properties" in schema:
-                settings["responseSchema"] = schema
+            settings["responseJsonSchema"] = request.output_schema.schema
+        elif _has_properties(request.output_schema.schema):
+            settings["responseSchema"] = request.output_schema.schema
     return settings
+
+
+def _has_properties(schema: JsonObject) -> bool:
+    """Whether a schema in OpenAPI's subset can be sent: an object without properties is refused."""
+    return schema.get("type") != "object" or bool(schema.get("properties"))
 
 
 def _takes_schema(request: ModelRequest) -> bool:
@@ -131,9 +133,14 @@ def _takes_schema(request: ModelRequest) -> bool:
 
 
 def _schema_instruction(request: ModelRequest) -> Iterator[str]:
-    if request.output_schema is not None and not _takes_schema(request):
-        schema = msgspec.json.encode(request.output_schema.schema).decode()
-        yield f"Answer with nothing but JSON that meets this JSON Schema: {schema}"
+    """Yield the output schema in words where no field can hold it, and it has something to say."""
+    if request.output_schema is None:
+        return
+    schema = request.output_schema.schema
+    has_field = takes_json_schema(request.model) or _has_properties(schema)
+    if not _takes_schema(request) or (not has_field and "description" in schema):
+        words = msgspec.json.encode(schema).decode()
+        yield f"Answer with nothing but JSON that meets this JSON Schema: {words}"
 
 
 def _tools(request: ModelRequest) -> JsonObject:
@@ -157,101 +164,19 @@ def _tools(request: ModelRequest) -> JsonObject:
 
 
 def _declaration(tool: ToolSpec, model: str) -> JsonObject:
+    schema = tool.input_schema
     declaration: JsonObject = {
         "name": tool.name,
         "description": tool_description(tool) or tool.name,
     }
-    # An object without properties is refused.
-    if not tool.input_schema.get("properties") and "$ref" not in tool.input_schema:
-        return declaration
     if takes_json_schema(model):
-        return declaration | {"parametersJsonSchema": json_schema(tool.input_schema)}
-    return declaration | {"parameters": tool.input_schema}
-
-
-# JSON Schema
-
-_JSON_SCHEMA_KEYWORDS = frozenset(
-    {
-        *("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum"),
-        *("items", "prefixItems", "minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf"),
-        *("properties", "additionalProperties", "required", "propertyOrdering"),
-    }
-)
-_OLDER = re.compile(r"gemini-(1|2\.0)|gemma|learnlm")
-
-
-def takes_json_schema(model: str) -> bool:
-    """Whether `model` accepts JSON Schema rather than the older subset of OpenAPI's."""
-    return _OLDER.search(model) is None
-
-
-def json_schema(schema: JsonObject) -> JsonObject:
-    """Return `schema` without keywords that are refused; `const` and `allOf` are rewritten."""
-    narrowed: JsonObject = _narrowed(_with_definitions_renamed(schema))
-    return narrowed
-
-
-def _with_definitions_renamed(schema: JsonObject) -> JsonObject:
-    if "definitions" not in schema:
-        return schema
-    definitions = {**schema["definitions"], **schema.get("$defs", {})}
-    renamed = {name: value for name, value in schema.items() if name != "definitions"}
-    moved: JsonObject = _with_references_renamed(renamed | {"$defs": definitions})
-    return moved
-
-
-def _with_references_renamed(value: Json) -> Json:
-    if isinstance(value, list):
-        return [_with_references_renamed(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: each.replace("#/definitions/", "#/$defs/")
-        if name == "$ref" and isinstance(each, str)
-        else _with_references_renamed(each)
-        for name, each in value.items()
-    }
-
-
-def _narrowed(schema: Json) -> Json:
-    if not isinstance(schema, dict):
-        # The schemas `true` and `false`; the second cannot be expressed.
-        return {} if isinstance(schema, bool) else schema
-    narrowed: JsonObject = {}
-    for name, value in _rewritten(schema).items():
-        if name in {"properties", "$defs"} and isinstance(value, dict):
-            narrowed[name] = {key: _narrowed(each) for key, each in value.items()}
-        elif name in {"anyOf", "oneOf", "prefixItems"} and isinstance(value, list):
-            narrowed[name] = [_narrowed(each) for each in value]
-        elif name == "items":
-            narrowed[name] = _narrowed(value)
-        elif name == "additionalProperties":
-            narrowed[name] = value if isinstance(value, bool) else _narrowed(value)
-        elif name in _JSON_SCHEMA_KEYWORDS:
-            narrowed[name] = value
-    return narrowed
-
-
-def _rewritten(schema: JsonObject) -> JsonObject:
-    """Express `const` and `allOf` with keywords that are accepted."""
-    rewritten = dict(schema)
-    if not isinstance(rewritten.get("type", ""), str | list):
-        # Some libraries write the number of an enumeration. No type is better than a wrong one.
-        del rewritten["type"]
-    if "const" in rewritten:
-        rewritten["enum"] = [rewritten.pop("const")]
-    for part in rewritten.pop("allOf", ()):
-        if isinstance(part, dict):
-            rewritten = _merged(rewritten, _rewritten(part))
-    return rewritten
-
-
-def _merged(first: JsonObject, second: JsonObject) -> JsonObject:
-    merged = {**second, **first}
-    for name in ("properties", "$defs"):
-        if name in first or name in second:
-            merged[name] = {**second.get(name, {}), **first.get(name, {})}
-    if "required" in first or "required" in second:
-        merged["required"] = sorted({*first.get("required", ()), *second.get("required", ())})
-    return merged
+        is_map = isinstance(schema.get("additionalProperties"), dict)
+        # Of a tool without arguments there is nothing to say.
+        if schema.get("properties") or is_map or "description" in schema:
+            declaration["parametersJsonSchema"] = schema
+    elif _has_properties(schema):
+        declaration["parameters"] = schema
+    elif "description" in schema:
+        # It may say limits.
+        declaration["description"] += f" {schema['description']}"
+    return declaration
