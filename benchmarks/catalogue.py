@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.harness import ROOT
 from holdfast import Agent, SessionError
-from holdfast.assembly.composition import make_store
+from holdfast.assembly.store_strings import make_store
 from holdfast.ports.session_store import Lease, Store
 from holdfast.testing import ScriptedProvider
 from holdfast.vocabulary.entries import (

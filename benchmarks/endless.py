@@ -152,7 +152,7 @@ def agent_on(transport: EndlessTransport, protocol: str, *, limits: Limits = _LI
     """Return an agent that talks to an endless peer, cut off from the machine."""
     return Agent(
         PROTOCOLS[protocol],
-        api_key="key-of-nobody-at-all",
+        api_key="key-that-is-made-up",
         transport=lambda: transport,
         environment={},
         retry=RetrySettings(max_retries=0, interruption_retries=0),

@@ -30,7 +30,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one query brought; checked against the script, so that nobody wins by skipping."""
+    """What one query brought; checked against the script, so that no subject wins by skipping."""
 
     characters: int
     tool_calls: int

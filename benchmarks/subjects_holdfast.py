@@ -120,7 +120,7 @@ async def open_agent(
 
 @contextmanager
 def available(*needed: str) -> Iterator[ModuleType]:
-    """Tell "cannot do this yet" from a failure: a missing name or module, a refusal at the door."""
+    """Tell "cannot do this yet" from a failure: a missing name or module, a refused option."""
     package = load("holdfast")
     names = ("Agent", "TextDelta", "ConfigError", *needed)
     missing = [name for name in dict.fromkeys(names) if not hasattr(package, name)]

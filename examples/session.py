@@ -9,14 +9,15 @@ async def main() -> None:
     """Talk, branch off, go back, take it elsewhere."""
     async with Agent() as agent:
         async with agent.session("ana-1") as session:
-            first = await session.chat("My name is Ana.")
+            await session.chat("My name is Ana.")
+            first = session.messages[-1]
             await session.chat("What is my name?")
 
-            branch = await session.fork(after=first.message_id)
+            branch = await session.fork(after=first.id)
             async with branch:
                 print("branch:", (await branch.chat("Say my name backwards.")).text)
 
-            await session.rewind(to=first.message_id or "")
+            await session.rewind(to=first.id)
             await session.undo_rewind()
             state = await session.export()
 

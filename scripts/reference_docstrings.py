@@ -19,7 +19,7 @@ class RuntimeDocstrings(griffe.Extension):
         _replace(func)
 
     def on_class(self, *, cls: griffe.Class, **_: object) -> None:
-        """Replace the docstring of a class whose making takes options."""
+        """Replace the docstring of a class whose constructor takes options."""
         _replace(cls)
 
 

@@ -32,7 +32,7 @@ from holdfast.agent.query_options import (
 )
 from holdfast.auth.oauth_settings import OAuthSettings
 from holdfast.blocks.tool_registry.tool import ToolOptions
-from holdfast.building_blocks import BlockOptions
+from holdfast.building_blocks import BlockOptions, HoldOptions
 from holdfast.cli.main import run
 from holdfast.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
 from holdfast.config.schema import (
@@ -187,6 +187,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rewind": lambda: option_table(_own(RewindOptions)),
     "changes of a session": lambda: option_table(_own(SessionChanges), first="field"),
     "blocks": lambda: option_table(_own(BlockOptions)),
+    "held conversation": lambda: option_table(_own(HoldOptions)),
     "Permissions": _fields(Permissions),
     "Budgets": _fields(Budgets),
     "Watchdogs": _fields(Watchdogs),

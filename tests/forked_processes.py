@@ -44,6 +44,7 @@ _IMPORTED_LATE = (
     "holdfast.cli.one_shot",
     "holdfast.cli.sessions_commands",
     "holdfast.config.context_files",
+    "holdfast.providers.schema_targets",
     "holdfast.providers.transport.http",
     "holdfast.providers.vendor_clients",
     "holdfast.providers.wire.anthropic_messages.reply",
@@ -120,7 +121,7 @@ class _ForkServer:
         """Start a process; returns its id once it is a child of this process.
 
         The fork server leaves it as an orphan, and this process adopts orphans for that moment
-        only: those of other tests are left to whoever else reaps them.
+        only: those of other tests are left to the process that reaps orphans otherwise.
         """
         content = msgspec.json.encode(start)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Strategies that make logs in which somebody went back, and logs of sessions that were forked."""
+"""Strategies that make logs with rewinds, and logs of sessions that were forked."""
 
 from hypothesis import strategies as st
 
@@ -64,4 +64,4 @@ branching_logs = st.lists(st.binary(min_size=30, max_size=200), min_size=1, max_
 """Logs with rewinds, of sessions that were forked up to twice."""
 
 any_logs = st.binary(min_size=40, max_size=150).map(write_session) | branching_logs
-"""Logs in which somebody went back, and logs in which nobody did."""
+"""Logs with rewinds, and logs without any."""

@@ -100,7 +100,7 @@ class CrashError(Exception):
 
 
 class Start(NamedTuple):
-    """A tool that was started, as whoever looks at the world would know it."""
+    """A tool that was started, as the effects outside the log show it."""
 
     message_id: MessageId
     call_id: CallId
@@ -124,7 +124,7 @@ class LogWriter:
         self.started = list(started)
         """Every start of a tool, in order; those before a fork have no `seq` here."""
         self.rests: list[int] = [1]
-        """The `seq` of entries after which nobody wrote for a while."""
+        """The `seq` of entries after which nothing was written for a while."""
         self.entries: list[Entry] = []
         self.clock = FakeClock()
         self.lives = 0
@@ -138,7 +138,7 @@ class LogWriter:
                 raise CrashError
 
     def fold(self) -> SessionFold:
-        """Return the session as whoever opens it now finds it."""
+        """Return the session as the next holder finds it."""
         return fold_entries(self.entries, inherited=self.inherited)
 
     def number(self, below: int) -> int:
@@ -459,10 +459,10 @@ def write_session(
 
 
 def write_log(choices: bytes) -> list[Entry]:
-    """Write a log in which nobody went back."""
+    """Write a log without rewinds."""
     return write_session(choices).entries
 
 
 def logs() -> st.SearchStrategy[list[Entry]]:
-    """Return a strategy for whole logs in which nobody went back."""
+    """Return a strategy for whole logs without rewinds."""
     return st.binary(min_size=40, max_size=150).map(write_log)

@@ -14,20 +14,17 @@ A model that Holdfast does not know is a `ModelClient` of your own, made of the 
 docs/custom-providers.md.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Self, TypedDict, Unpack
+from typing import Self, Unpack
+
+from msgspec.structs import replace
 
 from holdfast.assembly.agent_inputs import (
-    ClockOption,
     ConfigurationSources,
-    HooksOption,
     OwnAccess,
-    RandomOption,
-    RuntimeOption,
     SystemClock,
-    ToolsOption,
     split_model,
 )
+from holdfast.assembly.block_options import BlockOptions, HoldOptions, place_of_option
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.approval_coordinator import (
@@ -72,8 +69,6 @@ from holdfast.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInter
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue, ModelClient
 from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
-from holdfast.ports.tools import Approver
-from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.commands import (
     AbortQuery,
     ApproveCall,
@@ -82,10 +77,10 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
     new_command_id,
 )
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.given_options import check_options
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.given_options import check_options, checked_fields
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import Option, takes
+from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -133,6 +128,7 @@ __all__ = [
     "FinishKind",
     "FunctionFailed",
     "HeldConversation",
+    "HoldOptions",
     "InvalidInput",
     "MediaPart",
     "ModelCatalogue",
@@ -192,60 +188,6 @@ __all__ = [
 ]
 
 
-def _block_option(sentence: str, *, method: str, wanted: str) -> Option:
-    """Declare an option that is a block of the caller's own; None is the default block."""
-
-    def fits(value: object) -> bool:
-        is_block = not isinstance(value, type) and callable(getattr(value, method, None))
-        return value is None or is_block
-
-    return Option(sentence, default=None, fits=fits, wanted=wanted)
-
-
-class BlockOptions(TypedDict, total=False):
-    """What `make_blocks` can be given beside the model; everything has a default."""
-
-    tools: ToolsOption
-    tool_registry: Annotated[
-        ToolRegistryInterface | None,
-        _block_option(
-            "A tool registry of your own, instead of one of `tools`.",
-            method="current",
-            wanted="a ToolRegistryInterface",
-        ),
-    ]
-    request_builder: Annotated[
-        RequestBuilder,
-        Option(
-            "A function of your own that builds requests.",
-            default=build_request,
-            shown="build_request",
-            fits=callable,
-            wanted="a function",
-        ),
-    ]
-    stream_processor: Annotated[
-        StreamProcessorInterface | None,
-        _block_option(
-            "A stream processor of your own.",
-            method="begin",
-            wanted="a StreamProcessorInterface",
-        ),
-    ]
-    turn_runner: Annotated[
-        TurnRunnerInterface | None,
-        _block_option(
-            "A turn runner of your own.",
-            method="run",
-            wanted="a TurnRunnerInterface",
-        ),
-    ]
-    hooks: HooksOption
-    clock: ClockOption
-    random: RandomOption
-    runtime: RuntimeOption
-
-
 class Blocks:
     """The blocks of `make_blocks`, joined. Use it with `async with`, or close it.
 
@@ -266,34 +208,42 @@ class Blocks:
         self.tool_registry = joined.tool_registry
         self.turn_runner = joined.turn_runner
         self.query_runner = joined.query_runner
-        self._joined = joined
+        self._joined = replace(joined, check_open=self._check_open)
+        self._closed = False
         self.settings = settings
         """What a held conversation starts with, unless it is given settings of its own."""
         self._clients = clients
         self._runtime = runtime
         self._clock = clock
 
+    @takes(HoldOptions)
     def hold(
-        self,
-        conversation: ConversationInterface | None = None,
-        *,
-        settings: Settings | None = None,
-        channel: ControlChannelInterface | None = None,
-        approver: Approver | Callable[[ApprovalRequest], Decision] | None = None,
+        self, conversation: ConversationInterface | None = None, **options: Unpack[HoldOptions]
     ) -> HeldConversation:
         """Join the blocks with a conversation and a channel that the caller holds.
 
-        Without an approver, tool calls that must be approved wait for an `ApproveCall` or a
-        `DenyCall` that is submitted to the channel.
+        Raises:
+            SessionError: CLOSED.
+            ConfigError: CONFIG_INVALID naming what is wrong.
+
         """
-        if channel is None:
-            channel = ControlChannel(limit=self._runtime.buffer_size)
+        self._check_open()
+        told = check_options(
+            options, HoldOptions, function="blocks.hold()", elsewhere=place_of_option
+        )
+        if conversation is not None and not callable(getattr(conversation, "wire_view", None)):
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                "blocks.hold(): pass a Conversation, such as Conversation(messages), not "
+                f"{type(conversation).__name__}",
+            )
+        settings, approver = told["settings"], told["approver"]
         return HeldConversation(
             self._joined,
-            settings=self.settings if settings is None else settings,
+            settings=self.settings if settings is None else checked_fields(settings),
             clock=self._clock,
             conversation=conversation,
-            channel=channel,
+            channel=told["channel"] or ControlChannel(limit=self._runtime.buffer_size),
             approver=None if approver is None else as_approver(approver),
         )
 
@@ -304,8 +254,16 @@ class Blocks:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections to providers; a client that was passed in stays open."""
+        """Close the connections to providers; a client that was passed in stays open.
+
+        Later queries are CLOSED, also on conversations that are held already.
+        """
+        self._closed = True
         await self._clients.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionError(ErrorCode.CLOSED, "the blocks are closed")
 
 
 @takes(BlockOptions)
@@ -320,7 +278,7 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
         ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
 
     """
-    told = check_options(options, BlockOptions, function="make_blocks()", elsewhere=_setting)
+    told = check_options(options, BlockOptions, function="make_blocks()", elsewhere=place_of_option)
     if told["tools"] is not None and told["tool_registry"] is not None:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
@@ -354,10 +312,3 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
     return Blocks(
         joined, clients=clients, settings=configuration.settings, runtime=runtime, clock=clock
     )
-
-
-def _setting(name: str) -> str | None:
-    """Say where a setting belongs, which blocks are not told."""
-    if name not in {*Settings.__struct_fields__, "system_prompt"}:
-        return None
-    return f"{name} is a setting; pass it as blocks.hold(settings=Settings(...))"

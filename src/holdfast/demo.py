@@ -14,7 +14,7 @@ from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.local_models import PullEvent, PullFinished, PullProgress, PullStarted
 from holdfast.vocabulary.vendors import LOCAL
 
-MODEL = "smollm2"
+DEMO_MODEL = "smollm2"
 
 _INTRODUCTION = """\
 Holdfast demo: a real model on this machine, no key, no account.
@@ -96,8 +96,8 @@ def _command_line(store: Path) -> str | None:
 def _begin(output: DemoOutput, store: Path) -> str:
     """Answer a prompt and stop another in a new session; returns its id."""
     output.say(_INTRODUCTION)
-    if not any(model.name == MODEL and model.is_present for model in list_local_models()):
-        pull_model(MODEL, progress=output.show_pull)
+    if not any(model.name == DEMO_MODEL and model.is_present for model in list_local_models()):
+        pull_model(DEMO_MODEL, progress=output.show_pull)
     started = time.perf_counter()
     with _agent(store) as agent, agent.session() as session:
         output.say("\n1. A prompt comes back as a stream.\n   you: What is a ship's anchor for?")
@@ -143,7 +143,7 @@ _ENOUGH = 12
 def _agent(store: Path) -> Agent:
     store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return Agent(
-        f"{LOCAL}/{MODEL}",
+        f"{LOCAL}/{DEMO_MODEL}",
         store=f"sqlite:{store}",
         project="demo",
         max_tokens=60,

@@ -277,7 +277,7 @@ async def test_a_deleted_session_is_gone_and_a_prompt_to_it_is_not_found(store: 
     assert await agent.sessions.search("hi") == ()
     assert await store.log.read(SessionId(session_id)) == []
     with pytest.raises(SessionError) as caught:
-        await remote.send("anyone?")
+        await remote.send("hello?")
     assert caught.value.code is ErrorCode.NOT_FOUND
     async with agent.session("one") as again:
         assert again.messages == ()

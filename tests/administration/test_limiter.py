@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import AgentError, ErrorCode
-from holdfast.administration.limiter import QueryLimiter, QueryLimits, WhenFull
+from holdfast.administration.limiter import QueryLimiter, QueryLimits, WhenQueueFull
 
 
 class Runs:
@@ -81,7 +81,7 @@ async def test_c20_those_who_wait_run_in_the_order_in_which_they_came() -> None:
     ],
 )
 async def test_c20_a_full_line_suspends_drops_or_slides(
-    when_full: WhenFull, refused: list[str], order: list[str]
+    when_full: WhenQueueFull, refused: list[str], order: list[str]
 ) -> None:
     runs = Runs(concurrency=1, pending=1, when_full=when_full)
     await runs.start("a", "b", "c", "d")
@@ -107,7 +107,7 @@ async def test_c20_who_waits_too_long_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("when_full", ["suspend", "dropping"])
-async def test_c20_a_caller_that_gives_up_takes_no_turn(when_full: WhenFull) -> None:
+async def test_c20_a_caller_that_gives_up_takes_no_turn(when_full: WhenQueueFull) -> None:
     runs = Runs(concurrency=1, pending=1, when_full=when_full)
     await runs.start("a", "b")
     if when_full == "suspend":

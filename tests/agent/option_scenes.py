@@ -133,7 +133,7 @@ class Scene:
             asking = [asyncio.ensure_future(session.chat("first"))]
             await gate.reached.wait()
             asking.append(asyncio.ensure_future(session.chat("go", **options)))
-            await until(lambda: session.snapshot().pending)
+            await until(lambda: session.view().pending)
             await session.close(force=True)
             await asyncio.gather(*asking, return_exceptions=True)
 

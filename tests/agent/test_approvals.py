@@ -280,7 +280,7 @@ async def test_a_loop_is_put_to_the_approver() -> None:
     assert outcomes_in(provider.requests[3])[-1][1:] == ("denied", "enough")
 
 
-async def test_somebody_else_may_answer_before_the_approver() -> None:
+async def test_the_program_may_answer_before_the_approver() -> None:
     asked: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
 
     async def approver(request: ApprovalRequest) -> Decision:
@@ -420,7 +420,7 @@ async def test_calls_that_need_no_approval_run_before_the_query_rests() -> None:
     assert RAN == ["look", "a"]
 
 
-async def test_nobody_there_can_mean_no() -> None:
+async def test_without_an_approver_an_unanswered_call_can_be_denied() -> None:
     script = [ERASE, says("well")]
     result, provider = await run_script(script, tools=[erase], unanswered="deny")
     assert (result.stop_reason, result.pending, RAN) == ("complete", (), [])

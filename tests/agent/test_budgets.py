@@ -127,6 +127,14 @@ async def test_an_unknown_price_is_refused_before_the_call(tmp_path: Path) -> No
     assert provider.requests == []
 
 
+async def test_a_model_on_this_machine_has_a_price_which_is_zero() -> None:
+    local = ScriptedProvider([answer()], provider="local")
+    budgets = Budgets(session_cost=1)
+    async with Agent("local/smollm2", providers=[local], environment={}, budgets=budgets) as agent:
+        result = await agent.run("go")
+    assert (result.stop_reason, result.cost) == ("complete", Decimal(0))
+
+
 async def test_an_unknown_price_can_be_allowed_and_is_said_to_be_unknown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,7 +82,7 @@ class EveryProvider:
 
 
 def environment(url: str) -> dict[str, str]:
-    """Return variables with a key for everyone, all of them at one address."""
+    """Return variables with a key for every provider, all of them at one address."""
     addresses = {
         "ANTHROPIC": "ANTHROPIC_BASE_URL",
         "DEEPSEEK": "DEEPSEEK_BASE_URL",

@@ -93,7 +93,7 @@ async def test_the_files_are_listed_and_recorded_once_until_they_change(project:
             await session.chat("go")
         (file,) = session.context_files
         assert (file.path, file.text, len(file.sha256)) == ("AGENTS.md", "two", 64)
-        assert session.snapshot().context_files == ("AGENTS.md",)
+        assert session.view().context_files == ("AGENTS.md",)
         live = await live_of(session)
         entries = await live.store.log.read(live.session_id)
         loaded = [entry for entry in entries if isinstance(entry, ContextLoaded)]
@@ -174,7 +174,7 @@ async def test_skills_are_listed_and_loaded_on_demand(project: Path) -> None:
             ("sail", ""),
             ("release", "How to make a release."),
         ]
-        assert session.snapshot().skills == ("sail", "release")
+        assert session.view().skills == ("sail", "release")
     listed = provider.requests[0].system[1]
     assert "- sail\n- release: How to make a release." in listed
     assert "tag.sh" not in listed

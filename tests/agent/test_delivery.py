@@ -39,7 +39,7 @@ def ask(session: AgentSession, prompt: str, **options: Any) -> Asking:
 
 async def until_waiting(session: AgentSession, count: int) -> None:
     """Let the others run until so many prompts wait."""
-    while len(session.snapshot().pending) < count:
+    while len(session.view().pending) < count:
         await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
 
 
@@ -62,12 +62,12 @@ async def test_what_waits_can_be_seen() -> None:
         await gate.reached.wait()
         asking += [ask(session, "2"), ask(session, "3", delivery="steer")]
         await until_waiting(session, 2)
-        snapshot = session.snapshot()
-        assert [(item.text, item.delivery) for item in snapshot.pending] == [
+        view = session.view()
+        assert [(item.text, item.delivery) for item in view.pending] == [
             ("2", "queue"),
             ("3", "steer"),
         ]
-        assert (snapshot.steer_count, snapshot.queue_count) == (1, 1)
+        assert (view.steer_count, view.queue_count) == (1, 1)
         gate.open()
         # What steers goes into the query that runs by then.
         assert [item.text for item in await asyncio.gather(*asking)] == [
@@ -84,7 +84,7 @@ async def test_a_rejected_prompt_leaves_no_trace() -> None:
         await gate.reached.wait()
         error = await failure_of(session.chat("2", delivery="reject"))
         assert isinstance(error, SessionError)
-        assert (error.code, session.snapshot().pending) == (ErrorCode.BUSY, ())
+        assert (error.code, session.view().pending) == (ErrorCode.BUSY, ())
         gate.open()
         await asking
         assert [message.text for message in session.messages] == ["1", "one"]
@@ -157,7 +157,7 @@ async def test_a_steering_prompt_is_heard_before_the_next_turn() -> None:
     assert (last.text, len(last.parts)) == ("shorter please", 2)
 
 
-async def test_whoever_steers_and_waits_gets_the_result_of_the_query_it_joined() -> None:
+async def test_a_steering_prompt_that_waits_gets_the_result_of_the_query_it_joined() -> None:
     work = HeldWork()
     async with playing([calls(("work", {})), says("both")], tools=[work.tool]) as (session, _):
         asking = ask(session, "go")
@@ -205,7 +205,7 @@ async def test_several_lines_and_attachments_survive_the_queue() -> None:
 # Taking prompts out again.
 
 
-async def test_draining_gives_the_prompts_back_and_tells_whoever_waits() -> None:
+async def test_draining_gives_the_prompts_back_and_ends_the_calls_that_wait_for_them() -> None:
     gate, first = held("one")
     async with playing([first]) as (session, _):
         asking = ask(session, "1")
@@ -216,7 +216,7 @@ async def test_draining_gives_the_prompts_back_and_tells_whoever_waits() -> None
         assert [message.text for message in drained] == ["2", "3\nmore"]
         for item in waiting:
             assert (await failure_of(item)).code is ErrorCode.ABORTED
-        assert session.snapshot().pending == ()
+        assert session.view().pending == ()
         gate.open()
         assert (await asking).text == "one"
 
@@ -331,5 +331,5 @@ async def test_a_prompt_that_is_given_up_on_its_way_to_a_slow_log_is_not_sent() 
         gate.open()
         assert (await asking).text == "one"
         await session.wait_idle()
-        assert session.snapshot().pending == ()
+        assert session.view().pending == ()
         assert [message.text for message in session.messages] == ["1", "one"]

@@ -255,7 +255,7 @@ async def test_a_sub_agent_has_the_owner_project_and_deps_of_its_caller() -> Non
         providers=[ScriptedProvider([calls(("who", {})), says("you")])],
         environment={},
         tools=[who],
-        owner="somebody",
+        owner="ben",
         store="sqlite:/nowhere/at/all.db",
     )
     agent, _ = make_agent(
@@ -263,7 +263,7 @@ async def test_a_sub_agent_has_the_owner_project_and_deps_of_its_caller() -> Non
         tools=[child.as_tool(name="child", description=".")],
         owner="ana",
         project="shop",
-        deps="everyone's",
+        deps="the agent's",
     )
     async with agent, agent.session() as session:
         await session.chat("go", deps="mine")

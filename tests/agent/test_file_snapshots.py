@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentSession, Approve, ErrorCode, tool
+from holdfast.stores.jsonl.store import JsonlStore
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.file_snapshots import FileChange, Snapshot
@@ -437,7 +439,18 @@ async def test_a_call_that_was_approved_later_belongs_to_its_turn(project: Path)
     assert not (project / "new.txt").exists()
 
 
-async def test_a_store_in_the_workspace_is_never_rewound(project: Path) -> None:
+STORES_IN_A_FOLDER: dict[str, Callable[[Path], Any]] = {
+    "jsonl string": lambda folder: f"jsonl:{folder / 'chat'}",
+    "sqlite string": lambda folder: f"sqlite:{folder / 'chat.db'}",
+    "jsonl object": lambda folder: JsonlStore(folder / "chat"),
+    "sqlite object": lambda folder: SqliteStore(folder / "chat.db"),
+}
+
+
+@pytest.mark.parametrize("kind", STORES_IN_A_FOLDER)
+async def test_a_store_in_the_workspace_is_never_rewound(kind: str, project: Path) -> None:
+    store = STORES_IN_A_FOLDER[kind](project)
+
     @tool(effect="write")
     def change() -> str:
         """Change files."""
@@ -449,7 +462,7 @@ async def test_a_store_in_the_workspace_is_never_rewound(project: Path) -> None:
         providers=[ScriptedProvider([calls(("change", {})), says("Done.")])],
         environment={"HOLDFAST_HOME": str(project / "home"), "PATH": os.defpath},
         workspace=project,
-        store=f"sqlite:{project / 'chat.db'}",
+        store=store,
         tools=[change],
     )
     async with agent, agent.session() as session:
@@ -457,6 +470,8 @@ async def test_a_store_in_the_workspace_is_never_rewound(project: Path) -> None:
         assert changes_of(await session.diff()) == {"story.txt": "changed"}
         await session.rewind(to=session.messages[0].id, files=True)
         assert len(session.messages) == 1
+    if not isinstance(store, str):
+        await store.close()
 
 
 async def test_a_tool_that_was_cut_off_is_in_the_diff_up_to_now(project: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast.sync
-from holdfast import Agent, AgentError, ErrorCode, ToolError, tool
+from holdfast import Agent, AgentError, ErrorCode, ToolError, run_agent, tool
 from holdfast.hooks import Hooks
 from holdfast.providers.vendors import VENDORS
 from holdfast.testing import ScriptedProvider, calls, says
@@ -128,7 +128,17 @@ async def test_a_word_that_is_not_allowed_is_told_which_ones_are(
 async def test_an_option_of_a_query_is_told_which_words_are_allowed() -> None:
     async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
         with pytest.raises(AgentError, match="'later' is not allowed; use 'queue', 'steer'"):
-            await agent.run("hi", delivery="later")  # type: ignore[arg-type]
+            await agent.session().chat("hi", delivery="later")  # type: ignore[arg-type]
+
+
+async def test_a_query_in_a_session_of_its_own_has_no_delivery() -> None:
+    """Nothing else can run in that session."""
+    async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
+        for begin in (agent.run, agent.stream):
+            with pytest.raises(AgentError, match=r"delivery is an option of .*session.chat\(\)"):
+                await begin("hi", delivery="reject")  # type: ignore[call-arg]
+    with pytest.raises(AgentError, match=r"delivery is an option of .*session.chat\(\)"):
+        await run_agent("hi", model="scripted/any", delivery="reject")  # type: ignore[call-arg]
 
 
 async def test_a_session_that_is_not_there_names_owner_and_project() -> None:
@@ -237,13 +247,13 @@ async def test_an_unknown_option_names_the_method_that_was_called() -> None:
     async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
         session: Any = agent.session()
         untyped: Any = agent
-        for method, door in (
+        for method, name in (
             (untyped.run, "agent.run()"),
             (untyped.stream, "agent.stream()"),
             (session.chat, "session.chat()"),
             (session.stream, "session.stream()"),
         ):
-            told = rf"^CONFIG_INVALID: {re.escape(door)}: typo is unknown"
+            told = rf"^CONFIG_INVALID: {re.escape(name)}: typo is unknown"
             with pytest.raises(TypeError, match=told):
                 started = method("hi", typo=1)
                 await started

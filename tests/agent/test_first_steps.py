@@ -88,9 +88,72 @@ async def test_a_wrong_key_fails_at_once_and_is_not_repeated_in_the_message() ->
         agent = Agent(MODEL, api_key="sk-wrong", base_url=server.url, environment={}, clock=clock)
         error = await fails(agent)
     assert (error.code, error.status, error.provider) == (ErrorCode.AUTH, 401, "anthropic")
-    assert "invalid x-api-key" in error.message
+    assert error.message == "invalid x-api-key; check the key that was passed as api_key="
     assert "sk-wrong" not in error.message
     assert len(server.requests) == 1
+
+
+async def test_a_wrong_key_in_a_variable_names_the_variable(tmp_path: Path) -> None:
+    async with faulty_server(refuses(401, WRONG_KEY)) as server:
+        key = {"HOME": str(tmp_path), "ANTHROPIC_API_KEY": "sk-wrong-0123456789"}
+        error = await fails(Agent(MODEL, base_url=server.url, environment=key, config_dir=tmp_path))
+    assert "check the key in the variable ANTHROPIC_API_KEY" in error.message
+    assert "sk-wrong" not in error.message
+
+
+async def test_a_wrong_key_of_the_file_names_its_table(tmp_path: Path) -> None:
+    async with faulty_server(refuses(401, WRONG_KEY)) as server:
+        told = f'[providers.anthropic]\nbase_url = "{server.url}"\n'
+        folder = write_config(tmp_path, f'{told}key = {{ command = ["echo", "sk-wrong"] }}\n')
+        agent = Agent(MODEL, environment={"HOME": str(tmp_path)}, config_dir=folder)
+        error = await fails(agent)
+    place = f"[providers.anthropic] of {tmp_path / 'config.toml'} refers to"
+    assert error.message == f"invalid x-api-key; check the key that {place}"
+
+
+async def test_a_server_that_wants_a_key_and_got_none_says_where_to_put_one() -> None:
+    async with faulty_server(refuses(401, b"no token, no answer")) as server:
+        error = await fails(Agent("compatible/x", base_url=server.url, environment={}))
+    assert error.code is ErrorCode.AUTH
+    assert error.message.startswith("no token, no answer; ")
+    assert "pass a key as api_key=" in error.message
+
+
+async def test_what_is_not_there_is_named_with_the_url_and_the_model() -> None:
+    async with faulty_server(refuses(404, b"404: Not Found")) as server:
+        error = await fails(Agent("compatible/qwen", base_url=server.url, environment={}))
+        versioned = f"{server.url}/v1"
+        other = await fails(Agent("compatible/qwen", base_url=versioned, environment={}))
+    assert error.code is ErrorCode.MODEL_NOT_FOUND
+    assert error.message == (
+        f"404: Not Found (at {server.url}/chat/completions, for the model 'qwen'); check the base "
+        "URL, which often ends with /v1, and the name of the model"
+    )
+    assert "check the base URL and the name" in other.message
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (
+            "localhost:8899",
+            "must begin with http:// or https:// and a host; did you mean 'http://l",
+        ),
+        ("127.0.0.1:8899/v1", "did you mean 'http://127.0.0.1:8899/v1'?"),
+        ("llm.example.org/v1", "did you mean 'https://llm.example.org/v1'?"),
+        ("ftp://example.org", "'ftp://example.org' must begin with http:// or https:// and a host"),
+        ("http://", "must begin with http:// or https:// and a host"),
+    ],
+)
+def test_a_base_url_without_its_scheme_is_told_what_may_be_meant(url: str, told: str) -> None:
+    with pytest.raises(AgentError, match="option 'base_url'") as caught:
+        Agent("compatible/qwen", base_url=url, environment={})
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert told in caught.value.message
+
+
+def test_a_host_alone_is_fine_for_ollama() -> None:
+    Agent("ollama/llama3", base_url="localhost:11434", environment={})
 
 
 async def test_a_model_that_does_not_exist_is_named() -> None:
@@ -104,7 +167,7 @@ async def test_a_model_that_does_not_exist_is_named() -> None:
     assert len(server.requests) == 1
 
 
-async def test_an_address_where_nobody_listens_is_named_at_once() -> None:
+async def test_an_address_where_no_server_listens_is_named_at_once() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

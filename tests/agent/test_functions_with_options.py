@@ -17,6 +17,7 @@ import pytest
 import holdfast.sync
 from holdfast import Agent, Err
 from holdfast.blocks.tool_registry.tool import ToolOptions
+from holdfast.building_blocks import make_blocks
 from holdfast.testing import FakeClock, ScriptedProvider
 from holdfast.vocabulary.given_options import UnknownOptionError
 from holdfast.vocabulary.option_declarations import declared_fields, options_of
@@ -27,7 +28,7 @@ NO_OPTIONS = {"ErrorFacts"}
 """What is known of an error: the fields of `ErrorReport`, which declare themselves."""
 
 
-class Door:
+class TakesOptions:
     """A function, method or class that takes options."""
 
     def __init__(self, module: str, path: str, kind: str, shown: str | None) -> None:
@@ -63,7 +64,7 @@ class Door:
         yield from found
 
 
-def doors_in(text: str) -> Iterator[tuple[str, str, str | None]]:
+def functions_in(text: str) -> Iterator[tuple[str, str, str | None]]:
     """Return what takes options in a file: its path in the module, its options, those shown."""
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef):
@@ -101,16 +102,16 @@ def _module_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
-DOORS = [
-    Door(_module_of(path), *found)
+FUNCTIONS = [
+    TakesOptions(_module_of(path), *found)
     for path in modules_under(PACKAGE)
-    for found in doors_in(path.read_text(encoding="utf-8"))
+    for found in functions_in(path.read_text(encoding="utf-8"))
 ]
-EACH = pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
+EACH = pytest.mark.parametrize("taker", FUNCTIONS, ids=lambda taker: taker.name)
 
 
 def test_the_functions_that_take_options_are_found() -> None:
-    names = {door.name for door in DOORS}
+    names = {taker.name for taker in FUNCTIONS}
     assert {
         "holdfast.agent.agent.Agent",
         "holdfast.agent.agent.Agent.as_tool",
@@ -126,38 +127,38 @@ def test_the_functions_that_take_options_are_found() -> None:
         "holdfast.tools.mcp.server.McpServer",
     } <= names
     new = "class Pot:\n    def paint(self, **options: Unpack[PaintOptions[T]]) -> None: ...\n"
-    assert list(doors_in(new)) == [("Pot.paint", "PaintOptions", None)]
+    assert list(functions_in(new)) == [("Pot.paint", "PaintOptions", None)]
 
 
 @EACH
-def test_a_function_shows_the_options_that_it_is_typed_with(door: Door) -> None:
-    assert door.shown == door.kind
+def test_a_function_shows_the_options_that_it_is_typed_with(taker: TakesOptions) -> None:
+    assert taker.shown == taker.kind
 
 
 @EACH
-def test_a_signature_has_each_option_with_its_type_and_default(door: Door) -> None:
-    parameters = inspect.signature(door.value).parameters
+def test_a_signature_has_each_option_with_its_type_and_default(taker: TakesOptions) -> None:
+    parameters = inspect.signature(taker.value).parameters
     assert not any(item.kind is item.VAR_KEYWORD for item in parameters.values())
-    for option in door.options.values():
+    for option in taker.options.values():
         shown = parameters[option.name]
         assert (shown.annotation, shown.default) == (option.kind, option.default)
         assert option.name == "model" or shown.kind is shown.KEYWORD_ONLY
 
 
 @EACH
-def test_help_has_each_option_with_its_type_default_and_sentence(door: Door) -> None:
-    text = pydoc.plain(pydoc.render_doc(door.value))
-    for item in door.options.values():
+def test_help_has_each_option_with_its_type_default_and_sentence(taker: TakesOptions) -> None:
+    text = pydoc.plain(pydoc.render_doc(taker.value))
+    for item in taker.options.values():
         line = f"{item.name} ({item.shown_type}): {item.option.sentence} "
         assert f"{line}Default: {item.shown_default}." in text, item.name
 
 
 @EACH
-def test_the_documentation_has_a_row_for_each_option(door: Door) -> None:
+def test_the_documentation_has_a_row_for_each_option(taker: TakesOptions) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     missing = [
         item.name
-        for item in door.options.values()
+        for item in taker.options.values()
         if not re.search(
             rf"\| `{item.name}` \| .* \| {re.escape(item.option.sentence)} \|\n", pages
         )
@@ -183,15 +184,16 @@ def _check(error: UnknownOptionError) -> None:
 
 
 OPTIONS: dict[str, Any] = {"clock": FakeClock(), "environment": {}}
-BLOCKING = [door for door in DOORS if door.name.startswith("holdfast.sync.")]
+BLOCKING = [taker for taker in FUNCTIONS if taker.name.startswith("holdfast.sync.")]
 
 
 async def test_an_option_that_a_function_does_not_have_is_refused_in_the_same_way() -> None:
     agent = Agent("scripted/one", providers=[ScriptedProvider()], **OPTIONS)
     async with agent, agent.session("one") as session:
-        receivers = [agent, session, await agent.remote("one"), agent.sessions]
-        for door in DOORS:
-            for function in door.attempts(receivers) if door not in BLOCKING else ():
+        blocks = make_blocks(ScriptedProvider())
+        receivers = [agent, session, await agent.remote("one"), agent.sessions, blocks]
+        for taker in FUNCTIONS:
+            for function in taker.attempts(receivers) if taker not in BLOCKING else ():
                 with pytest.raises(UnknownOptionError) as caught:
                     made = _call(function)
                     made = await made if inspect.isawaitable(made) else made
@@ -204,8 +206,8 @@ def test_so_is_one_that_a_blocking_function_does_not_have() -> None:
     agent = holdfast.sync.Agent("scripted/one", providers=[ScriptedProvider()], **OPTIONS)
     with agent, agent.session("one") as session:
         receivers = [agent, session, agent.remote("one"), agent.sessions]
-        for door in BLOCKING:
-            for function in door.attempts(receivers):
+        for taker in BLOCKING:
+            for function in taker.attempts(receivers):
                 with pytest.raises(UnknownOptionError) as caught:
                     made = _call(function)
                     if isinstance(made, Err):
@@ -214,8 +216,8 @@ def test_so_is_one_that_a_blocking_function_does_not_have() -> None:
 
 
 @EACH
-def test_an_option_that_is_a_field_is_declared_by_the_field(door: Door) -> None:
-    for name, declared in door.options.items():
+def test_an_option_that_is_a_field_is_declared_by_the_field(taker: TakesOptions) -> None:
+    for name, declared in taker.options.items():
         said = declared.option
         if said.of is not None:
             field = declared_fields(said.of)[said.field]

@@ -1,14 +1,15 @@
 """What the logger `holdfast` says of queries, requests, retries and fallbacks; never content."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import tool
-from holdfast.testing import says
+from holdfast.testing import calls, says
 from holdfast.testing.clocks import AutoClock
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError, ToolError
 from holdfast.vocabulary.settings import ModelStep, RetrySettings
 from tests.scripted_agents import failure_of, playing, run_script
 
@@ -58,6 +59,115 @@ async def test_a_key_in_an_error_is_not_logged(caplog: pytest.LogCaptureFixture)
         await failure_of(session.chat("go"))
     assert "retrying" in caplog.text
     assert "0123456789abcdef" not in caplog.text
+
+
+# Tools that fail.
+
+
+async def _records_of(
+    caplog: pytest.LogCaptureFixture, failing: Any, **options: Any
+) -> list[logging.LogRecord]:
+    """Return what is logged of a tool that is called once, at any level."""
+    caplog.set_level(logging.DEBUG, "holdfast")
+    name = failing if isinstance(failing, str) else failing.name
+    offered: dict[str, Any] = {} if isinstance(failing, str) else {"tools": [failing]}
+    arguments = {"path": "none.txt"} if isinstance(failing, str) else {}
+    steps = [calls((name, arguments)), says("it failed")]
+    await run_script(steps, clock=AutoClock(), retry=_STEADY, **offered, **options)
+    return [record for record in caplog.records if f"tool {name} " in record.getMessage()]
+
+
+async def test_an_exception_in_a_tool_is_a_warning_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    def boom() -> str:
+        """Fail."""
+        raise KeyError("x")
+
+    (record,) = await _records_of(caplog, boom)
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == "tool boom raised an exception, which the model is told"
+    assert 'raise KeyError("x")' in caplog.text
+    assert __file__ in caplog.text
+
+
+async def test_a_key_in_the_exception_of_a_tool_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shown = "sent Bearer sk-ant-0123456789abcdef0123"
+
+    @tool
+    def boom() -> str:
+        """Fail."""
+        raise ValueError(shown)  # the traceback has this line, too
+
+    (record,) = await _records_of(caplog, boom)
+    assert record.levelno == logging.WARNING
+    assert "ValueError: sent Bearer" in caplog.text
+    assert "0123456789abcdef" not in caplog.text
+
+
+async def test_an_exception_with_half_a_character_can_be_written(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    half = "caf\udce9"  # as the name of a file in another encoding is read
+
+    @tool
+    def boom() -> str:
+        """Fail."""
+        raise FileNotFoundError(half)
+
+    (record,) = await _records_of(caplog, boom)
+    handler = logging.FileHandler(tmp_path / "log.txt", encoding="utf-8")
+    handler.emit(record)
+    handler.close()
+    assert "FileNotFoundError: caf" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+
+
+async def test_a_result_that_cannot_be_sent_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    def thing() -> object:
+        """Return what has no JSON form."""
+        return object()
+
+    (record,) = await _records_of(caplog, thing)
+    assert record.levelno == logging.WARNING
+    assert "has no JSON form" in caplog.text
+
+
+async def test_a_tool_that_is_repeated_shows_its_last_exception_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool(idempotent=True, retry=1)
+    def flaky() -> str:
+        """Fail."""
+        raise ConnectionError("no way")
+
+    first, last = await _records_of(caplog, flaky)
+    assert first.getMessage() == "tool flaky failed (NETWORK); retrying in 2.0 s, attempt 2"
+    assert first.exc_info is None
+    assert (last.levelno, last.exc_info is None) == (logging.WARNING, False)
+
+
+async def test_a_tool_error_that_is_raised_on_purpose_is_information_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    def closed() -> str:
+        """Refuse."""
+        raise ToolError(ErrorCode.TOOL_FAILED, "the shop is closed on Sundays")
+
+    (record,) = await _records_of(caplog, closed)
+    assert (record.levelno, record.exc_info) == (logging.INFO, None)
+    assert record.getMessage() == "tool closed failed (TOOL_FAILED)"
+
+
+async def test_what_a_built_in_tool_tells_the_model_is_no_warning(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (record,) = await _records_of(caplog, "read", workspace=tmp_path)
+    assert (record.levelno, record.exc_info) == (logging.INFO, None)
 
 
 # Names of tools that do not exist.

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import AssistantMessage, ErrorCode, TextDelta, Usage, tool
@@ -157,3 +158,11 @@ async def test_an_aborted_answer_and_one_that_failed_differ(tmp_path: Path) -> N
     reopened, _ = make_agent([], store=store)
     async with reopened, reopened.session("ana") as session:
         assert [item.stop_reason for item in answers_in(session.messages)] == ["aborted", "error"]
+
+
+async def test_messages_say_whose_they_are_as_their_json_does() -> None:
+    async with playing([calls(("look", {})), says("done")], tools=[look]) as (session, _):
+        result = await session.chat("go")
+    roles = [message.role for message in result.messages]
+    assert roles == ["user", "assistant", "user", "assistant"]
+    assert [msgspec.to_builtins(message)["role"] for message in result.messages] == roles

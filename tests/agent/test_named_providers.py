@@ -149,7 +149,7 @@ async def test_a_price_is_found_under_the_tables_name(tmp_path: Path) -> None:
         priced = '[prices."work/m"]\ninput = 0.25\noutput = 1\n'
         async with agent_of(tmp_path, table("openai-chat", server.url) + priced) as agent:
             assert (await agent.run("Hi")).cost == pytest.approx(0.25)
-        # Somebody else's server may take any price for a model of that name.
+        # Another operator's server may take any price for a model of that name.
         async with agent_of(tmp_path, table("openai-chat", server.url), "work/gpt-5") as agent:
             assert (await agent.run("Hi")).cost is None
 

@@ -1,4 +1,4 @@
-"""Names and ids that no store can keep are refused at the door, the same way for every store."""
+"""Names and ids that no store can keep are refused before any store is asked."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

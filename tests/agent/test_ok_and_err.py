@@ -40,7 +40,7 @@ async def test_an_abort_and_a_wrong_configuration_are_failures_too() -> None:
     stopped = await holdfast.run_agent_result("go", signal=controller.signal)
     assert isinstance(stopped, Err)
     assert stopped.error.code is ErrorCode.ABORTED
-    wrong = await holdfast.run_agent_result("go", model="nobody/x", environment={})
+    wrong = await holdfast.run_agent_result("go", model="unknown/x", environment={})
     assert isinstance(wrong, Err)
     assert wrong.error.code in {ErrorCode.CONFIG_INVALID, ErrorCode.CONFIG_MISSING}
 

@@ -192,7 +192,7 @@ async def left_waiting(desk: Desk, **options: Any) -> list[InputQueued]:
         asking = [asyncio.ensure_future(session.chat("first"))]
         await gate.reached.wait()
         asking.append(asyncio.ensure_future(session.chat("second", **options)))
-        await until(lambda: session.snapshot().pending)
+        await until(lambda: session.view().pending)
         await session.close(force=True)
         await asyncio.gather(*asking, return_exceptions=True)
         found: list[InputQueued] = []

@@ -170,7 +170,7 @@ def test_every_number_that_can_be_given_has_bounds_or_a_reason_for_none() -> Non
     assert {"QueryOnlyOptions.timeout", "RuntimeSettings.buffer_size"} < set(places)
 
 
-async def test_options_of_links_and_rewinds_are_checked_at_the_door() -> None:
+async def test_options_of_links_and_rewinds_are_checked_before_anything_is_done() -> None:
     agent, _ = make_agent([])
     wrong: Any
     async with agent, agent.session() as session:
@@ -209,17 +209,17 @@ def test_an_option_that_belongs_elsewhere_is_told_where(name: str, told: str) ->
     assert caught.value.message == f"Agent(): {told}"
 
 
-async def test_each_door_says_where_an_agent_s_option_belongs() -> None:
+async def test_each_function_says_where_an_option_of_an_agent_belongs() -> None:
     agent, _ = make_agent([])
     options: Any = {"store": "memory"}
     async with agent, agent.session() as session:
-        doors: list[Callable[[], object]] = [
+        functions: list[Callable[[], object]] = [
             lambda: agent.session(**options),
             lambda: session.stream("go", **options),
         ]
-        for door in doors:
+        for function in functions:
             with pytest.raises(TypeError, match=r"store is an option of Agent\(\)"):
-                door()
+                function()
         with pytest.raises(TypeError, match=r"store is an option of Agent\(\)"):
             await session.configure(**options)
         settings: Any = {"thinking": "low"}

@@ -422,7 +422,7 @@ async def _(folder: Path) -> None:
 
 
 async def _messages_seen_by(**options: Any) -> int:
-    """Return how much of a named session somebody else sees."""
+    """Return how many messages of a named session another agent sees."""
     store = MemoryStore()
     agent, _ = make_agent([says("secret")], store=store)
     async with agent, agent.session("kept") as session:
@@ -726,7 +726,7 @@ async def _(folder: Path) -> None:
     class Nowhere:
         async def send(self, request: HttpRequest) -> Reply:
             sent.append(request)
-            raise RequestError(ErrorCode.NETWORK, "nobody is there")
+            raise RequestError(ErrorCode.NETWORK, "no server is there")
 
         async def close(self) -> None:
             pass
@@ -785,7 +785,7 @@ async def _(folder: Path) -> None:
 async def _(folder: Path) -> None:
     agent, _ = make_agent([])
     async with agent:
-        error = await failure_of(agent.session("nobody", must_exist=True).open())
+        error = await failure_of(agent.session("missing", must_exist=True).open())
     assert error.code is ErrorCode.NOT_FOUND
 
 
@@ -930,7 +930,7 @@ async def test_a_setting_changed_while_a_query_runs_holds_from_its_next_turn_on(
     assert [request.temperature for request in provider.requests] == [None, 0.7]
 
 
-# What is refused at the door.
+# What is refused before a query begins.
 
 
 NONSENSE: Any = {"nonsense": 1}
@@ -950,7 +950,7 @@ async def test_what_belongs_to_a_prompt_is_refused_where_there_is_none(
 async def test_an_option_that_does_not_exist_is_refused_everywhere() -> None:
     agent, _ = make_agent([])
     async with agent, agent.session() as session:
-        doors: list[Callable[[], Any]] = [
+        functions: list[Callable[[], Any]] = [
             lambda: Agent(**NONSENSE),
             lambda: agent.stream("go", **NONSENSE),
             lambda: agent.session(**NONSENSE),
@@ -958,9 +958,9 @@ async def test_an_option_that_does_not_exist_is_refused_everywhere() -> None:
             lambda: session.resume(**NONSENSE),
             lambda: run_agent_stream("go", **NONSENSE),
         ]
-        for door in doors:
+        for function in functions:
             with pytest.raises(TypeError, match="nonsense"):
-                door()
+                function()
         for work in (
             agent.run("go", **NONSENSE),
             session.chat("go", **NONSENSE),

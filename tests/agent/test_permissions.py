@@ -316,7 +316,7 @@ async def test_a_rule_that_denies_one_call_stops_the_others_before_they_run() ->
     assert (result.stop_reason, RAN) == ("refusal", [])
 
 
-async def test_a_denied_call_that_is_repeated_is_a_loop_and_nobody_is_asked() -> None:
+async def test_a_denied_call_that_is_repeated_is_a_loop_and_the_approver_is_not_asked() -> None:
     asked: list[ApprovalRequest] = []
     options: dict[str, Any] = {"permissions": {"deny": ["erase"]}, "tools": [erase]}
     result, _ = await run_script([ERASE] * 4, approver=approving(Approve(), asked), **options)

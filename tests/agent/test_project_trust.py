@@ -232,7 +232,7 @@ ODD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-async def test_a_file_that_is_no_configuration_harms_nobody_before_it_is_trusted(
+async def test_a_query_is_answered_although_a_file_that_is_not_trusted_is_no_configuration(
     name: str, folder: Path
 ) -> None:
     write(folder, ODD[name])

@@ -43,7 +43,7 @@ async def resting(
         asking = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
         behind = [asyncio.ensure_future(session.chat(prompt)) for prompt in queued]
-        await until(lambda: len(session.snapshot().pending) == len(queued))
+        await until(lambda: len(session.view().pending) == len(queued))
         gate.open()
         assert (await asking).stop_reason == "approval"
         yield session, provider, behind
@@ -157,7 +157,7 @@ async def test_the_total_timeout_of_a_prompt_counts_in_the_queue() -> None:
         asking = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
         waiting = asyncio.ensure_future(session.chat("later", total_timeout=30))
-        await until(lambda: session.snapshot().pending)
+        await until(lambda: session.view().pending)
         gate.open()
         await asking
         clock.advance(31)

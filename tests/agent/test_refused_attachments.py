@@ -116,7 +116,7 @@ async def test_media_are_new_until_a_model_has_answered_and_steered_ones_are_new
             asyncio.ensure_future(session.chat(prompt, delivery="steer"))
             for prompt in ([PART], "and this")
         ]
-        while len(session.snapshot().pending) < 2:
+        while len(session.view().pending) < 2:
             await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
         release.set()
         await asyncio.gather(asking, *steering)

@@ -1,4 +1,4 @@
-"""What a query gives back: the same from every door, complete, and honest about how it ended."""
+"""What a query returns: the same from every function, complete, and with how it really ended."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ RICH: list[Step] = [
 ]
 REFUSED: list[Step] = [ProviderError(ErrorCode.AUTH, "no", basis="status")]
 
-# The same, from every door.
+# The same, from every function.
 
 
 def options_of(provider: ScriptedProvider) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def by_blocking_agent(provider: ScriptedProvider) -> Any:
         return agent.run("go")
 
 
-ASYNC_DOORS = [by_run_agent, by_run_agent_stream, by_session, by_agent, by_awaiting]
-BLOCKING_DOORS = [by_blocking_run, by_blocking_stream, by_blocking_session, by_blocking_agent]
+ASYNC_FUNCTIONS = [by_run_agent, by_run_agent_stream, by_session, by_agent, by_awaiting]
+BLOCKING_FUNCTIONS = [by_blocking_run, by_blocking_stream, by_blocking_session, by_blocking_agent]
 
 
 def essence(result: Any) -> dict[str, Any]:
@@ -135,30 +135,30 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS)
-async def test_every_async_door_gives_the_same_result(door: Any) -> None:
+@pytest.mark.parametrize("ask", ASYNC_FUNCTIONS)
+async def test_every_async_function_gives_the_same_result(ask: Any) -> None:
     provider = ScriptedProvider(RICH)
-    assert essence(await door(provider)) == EXPECTED
+    assert essence(await ask(provider)) == EXPECTED
     provider.check()
 
 
-@pytest.mark.parametrize("door", BLOCKING_DOORS)
-def test_every_blocking_door_gives_the_same_result(door: Any) -> None:
+@pytest.mark.parametrize("ask", BLOCKING_FUNCTIONS)
+def test_every_blocking_function_gives_the_same_result(ask: Any) -> None:
     provider = ScriptedProvider(RICH)
-    assert essence(door(provider)) == EXPECTED
+    assert essence(ask(provider)) == EXPECTED
     provider.check()
 
 
-@pytest.mark.parametrize("door", ASYNC_DOORS)
-async def test_every_async_door_raises_the_same_error(door: Any) -> None:
-    error = await failure_of(door(ScriptedProvider(REFUSED)))
+@pytest.mark.parametrize("ask", ASYNC_FUNCTIONS)
+async def test_every_async_function_raises_the_same_error(ask: Any) -> None:
+    error = await failure_of(ask(ScriptedProvider(REFUSED)))
     assert (error.code, error.result is not None) == (ErrorCode.AUTH, True)
 
 
-@pytest.mark.parametrize("door", BLOCKING_DOORS)
-def test_every_blocking_door_raises_the_same_error(door: Any) -> None:
+@pytest.mark.parametrize("ask", BLOCKING_FUNCTIONS)
+def test_every_blocking_function_raises_the_same_error(ask: Any) -> None:
     with pytest.raises(AgentError) as caught:
-        door(ScriptedProvider(REFUSED))
+        ask(ScriptedProvider(REFUSED))
     assert (caught.value.code, caught.value.result is not None) == (ErrorCode.AUTH, True)
 
 
@@ -323,7 +323,7 @@ async def test_a_prompt_may_be_parts_or_a_message_and_keeps_its_sender() -> None
 
 
 class CountingProvider(ScriptedProvider):
-    """Notices when anybody looks at it."""
+    """Counts the reads of its name."""
 
     looked = 0
 

@@ -27,7 +27,7 @@ from holdfast.testing import (
 )
 from holdfast.testing.clocks import AutoClock
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ProviderError, RequestError, error_of
+from holdfast.vocabulary.errors import ProviderError, RequestError, error_with_code
 from holdfast.vocabulary.events import Busy, Idle, Retrying
 from tests.scripted_agents import events_of, failure_of, playing, run_script, texts_in
 
@@ -41,7 +41,7 @@ def waits(clock: FakeClock, *, but: float = 1.0) -> list[float]:
     return [seconds for seconds in clock.sleeps if seconds != but]
 
 
-async def test_a_passing_failure_is_repeated_and_nobody_but_the_log_notices() -> None:
+async def test_a_request_that_fails_for_a_while_is_repeated_and_its_result_is_the_same() -> None:
     clock = AutoClock()
     result, provider = await run_script(
         [OVERLOADED, OVERLOADED, says("fine")], clock=clock, retry=STEADY
@@ -59,9 +59,9 @@ async def test_five_retries_are_six_calls_and_the_last_error_is_raised() -> None
     assert (error.message, waits(clock)) == ("the last one", [2.0, 4.0, 8.0, 16.0, 30.0])
 
 
-@pytest.mark.parametrize("code", [c for c in ErrorCode if not error_of(c, "x").retryable])
+@pytest.mark.parametrize("code", [c for c in ErrorCode if not error_with_code(c, "x").retryable])
 async def test_a_lasting_failure_is_not_repeated(code: ErrorCode) -> None:
-    async with playing([error_of(code, "no", basis="code")]) as (session, provider):
+    async with playing([error_with_code(code, "no", basis="code")]) as (session, provider):
         assert (await failure_of(session.chat("go"))).code is code
         assert len(provider.requests) == 1
 
@@ -226,7 +226,7 @@ async def test_a_fallback_is_called_twice_unless_it_says_otherwise() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.BAD_REQUEST, ErrorCode.CONTENT_FILTER])
 async def test_a_request_that_no_model_would_take_is_not_handed_on(code: ErrorCode) -> None:
     (error, _), (b,) = await play_plan(
-        [error_of(code, "no", basis="status")], ("b", []), fallbacks=["b/x"]
+        [error_with_code(code, "no", basis="status")], ("b", []), fallbacks=["b/x"]
     )
     assert (error.code, b.requests) == (code, [])
 

@@ -65,7 +65,7 @@ async def test_a_source_of_a_query_is_ready_too_and_is_left_to_its_owner() -> No
     [
         (lambda _: Approve({"answer": 7}), "Approve {'answer': 7}"),
         (lambda _: Deny("not now"), "Deny not now"),
-        (lambda _: "yes", "Deny the approver returned str, which is no decision"),
+        (lambda _: "yes", "Deny the approver returned str; it must return Approve or Deny"),
         (None, "Deny there is no approver"),
     ],
 )

@@ -22,17 +22,17 @@ from holdfast.vocabulary.entries import Entry, InputQueued
 from holdfast.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, live_of, make_agent, texts_in
 
-DOORS = pytest.mark.parametrize("door", ["session", "remote"])
+EITHER_WAY = pytest.mark.parametrize("sent_to", ["session", "remote"])
 
 
 @asynccontextmanager
 async def _opened(
-    door: str, steps: list[Step]
+    sent_to: str, steps: list[Step]
 ) -> AsyncIterator[tuple[AgentSession, AgentSession | AgentRemote, ScriptedProvider]]:
     """Hold a session, and yield it with what prompts are sent to: itself, or its remote."""
     agent, provider = make_agent(steps, store=MemoryStore())
     async with agent, agent.session("ana") as session:
-        yield session, await agent.remote("ana") if door == "remote" else session, provider
+        yield session, await agent.remote("ana") if sent_to == "remote" else session, provider
     provider.check()
 
 
@@ -52,9 +52,9 @@ async def _ended(session: AgentSession, count: int = 1) -> list[QueryEnded]:
     return found
 
 
-@DOORS
-async def test_a_sent_prompt_becomes_a_query_with_the_id_that_send_returned(door: str) -> None:
-    async with _opened(door, [says("one"), says("two")]) as (session, told, provider):
+@EITHER_WAY
+async def test_a_sent_prompt_becomes_a_query_with_the_id_that_send_returned(sent_to: str) -> None:
+    async with _opened(sent_to, [says("one"), says("two")]) as (session, told, provider):
         first = await told.send("a")
         second = await told.send("b")
         ends = await _ended(session, 2)
@@ -89,10 +89,10 @@ async def test_a_prompt_for_a_session_that_is_not_held_is_in_its_inbox_when_send
     assert command.message.query_id == query_id
 
 
-@DOORS
-async def test_a_sender_that_goes_away_does_not_stop_what_it_sent(door: str) -> None:
+@EITHER_WAY
+async def test_a_sender_that_goes_away_does_not_stop_what_it_sent(sent_to: str) -> None:
     gate = Gate()
-    async with _opened(door, [[gate, *says("there")]]) as (session, told, _):
+    async with _opened(sent_to, [[gate, *says("there")]]) as (session, told, _):
 
         async def send_and_wait_for_ever() -> None:
             await told.send("go")
@@ -118,11 +118,11 @@ async def test_a_sent_prompt_can_be_aborted() -> None:
         assert end.stop_reason == "aborted"
 
 
-@DOORS
-async def test_a_sent_prompt_takes_the_options_that_belong_to_its_message(door: str) -> None:
+@EITHER_WAY
+async def test_a_sent_prompt_takes_the_options_that_belong_to_its_message(sent_to: str) -> None:
     photo = MediaPart(mime="image/png", url="https://example.org/a.png")
     sender = Sender(kind="agent", user_id="bot")
-    async with _opened(door, [says("nice")]) as (session, told, provider):
+    async with _opened(sent_to, [says("nice")]) as (session, told, provider):
         await told.send("look", attachments=[photo], sender=sender)
         await _ended(session)
         assert session.messages[0].sender == sender  # type: ignore[union-attr]
@@ -140,12 +140,12 @@ async def test_a_prompt_that_is_not_to_wait_is_refused_while_the_session_is_busy
         await asking
 
 
-@DOORS
+@EITHER_WAY
 @pytest.mark.parametrize("options", [{"delivery": "qeue"}, {"attachments": 7}], ids=str)
 async def test_what_cannot_be_meant_is_refused_before_anything_is_stored(
-    door: str, options: dict[str, Any]
+    sent_to: str, options: dict[str, Any]
 ) -> None:
-    async with _opened(door, []) as (session, told, _):
+    async with _opened(sent_to, []) as (session, told, _):
         assert (await failure_of(told.send("go", **options))).code is ErrorCode.CONFIG_INVALID
         assert (await failure_of(told.send(" "))).code is ErrorCode.CONFIG_INVALID
         assert len(await _entries(session)) == 1

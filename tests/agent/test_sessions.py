@@ -43,20 +43,20 @@ from tests.scripted_agents import (
 # Looking at a session.
 
 
-async def test_a_snapshot_is_a_value_that_later_messages_do_not_change() -> None:
+async def test_a_view_is_a_value_that_later_messages_do_not_change() -> None:
     async with playing([says("one"), says("two")], thinking="low") as (session, _):
         await session.chat("go")
-        snapshot = session.snapshot()
+        view = session.view()
         await session.chat("on")
-        assert (snapshot.session_id, snapshot.provider, snapshot.model) == (
+        assert (view.session_id, view.provider, view.model) == (
             session.session_id,
             "scripted",
             "one",
         )
-        assert (snapshot.thinking, snapshot.pending) == ("low", ())
-        assert [message.text for message in snapshot.messages] == ["go", "one"]
+        assert (view.thinking, view.pending) == ("low", ())
+        assert [message.text for message in view.messages] == ["go", "one"]
         with pytest.raises(AttributeError):
-            snapshot.messages = ()  # type: ignore[misc]
+            view.messages = ()  # type: ignore[misc]
 
 
 async def test_the_status_follows_the_session() -> None:
@@ -298,7 +298,7 @@ async def test_a_session_must_be_open_to_be_looked_at() -> None:
             with pytest.raises(SessionError, match="not open"):
                 getattr(session, name)
         with pytest.raises(SessionError, match="not open"):
-            session.snapshot()
+            session.view()
 
 
 async def test_closing_lets_a_running_query_end_by_itself() -> None:

@@ -49,7 +49,7 @@ async def test_an_abort_before_the_beginning_comes_back_as_a_result_if_that_is_w
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["stream.abort", "signal"])
-async def test_an_abort_ends_the_wait_for_a_session_that_somebody_else_holds(
+async def test_an_abort_ends_the_wait_for_a_session_that_another_agent_holds(
     own: bool, tmp_path: Path
 ) -> None:
     store = f"sqlite:{tmp_path / 'chats.db'}"
@@ -73,9 +73,9 @@ async def test_an_abort_ends_the_wait_for_a_session_that_somebody_else_holds(
     assert tasks_left() == []
 
 
-@pytest.mark.parametrize("door", ["run_agent", "run_agent_stream", "sync"])
+@pytest.mark.parametrize("called", ["run_agent", "run_agent_stream", "sync"])
 async def test_a_signal_that_is_aborted_already_wins_over_a_broken_configuration(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    called: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "config.toml"
     broken.write_text("model = [")
@@ -83,11 +83,11 @@ async def test_a_signal_that_is_aborted_already_wins_over_a_broken_configuration
     options: dict[str, Any] = {
         "signal": _aborted(),
         "config_path": broken,
-        "model": "nobody/knows-it",
+        "model": "unknown/model",
     }
-    if door == "run_agent":
+    if called == "run_agent":
         error = await failure_of(holdfast.run_agent("go", **options))
-    elif door == "run_agent_stream":
+    elif called == "run_agent_stream":
         error = await failure_of(holdfast.run_agent_stream("go", **options).result())
     else:
         error = await failure_of(

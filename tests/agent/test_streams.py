@@ -29,7 +29,7 @@ def endless(gate: Gate | None = None) -> list[Step]:
 
 
 async def turn_the_loop(times: int = 30) -> None:
-    """Let everybody who is ready run, a few times over."""
+    """Let every task that is ready run, a few times over."""
     for _ in range(times):
         await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
 

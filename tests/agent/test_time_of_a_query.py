@@ -19,7 +19,7 @@ async def test_the_duration_of_a_query_counts_its_wait_in_the_queue() -> None:
         first = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
         second = asyncio.ensure_future(session.chat("on"))
-        while not session.snapshot().pending:
+        while not session.view().pending:
             await asyncio.sleep(0)  # noqa: TID251 - let it come to the queue
         clock.advance(5)
         gate.open()
@@ -34,7 +34,7 @@ async def test_a_query_that_times_out_in_the_queue_says_so() -> None:
         await gate.reached.wait()
         second = asyncio.ensure_future(session.chat("on", total_timeout=3))
         await clock.until_sleeping(1)
-        while not session.snapshot().pending:
+        while not session.view().pending:
             await asyncio.sleep(0)  # noqa: TID251 - let it come to the queue
         clock.advance(3)
         error = await failure_of(second)

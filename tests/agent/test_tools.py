@@ -124,7 +124,7 @@ async def test_a_tool_that_does_not_exist_is_told_to_the_model_alone() -> None:
     assert not any(isinstance(event, ToolStarted) for event in events)
 
 
-async def test_input_that_does_not_fit_is_told_to_everybody() -> None:
+async def test_input_that_does_not_fit_is_told_to_the_model_and_to_consumers() -> None:
     script = two_turns(("note", {"nome": "a"}), ("note", "{broken"))
     async with playing(script, tools=[note]) as (session, provider):
         events = await events_of(session)
@@ -135,7 +135,7 @@ async def test_input_that_does_not_fit_is_told_to_everybody() -> None:
     assert RAN == []
 
 
-async def test_a_tool_that_fails_is_told_to_everybody_and_the_query_goes_on() -> None:
+async def test_a_failed_tool_is_told_to_the_model_and_to_consumers_and_the_query_goes_on() -> None:
     async with playing(two_turns(("fail", {})), tools=[fail]) as (session, provider):
         events = await events_of(session)
     assert failures(events) == [("fail", ErrorCode.TOOL_FAILED)]

@@ -120,7 +120,7 @@ async def test_an_argument_is_the_member_that_fits_best(
     assert (got, type(got[0])) == ([value], type(value))
 
 
-async def test_what_fits_no_member_is_told_for_each() -> None:
+async def test_a_value_that_fits_no_member_gets_an_error_for_each_member() -> None:
     @tool
     async def adopt(pet: Square | Circle) -> str:
         """Adopt a pet."""

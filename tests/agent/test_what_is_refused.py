@@ -1,12 +1,27 @@
-"""What is refused at the door: prompts, names and changes that nobody can mean."""
+"""Prompts, names and changes that cannot be meant are refused before anything is recorded."""
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, UserMessage, tool
-from holdfast.testing import calls, says
+from holdfast import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    MediaPart,
+    TextDelta,
+    TextPart,
+    UserMessage,
+    tool,
+)
+from holdfast.building_blocks import ControlChannel, StreamProcessor
+from holdfast.testing import FakeClock, calls, says
+from holdfast.tools import coding_tools
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.events import LiveEvent
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
@@ -15,7 +30,7 @@ from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, 
 @pytest.mark.parametrize(
     "prompt", [7, None, b"hello", ["hello"], [TextPart(text=cast("str", 7))]], ids=str
 )
-async def test_a_prompt_that_nobody_can_say_is_refused(prompt: Any) -> None:
+async def test_a_prompt_that_is_neither_text_nor_parts_is_refused(prompt: Any) -> None:
     async with playing([]) as (session, _):
         error = await failure_of(session.chat(prompt))
     assert error.code is ErrorCode.CONFIG_INVALID
@@ -36,6 +51,54 @@ async def test_a_session_is_not_called_by_nothing(reference: Any) -> None:
     async with agent:
         with pytest.raises(ConfigError, match="name or id"):
             agent.session(reference)
+
+
+@pytest.mark.parametrize(
+    ("kind", "handler", "told"),
+    [
+        (str, print, "the class of an event, such as TextDelta, not str"),
+        (AgentError, print, "the class of an event, such as TextDelta, not AgentError"),
+        ("text.delta", print, "the class of an event, such as TextDelta, not 'text.delta'"),
+        (TextDelta, "print", "a handler must be a function, not 'print'"),
+    ],
+)
+async def test_a_handler_that_would_never_be_called_is_refused(
+    kind: Any, handler: Any, told: str
+) -> None:
+    async with playing([]) as (session, _):
+        with pytest.raises(ConfigError, match=told):
+            session.on(kind, handler)
+    with pytest.raises(ConfigError, match=told):
+        ControlChannel().on(kind, handler)
+    with pytest.raises(ConfigError, match=told):
+        StreamProcessor(clock=FakeClock()).on(kind, handler)
+
+
+@pytest.mark.parametrize("kind", [Entry, LiveEvent, object])
+async def test_a_handler_may_be_for_what_events_have_in_common(kind: Any) -> None:
+    seen: list[object] = []
+    async with playing([says("hi")]) as (session, _):
+        session.on(kind, seen.append)
+        await session.chat("go")
+    assert seen
+    assert all(isinstance(event, kind) for event in seen)
+
+
+@pytest.mark.parametrize("option", ["cwd", "workspace"])
+def test_a_folder_that_does_not_exist_is_refused_by_the_name_of_its_option(
+    option: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for name, fault in (("none", "does not exist"), ("file", "is not a folder")):
+        told = f"option '{option}': '{tmp_path / name}' {fault}; name a folder that exists"
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            make_agent([], **{option: tmp_path / name})
+
+
+def test_the_root_of_the_built_in_tools_must_exist(tmp_path: Path) -> None:
+    told = f"the root '{tmp_path}/none' is not a folder that can be opened: No such file"
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        coding_tools(tmp_path / "none")
 
 
 ROUND: list[object] = []

@@ -19,7 +19,7 @@ from holdfast.vocabulary.requests import ModelRequest
 from tests.attacks.moments import until
 from tests.scripted_agents import make_agent, outcomes_in, playing
 
-user: ContextVar[str] = ContextVar("user", default="nobody")
+user: ContextVar[str] = ContextVar("user", default="unset")
 
 
 @dataclass
@@ -96,7 +96,7 @@ async def test_two_users_on_one_session_each_have_their_own_context_and_deps(nam
         ana = asyncio.ensure_future(ask_as("ana", session))
         await gate.reached.wait()
         ben = asyncio.ensure_future(ask_as("ben", session))
-        await until(lambda: session.snapshot().pending)
+        await until(lambda: session.view().pending)
         gate.open()
         await asyncio.gather(ana, ben)
         await session.chat("from the program")
@@ -104,7 +104,7 @@ async def test_two_users_on_one_session_each_have_their_own_context_and_deps(nam
     assert told == [
         ("ana", "ana", "ana.db"),
         ("ben", "ben", "ben.db"),
-        ("nobody", None, "shared.db"),
+        ("unset", None, "shared.db"),
     ]
     assert len({seen.query_id for seen in watch.seen}) == 3
 
@@ -133,7 +133,7 @@ async def test_what_a_tool_sets_is_seen_by_no_other_query() -> None:
 
     @tool
     async def become(name: str) -> str:
-        """Become somebody."""
+        """Become the user of that name."""
         seen.append(user.get())
         user.set(name)
         return name
@@ -142,7 +142,7 @@ async def test_what_a_tool_sets_is_seen_by_no_other_query() -> None:
     async with playing(script, tools=[become]) as (session, _):
         await session.chat("go")
         await session.chat("go")
-    assert (seen, user.get()) == (["nobody", "nobody"], "nobody")
+    assert (seen, user.get()) == (["unset", "unset"], "unset")
 
 
 async def test_deps_of_a_query_win_over_the_session_s_and_these_over_the_agent_s() -> None:

@@ -1,9 +1,10 @@
-"""`import holdfast` stays light: it loads its own vocabulary, asyncio, msgspec and nothing else."""
+"""`import holdfast` loads nothing of the package; naming an agent loads its types and no engine."""
 
 import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ import holdfast.providers.local
 from holdfast import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
+
+pytestmark = pytest.mark.slow
 
 # -S keeps what site-packages' .pth files load out of the count; the search path is handed over.
 PROBE = """
@@ -39,18 +42,23 @@ def load(names: str) -> Any:
     return json.loads(probe.stdout)
 
 
-def test_importing_the_package_loads_nothing_but_asyncio_msgspec_and_itself(report: Report) -> None:
-    floor, measured = load("asyncio, msgspec"), load("holdfast")
+def test_importing_the_package_loads_no_part_of_it() -> None:
+    own = [name for name in load("holdfast")["loaded"] if name.startswith(("holdfast", "msgspec"))]
+    assert own == ["holdfast", "holdfast.vocabulary", "holdfast.vocabulary.late_names"]
+
+
+def test_naming_an_agent_loads_nothing_but_asyncio_msgspec_and_the_package(report: Report) -> None:
+    floor, measured = load("asyncio, msgspec"), load("holdfast.agent.agent")
     report(
-        f"import holdfast: {len(measured['loaded'])} modules, {measured['cpu_ms']:.0f} ms CPU; "
+        f"an agent's names: {len(measured['loaded'])} modules, {measured['cpu_ms']:.0f} ms CPU; "
         f"asyncio and msgspec alone: {floor['cpu_ms']:.0f} ms"
     )
     more = {name.partition(".")[0] for name in set(measured["loaded"]) - set(floor["loaded"])}
     assert more == {"holdfast"}
 
 
-def test_importing_the_package_loads_none_of_what_only_an_agent_needs() -> None:
-    loaded = load("holdfast")["loaded"]
+def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
+    loaded = load("holdfast.agent.agent")["loaded"]
     late = (
         "holdfast.administration",
         "holdfast.assembly.composition",
@@ -106,7 +114,6 @@ def test_what_is_loaded_late_is_what_type_checkers_see(module: ModuleType) -> No
 
 def test_names_that_are_loaded_when_used_are_seen_before() -> None:
     assert set(holdfast.__all__) <= set(dir(holdfast))
-    assert "pull_model" not in vars(holdfast)
     assert holdfast.pull_model is administration.pull_model
     assert not hasattr(holdfast, "no_such_name")
 
@@ -131,7 +138,36 @@ def own_modules_named_late(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow
+def late_modules_in(text: str) -> set[str]:
+    """Return the modules that a file imports on their first use, as statements of an import."""
+    return {
+        f"from {place.rpartition('.')[0]} import {place.rpartition('.')[2]} as {name}"
+        for name, place in re.findall(r'^ *(\w+) = on_first_use\("([\w.]+)"\)', text, re.MULTILINE)
+    }
+
+
+def modules_for_type_checkers(text: str) -> set[str]:
+    """Return what a file imports for type checkers only, in the same form."""
+    return {
+        f"from {statement.module} import {alias.name} as {alias.asname or alias.name}"
+        for block in ast.parse(text).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+
+
+def test_modules_that_are_imported_on_first_use_are_those_that_type_checkers_see() -> None:
+    texts = {name_of(path): path.read_text(encoding="utf-8") for path in modules_under(PACKAGE)}
+    late = {name: late_modules_in(text) for name, text in texts.items()}
+    assert sum(map(len, late.values())) == sum(
+        text.count("= on_first_use(") for text in texts.values()
+    )
+    unseen = {name: found - modules_for_type_checkers(texts[name]) for name, found in late.items()}
+    assert {name: found for name, found in unseen.items() if found} == {}
+
+
 def test_modules_of_the_package_are_imported_late_by_tables_only() -> None:
     named = {
         name_of(path)

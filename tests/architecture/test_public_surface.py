@@ -31,6 +31,7 @@ NAMES = {
     "MediaPart",
     "Message",
     "ModelStep",
+    "ObserverLagged",
     "Ok",
     "PartEnded",
     "PartStarted",
@@ -102,11 +103,11 @@ def test_every_public_class_and_function_says_what_it_is() -> None:
 
 
 def test_what_has_a_default_is_given_by_name() -> None:
-    doors = [holdfast.Agent, holdfast.AgentSession, holdfast.AgentRemote, holdfast.QueryStream]
+    classes = [holdfast.Agent, holdfast.AgentSession, holdfast.AgentRemote, holdfast.QueryStream]
     loose = [
-        f"{door.__name__}.{name}({parameter.name})"
-        for door in doors
-        for name, method in inspect.getmembers(door, inspect.isfunction)
+        f"{kind.__name__}.{name}({parameter.name})"
+        for kind in classes
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_")
         for parameter in list(inspect.signature(method).parameters.values())[2:]
         if parameter.default is not parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY

@@ -90,7 +90,7 @@ async def test_whatever_an_answer_has_too_much_of_is_refused_even_when_it_ends(
     assert "more than" in error.message
 
 
-async def test_what_fits_exactly_is_an_answer() -> None:
+async def test_text_that_is_as_long_as_the_limits_is_an_answer() -> None:
     limits = Limits(part_characters=5, answer_characters=5, answer_parts=1)
     async with playing([says("exact")], limits=limits) as (session, _):
         assert (await session.chat("go")).text == "exact"

@@ -1,4 +1,4 @@
-"""Agents that outlive event loops, sessions that nobody closes, and what is left of them."""
+"""Agents that outlive event loops, sessions that are never closed, and what is left of them."""
 
 import asyncio
 import gc
@@ -175,7 +175,7 @@ async def test_progress_of_a_call_that_was_left_behind_is_not_shown_to_the_next_
 
     @tool
     def lingering(context: ToolContext) -> str:
-        """Go on after everybody has left."""
+        """Go on after the query has ended."""
         release.wait(10)
         context.progress("too late")
         reported.set()
@@ -192,7 +192,7 @@ async def test_progress_of_a_call_that_was_left_behind_is_not_shown_to_the_next_
         assert "tool.progress" not in kinds
 
 
-async def test_progress_that_nobody_reads_is_not_kept_without_end() -> None:
+async def test_progress_that_the_consumer_does_not_read_is_not_kept_without_end() -> None:
     done = asyncio.Event()
 
     @tool

@@ -50,7 +50,7 @@ async def test_a_steering_prompt_that_joined_is_answered_though_the_queue_is_dra
         first = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
         joined = asyncio.ensure_future(session.chat("shorter", delivery="steer"))
-        await until(lambda: session.snapshot().pending)
+        await until(lambda: session.view().pending)
         gate.open()
         await second.reached.wait()
         assert await session.drain_queue() == ()
@@ -71,7 +71,7 @@ async def test_a_prompt_that_comes_while_the_last_query_ends_is_answered_itself(
         store.log.go_on.set()
         assert [(await first).text, (await late).text] == ["one", "two"]
         assert len(provider.requests) == 2
-        assert session.snapshot().pending == ()
+        assert session.view().pending == ()
 
 
 async def test_a_caller_that_is_cancelled_while_its_prompt_is_recorded_leaves_nothing() -> None:
@@ -92,7 +92,7 @@ async def test_a_caller_that_is_cancelled_while_its_prompt_is_recorded_leaves_no
         gate.open()
         assert (await first).text == "one"
         await session.wait_idle()
-        assert session.snapshot().pending == ()
+        assert session.view().pending == ()
 
 
 async def test_a_session_used_by_two_tasks_at_once_is_opened_once() -> None:
@@ -240,7 +240,7 @@ async def test_a_prompt_that_waits_is_not_started_in_a_loop_that_is_shutting_dow
         first = asyncio.ensure_future(session.chat("first"))
         await gate.reached.wait()
         second = asyncio.ensure_future(session.chat("second"))
-        await until(lambda: session.snapshot().pending)
+        await until(lambda: session.view().pending)
         driver = next(task for task in asyncio.all_tasks() if task.get_name() == "holdfast-driver")
         driver.cancel()
         assert (await _failure(first)).code is ErrorCode.ABORTED

@@ -301,7 +301,7 @@ def test_a_query_that_waits_for_a_handler_before_it_begins_can_be_stopped() -> N
         session.on(QueryStarted, hang)
         await session.chat("one")
         await session.chat("two")
-        asking = asyncio.ensure_future(session.chat("the handler has no room for this"))
+        asking = asyncio.ensure_future(session.chat("the handler has no space for this"))
         await asyncio.wait({asking}, timeout=5)
         assert not asking.done()
         stopped_at = _now()

@@ -76,13 +76,15 @@ async def test_what_is_no_decision_leaves_the_question_open(decision: Any) -> No
                 await session.approve(
                     asked, arguments=decision.arguments, scope=decision.scope, by=decision.by
                 )
-        assert session.snapshot().messages == rest.messages
+        assert session.view().messages == rest.messages
         await session.approve(asked)
         await session.resume()
     assert outcomes_in(provider.requests[1]) == [("erase", "ok", "notes is gone")]
 
 
-async def test_another_process_cannot_leave_what_nobody_can_read(tmp_path: Path) -> None:
+async def test_another_process_cannot_send_commands_that_the_holder_cannot_read(
+    tmp_path: Path,
+) -> None:
     agent, _ = make_agent([], store=f"jsonl:{tmp_path}")
     odd: Any = "always"
     async with agent:

@@ -116,7 +116,7 @@ async def test_an_error_that_cannot_be_printed_is_still_a_failure_of_the_tool() 
 
 
 @pytest.mark.parametrize("store", list(STORE_FACTORIES))
-async def test_names_that_cannot_be_written_are_refused_at_the_door(
+async def test_names_that_cannot_be_written_are_refused_before_anything_is_stored(
     store: str, tmp_path: Path
 ) -> None:
     place = store_string(store, tmp_path)

@@ -20,6 +20,7 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.auth.credential_storage import CredentialStorage, StoredCredential
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.secrets import Secret
+from tests.synced_disk import SyncedDisk
 
 KEY = "made-up-key-of-anthropic"
 
@@ -98,6 +99,16 @@ def test_without_a_usable_keyring_a_key_goes_into_a_private_file(
         "credentials.json",
         "credentials.lock",
     ]
+
+
+def test_a_key_that_was_stored_survives_a_power_cut(
+    tmp_path: Path, sources: ConfigurationSources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    disk = SyncedDisk(tmp_path, monkeypatch)
+    for key in (KEY, KEY + "2"):
+        store_key("anthropic", key, sources=sources)
+        assert disk.keeps(path_in(sources))
 
 
 def test_a_key_that_moves_to_the_file_leaves_the_keyring(

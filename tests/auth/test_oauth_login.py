@@ -35,7 +35,7 @@ def server() -> Iterator[AuthorizationServer]:
 
 @dataclass
 class Person:
-    """Somebody who logs in: by a browser of their own, or by pasting."""
+    """A person who logs in: by a browser of their own, or by pasting."""
 
     server: AuthorizationServer
     has_browser: bool = True

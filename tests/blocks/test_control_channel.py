@@ -205,19 +205,19 @@ class Slow:
 
 
 async def others_run() -> None:
-    """Let everybody who is ready run, a few times over."""
+    """Let every task that is ready run, a few times over."""
     for _ in range(5):
         await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
 
 
 async def is_held_up(channel: ControlChannel) -> bool:
-    """Whether whoever publishes has to wait."""
+    """Whether a publisher has to wait."""
     waiting = asyncio.ensure_future(channel.wait_for_space())
     await others_run()
     return waiting.cancel()
 
 
-async def test_a_handler_that_is_far_behind_holds_up_whoever_publishes() -> None:
+async def test_a_publisher_waits_for_a_handler_that_is_far_behind() -> None:
     channel, slow = ControlChannel(limit=2), Slow()
     channel.subscribe(slow)
     channel.publish([said("a"), said("b"), said("c")])
@@ -242,7 +242,7 @@ async def test_events_of_other_kinds_do_not_wait_for_a_handler() -> None:
     assert slow.heard == [StatusChanged(status=Busy())]
 
 
-async def test_a_handler_that_left_or_was_stopped_holds_up_nobody() -> None:
+async def test_a_publisher_does_not_wait_for_a_handler_that_left_or_was_stopped() -> None:
     channel, slow = ControlChannel(limit=0), Slow()
     leave = channel.subscribe(slow)
     channel.publish([said("a"), said("b")])
@@ -275,7 +275,7 @@ async def test_a_handler_that_is_behind_skips_a_tool_s_progress_and_nothing_else
     assert texts(slow.heard[1:]) == ["a", "b", "c"]
 
 
-async def test_a_handler_that_waits_for_whoever_publishes_is_excused_until_its_next_event() -> None:
+async def test_a_handler_that_waits_for_the_publisher_is_excused_until_its_next_event() -> None:
     channel = ControlChannel(limit=0)
     published = asyncio.Event()
     next_one = Slow()
@@ -299,7 +299,7 @@ async def test_a_handler_that_waits_for_whoever_publishes_is_excused_until_its_n
     assert texts(next_one.heard) == ["b", "c", "d"]
 
 
-async def test_commands_reach_whoever_is_in_charge() -> None:
+async def test_commands_reach_the_receiver() -> None:
     channel = ControlChannel()
     taken: list[Command] = []
     channel.receiver = taken.append
@@ -308,7 +308,7 @@ async def test_commands_reach_whoever_is_in_charge() -> None:
     assert taken == [command]
 
 
-async def test_a_command_to_nobody_is_refused() -> None:
+async def test_a_command_is_refused_without_a_receiver() -> None:
     with pytest.raises(SessionError) as caught:
         ControlChannel().submit(AbortQuery(id=CommandId("cmd_1")))
     assert caught.value.code is ErrorCode.CLOSED

@@ -28,7 +28,7 @@ class AbortError(Exception):
     """Named like the one that browsers raise."""
 
 
-class WithFacts(Exception):  # noqa: N818 - stands for somebody else's error
+class WithFacts(Exception):  # noqa: N818 - stands for another package's error
     """An error that carries facts as those of HTTP clients and SDKs do."""
 
     def __init__(self, message: str = "it failed", **facts: Any) -> None:

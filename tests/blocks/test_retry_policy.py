@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast import AgentError, ErrorCode, RetrySettings
 from holdfast.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
-from holdfast.vocabulary.errors import RETRYABLE_CODES, error_of
+from holdfast.vocabulary.errors import RETRYABLE_CODES, error_with_code
 
 STEADY = 0.5
 """The chance that changes nothing."""
@@ -15,7 +15,7 @@ STEADY = 0.5
 def failure(
     code: ErrorCode = ErrorCode.OVERLOADED, *, retry_after: float | None = None
 ) -> AgentError:
-    return error_of(code, "it failed", basis="status", retry_after=retry_after)
+    return error_with_code(code, "it failed", basis="status", retry_after=retry_after)
 
 
 def waits(settings: RetrySettings, error: AgentError, *, jitter: float = STEADY) -> list[float]:
@@ -37,7 +37,7 @@ def test_only_failures_that_may_pass_are_repeated(code: ErrorCode) -> None:
 
 
 def test_a_guess_is_never_repeated() -> None:
-    guess = error_of(ErrorCode.NETWORK, "who knows", basis="fallback")
+    guess = error_with_code(ErrorCode.NETWORK, "who knows", basis="fallback")
     assert guess.retryable
     assert waits(RetrySettings(), guess) == []
 

@@ -91,7 +91,7 @@ async def test_a_producer_that_is_ahead_waits_and_nothing_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("how", ["end", "abandon", "excuse"])
-async def test_a_waiting_producer_is_let_go_when_nobody_will_make_space(how: str) -> None:
+async def test_a_waiting_producer_goes_on_when_the_consumer_will_make_no_space(how: str) -> None:
     stream: Subscription[Event] = Subscription(limit=0)
     stream.publish(many(1))
     producer = asyncio.ensure_future(stream.wait_for_space())
@@ -102,9 +102,7 @@ async def test_a_waiting_producer_is_let_go_when_nobody_will_make_space(how: str
     assert producer.done()
 
 
-async def test_an_excused_consumer_keeps_everything_and_holds_nobody_until_it_takes_the_next() -> (
-    None
-):
+async def test_an_excused_consumer_misses_nothing_and_no_producer_waits_for_it() -> None:
     stream: Subscription[Event] = Subscription(limit=0)
     stream.publish(many(1))
     stream.excuse()
@@ -156,7 +154,7 @@ async def test_progress_of_tools_is_skipped_only_for_a_consumer_that_is_waited_f
         assert (kept, stream.lagged) == ([], True)
 
 
-async def test_a_consumer_that_lags_holds_nobody_and_is_told_so() -> None:
+async def test_a_consumer_that_lags_is_told_so_and_no_producer_waits_for_it() -> None:
     stream: Subscription[Event] = Subscription(limit=2, when_full="lag")
     stream.publish(many(3))
     assert stream.has_space
@@ -248,7 +246,7 @@ async def test_a_cancelled_consumer_loses_nothing() -> None:
     assert len(await stream.next_batch()) == 2
 
 
-async def test_a_consumer_that_left_gets_nothing_more_and_holds_nobody() -> None:
+async def test_a_consumer_that_left_gets_nothing_more_and_no_producer_waits_for_it() -> None:
     stream: Subscription[Event] = Subscription(limit=1)
     stream.publish(many(5))
     stream.abandon()

@@ -134,6 +134,7 @@ def test_an_interrupt_keeps_what_was_said(place: Place, key: str) -> None:
         shown.wait_for("Half")
         shown.press(key)
         shown.wait_for("interrupted; what was said is kept")
+        shown.wait_for("0 tokens and more")  # what the answer used is reported at its end
         shown.say("go on")
         shown.wait_for("Again.")
     assert place.server is not None
@@ -197,7 +198,7 @@ def test_slash_commands_say_what_they_did(place: Place) -> None:
         shown.say("/permissions plan")
         shown.wait_for("permission mode: plan")
         shown.say("/usage")
-        shown.wait_for("1 queries, 1 turns")
+        shown.wait_for("1 query, 1 turn, 0 tool calls")
         shown.say("/export out.md")
         shown.wait_for("written to out.md")
         shown.say("/export out.md")
@@ -247,6 +248,59 @@ def test_a_conversation_is_compacted_in_the_chat(place: Place) -> None:
         assert screen.count("the conversation was shortened") == 1
     assert place.server is not None
     assert "keep the river" in str(place.server.requests[-1])
+
+
+def test_a_compaction_that_fails_says_so_once(place: Place) -> None:
+    long = "The capital of France is Paris, on the Seine. " * 200
+    refused = Turn(status=400, error="this model is asleep")
+    _script(place, Turn(text=long), Turn(text="Short."), refused)
+    place.run("run", long, "-n", "france")
+    place.run("-r", "france", "-p", "And now?")
+    with terminal(place, "-r", "france") as shown:
+        _ready(shown)
+        shown.say("/compact")
+        shown.wait_for("this model is asleep")
+        shown.say("/name paris")
+        screen = shown.wait_for("is called 'paris'")
+        assert screen.count("this model is asleep") == 1
+        assert "shortened" not in screen
+
+
+def test_a_query_that_fails_when_it_is_resumed_says_so_once(place: Place) -> None:
+    _script(place, Turn(text=["Half", "way"], hold=threading.Event()))
+    with place.start("-p", "tell", "-n", "tale") as cut_off:
+        assert place.server is not None
+        assert place.server.arrived.acquire(timeout=30)
+        cut_off.kill()
+    _script(place, Turn(status=400, error="this model is asleep"))
+    with terminal(place, "-c") as shown:
+        shown.wait_for("was cut off")
+        shown.say("/resume")
+        shown.wait_for("this model is asleep")
+        shown.say("/name tales")
+        screen = shown.wait_for("is called 'tales'")
+        assert screen.count("this model is asleep") == 1
+
+
+@pytest.mark.parametrize("width", [120, 60])
+def test_remarks_and_errors_are_broken_between_words(place: Place, width: int) -> None:
+    told = " ".join(f"word{number:03}" for number in range(60))
+    _script(place, Turn(status=400, error=told))
+    with terminal(place, width=width, height=50) as shown:
+        _ready(shown).say("/help")
+        screen = shown.wait_for("interrupts.")
+        assert "Alt-Enter queues" in " ".join(screen.split())
+        shown.say("hello")
+        screen = shown.wait_for("word059")
+        assert set(told.split()) <= set(screen.split())
+
+
+def test_the_line_below_shows_a_cost_when_there_is_one(place: Place) -> None:
+    with terminal(place) as shown:
+        _ready(shown)
+        assert "$" not in shown.screen()
+        shown.say("hello")
+        shown.wait_for("15 tokens · $0.00")
 
 
 def test_resuming_without_a_name_shows_what_there_is(place: Place) -> None:

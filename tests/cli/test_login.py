@@ -76,7 +76,7 @@ def test_a_piped_key_is_stored_used_shown_by_doctor_and_removed(
     assert keys["found"] == f"anthropic (login, key in {stored(place)})"
     assert place.run("logout").stdout == b"anthropic: logged out\n"
     assert KEY not in stored(place).read_text()
-    assert place.run("-m", "anthropic/claude-sonnet-5", "-p", "And now?").returncode == 1
+    assert place.run("-m", "anthropic/claude-sonnet-5", "-p", "And now?").returncode == 2
 
 
 def test_a_key_is_typed_without_being_shown(place: NewPlace) -> None:
@@ -188,6 +188,6 @@ def test_a_provider_that_has_to_be_logged_in_to_says_so(
     place = NewPlace(tmp_path, model)
     place.configure(server.config(base_url=model.url))
     done = place.run("-m", "house/claude-sonnet-5", "-p", "hi")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert b"`holdfast login house`" in done.stderr
     assert model.requests == []

@@ -60,7 +60,7 @@ def test_urls_variables_and_tokens_are_written_without_their_secrets(run: Run) -
         (("add", "x", "server", "--env", "A"), 2, "NAME=VALUE"),
         (("add", "x"), 2, "COMMAND"),
         (("remove", "x", "--yes"), 2, "no MCP server 'x'"),
-        (("test", "x"), 1, "'x'"),
+        (("test", "x"), 2, "'x'"),
     ],
 )
 def test_what_cannot_be_done_is_said(

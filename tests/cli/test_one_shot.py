@@ -126,7 +126,7 @@ EXITS = {
     "a mistyped command": (("sesions",), 2),
     "a limit": (("-p", "Hi", "--max-turns", "1"), 3),
     "no such session": (("-r", "nothing", "-p", "Hi"), 4),
-    "nobody to ask": (("-p", "Hi"), 5),
+    "no approver": (("-p", "Hi"), 5),
 }
 
 
@@ -135,7 +135,7 @@ def test_the_exit_code_says_how_it_ended(place: Place, what: str) -> None:
     arguments, code = EXITS[what]
     if what == "an error of the provider":
         _script(place, Turn(status=400))
-    if what in {"a limit", "nobody to ask"}:
+    if what in {"a limit", "no approver"}:
         _script(place, Turn(calls=[("write", {"path": "a", "content": "b"})]), Turn(text="ok"))
     done = place.run(*arguments)
     assert done.returncode == code, done.stderr
@@ -148,7 +148,7 @@ def test_a_query_that_takes_too_long_ends_with_code_3(place: Place) -> None:
     assert place.run("-p", "Hi", "--timeout", "1").returncode == 3
 
 
-def test_a_call_that_nobody_could_approve_is_denied_and_listed(place: Place) -> None:
+def test_a_call_that_needs_approval_is_denied_and_listed(place: Place) -> None:
     _script(place, Turn(calls=[("write", {"path": "a", "content": "b"})]), Turn(text="I may not."))
     done = place.run("-p", "Hi", "--output-format", "json")
     told = json.loads(done.stdout)
@@ -224,11 +224,19 @@ def test_an_answer_has_to_match_the_schema(place: Place) -> None:
     assert len(_requests(place)) == 2
 
 
+def test_an_answer_that_never_matches_names_the_file_of_the_schema(place: Place) -> None:
+    (place.project / "city.json").write_text(json.dumps(_SCHEMA))
+    _script(place, Turn(text='{"city": "Ulm"}'))
+    done = place.run("-p", "Where?", "--output-schema", "city.json")
+    assert done.returncode == 1
+    assert "does not match the schema 'city' after" in done.stderr.decode()
+
+
 def test_a_file_that_is_no_schema_is_named(place: Place) -> None:
     (place.project / "bad.json").write_text('{"type": 7}')
     done = place.run("-p", "Where?", "--output-schema", "bad.json")
     assert done.returncode == 2
-    assert b"bad.json is no JSON Schema" in done.stderr
+    assert b"bad.json is not a JSON Schema" in done.stderr
 
 
 def test_every_line_of_a_stream_matches_the_published_schema(place: Place) -> None:
@@ -356,7 +364,7 @@ def test_a_local_model_that_is_not_here_is_named_with_its_command(
     tmp_path: Path, flags: tuple[str, ...], name: str
 ) -> None:
     done = Place(tmp_path).run("-p", "Hi", *flags)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"`holdfast models pull {name}`" in done.stderr.decode()
 
 

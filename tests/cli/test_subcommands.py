@@ -274,7 +274,7 @@ def test_flags_of_a_share_that_contradict_each_other_are_refused(
 
 def test_a_sound_session_is_verified_and_the_index_repaired(run: Run, session: str) -> None:
     assert run("sessions", "verify", session).code == 0
-    assert "1 sessions" in run("sessions", "repair").out
+    assert "holds 1 session;" in run("sessions", "repair").out
 
 
 def test_the_configuration_says_where_a_value_comes_from(

@@ -47,7 +47,7 @@ async def test_a_key_is_taken_from_the_keyring() -> None:
 
 
 async def test_a_keyring_without_the_key_is_an_error() -> None:
-    reference = KeyReference(keyring="house/nobody")
+    reference = KeyReference(keyring="house/missing")
     source = key_source(reference, environment=NOWHERE, keyring=FakeKeyring)
     with pytest.raises(AgentError) as caught:
         await source.token(ORIGIN)

@@ -44,7 +44,7 @@ disabled = true
         ("args = []", "line 1: mcpServers.x: give either command or url"),
         ('command = "a"\nurl = "http://a"', "mcpServers.x: give either command or url"),
         ('comand = "a"', "mcpServers.x.comand: unknown; did you mean 'command'?"),
-        ("command = 7", "mcpServers.x.command: Expected `str | null`, got `int`"),
+        ("command = 7", "mcpServers.x.command: Expected `str`, got `int`"),
         ('command = "a"\nargs = "b"', "mcpServers.x.args: Expected `array`, got `str`"),
         ('command = "a"\nenv = { A_TOKEN = "s" }', "mcpServers.x.env.A_TOKEN: secrets are not"),
         ('command = "a"\nenv = { dbPassword = "s" }', "secrets are not written into this file"),
@@ -124,7 +124,7 @@ def test_a_file_that_is_missing_is_made(tmp_path: Path) -> None:
         ("x", {"comand": "x"}, "unknown; did you mean 'command'?"),
         ("a__b", {"command": "x"}, "must be named by"),
         ("x", {"command": object()}, "cannot be written"),
-        ("x", {"command": "a", "args": ["\udcff"]}, "'\\udcff' is no text"),
+        ("x", {"command": "a", "args": ["\udcff"]}, "'\\udcff' is not valid text"),
         ("x", {"command": "x", "env": {"API_KEY": "s"}}, "secrets are not written"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.config.environment import Environment
 from holdfast.config.file import ConfigFile, parse_config
-from holdfast.config.resolution import Resolved, fallback_plan, merged, model_named, resolve
+from holdfast.config.resolution import Resolved, fallback_plan, merged_tables, model_named, resolve
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.settings import Limits, ModelStep, RuntimeSettings, Settings
 
@@ -149,7 +149,7 @@ def test_a_model_without_a_provider_is_refused_with_a_hint() -> None:
         ({"limits": {"turn": 1}}, "limits.turn: unknown; did you mean 'turns'?"),
         ({"fallbacks": [{"model": 3}]}, "fallbacks[0].model: Expected `str`, got `int`"),
         ({"buffer_size": "big"}, "buffer_size: Expected `int`, got `str`"),
-        ({"owner": None}, "owner: Expected `str`, got `null`"),
+        ({"owner": None}, "owner: Expected `str`, got `None`"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -> None:
@@ -199,7 +199,7 @@ def leaves(values: dict[str, Any], inside: tuple[str, ...] = ()) -> dict[tuple[s
 def test_what_lies_above_is_seen_whole_and_what_lies_below_where_nothing_covers_it(
     below: dict[str, Any], above: dict[str, Any]
 ) -> None:
-    seen, over = leaves(merged(below, above)), leaves(above)
+    seen, over = leaves(merged_tables(below, above)), leaves(above)
     assert over.items() <= seen.items()
     covered = {path[:length] for path in over for length in range(1, len(path) + 1)}
     for path, value in leaves(below).items():

@@ -19,6 +19,7 @@ from holdfast.agent.query_options import (
     OneCallOptions,
     QueryOptions,
     SessionOptions,
+    SingleQueryOptions,
 )
 from holdfast.blocks.tool_registry.tool import ToolOptions
 from holdfast.vocabulary.option_declarations import Declared, options_of
@@ -27,10 +28,10 @@ pytestmark = pytest.mark.slow
 
 _SCRIPT = Path(__file__).with_name("ipython_session.py")
 
-_DOORS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
     "Agent": (Agent, options_of(AgentOptions)),
-    "Agent.run": (Agent.run, options_of(QueryOptions)),
-    "Agent.stream": (Agent.stream, options_of(QueryOptions)),
+    "Agent.run": (Agent.run, options_of(SingleQueryOptions)),
+    "Agent.stream": (Agent.stream, options_of(SingleQueryOptions)),
     "Agent.session": (Agent.session, options_of(SessionOptions)),
     "AgentSession.chat": (AgentSession.chat, options_of(QueryOptions)),
     "AgentSession.stream": (AgentSession.stream, options_of(QueryOptions)),
@@ -39,13 +40,13 @@ _DOORS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
     "create_agent_session": (create_agent_session, options_of(CreateSessionOptions)),
     "tool": (tool, options_of(ToolOptions)),
     "sync.Agent": (holdfast.sync.Agent, options_of(AgentOptions)),
-    "sync.Agent.run": (holdfast.sync.Agent.run, options_of(QueryOptions)),
+    "sync.Agent.run": (holdfast.sync.Agent.run, options_of(SingleQueryOptions)),
 }
 
 
-@pytest.mark.parametrize("door", _DOORS)
-def test_help_shows_every_option_with_its_type_default_and_a_sentence(door: str) -> None:
-    value, options = _DOORS[door]
+@pytest.mark.parametrize("name", _FUNCTIONS)
+def test_help_shows_every_option_with_its_type_default_and_a_sentence(name: str) -> None:
+    value, options = _FUNCTIONS[name]
     text = pydoc.plain(pydoc.render_doc(value))
     for item in options.values():
         line = f"{item.name} ({item.shown_type}): {item.option.sentence} "
@@ -104,7 +105,7 @@ def test_ipython_offers_methods_and_nothing_private(ipython: dict[str, Any]) -> 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("Agent", AgentOptions), ("agent.run", QueryOptions), ("session.chat", QueryOptions)],
+    [("Agent", AgentOptions), ("agent.run", SingleQueryOptions), ("session.chat", QueryOptions)],
 )
 def test_ipython_shows_every_option_with_its_sentence(
     name: str, options: type, ipython: dict[str, Any]

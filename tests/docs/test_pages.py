@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 import holdfast.sync
-from holdfast import building_blocks
-from holdfast.testing import ScriptedProvider, calls, says
+from holdfast import ErrorCode, ProviderError, building_blocks
+from holdfast.testing import Gate, ScriptedProvider, calls, says
 
 # Loaded before a page runs: meanwhile `holdfast.Agent` is another, and the server would keep that.
 importlib.import_module("holdfast.server")
@@ -105,6 +105,8 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
         [says("Paris.")],
+        [says("Par", "is.")],
+        [says("Paris.")],
     ],
     "docs/sessions.md": [
         [says("Hello.")],
@@ -112,7 +114,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("A long report.")],
         [says("Hello."), says("Noon.")],
     ],
-    "docs/errors.md": [[says("Sales grew.")]],
+    "docs/errors.md": [
+        [says("Sales grew.")],
+        [ProviderError(ErrorCode.QUOTA, "the account is empty"), says("Sales grew.")],
+    ],
     "docs/sub_agents.md": [
         [
             calls(("research", {"prompt": "What is known about tides?"})),
@@ -164,23 +169,54 @@ async def test_the_code_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
-    monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
+    await _run_block(_blocks(page)[place], provider, monkeypatch)
+
+
+async def test_the_observer_of_the_guide_sees_the_end_also_when_it_falls_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = [each for each in _blocks("docs/sessions.md") if "ObserverLagged" in each]
+    waits = "print(event.text); gate.open(); await session.wait_idle()"
+    slow = block.replace('print(event.text, end="")', waits)
+    gate, parts = Gate(), says(*"abcdefgh")
+    provider = ScriptedProvider([[*parts[:3], gate, *parts[3:]]], provider="anthropic")
+    few = {"observer_buffer": 1}
+    await _run_block(slow, provider, monkeypatch, names={"gate": gate}, runtime=few)
+    assert capsys.readouterr().out == "a\nabcdefgh\n"
+
+
+async def _run_block(
+    block: str,
+    provider: ScriptedProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    names: dict[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """Run a block of code against a script, with more names and options of its agent."""
+    monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider, **options))
     monkeypatch.setattr(
         building_blocks,
         "make_blocks",
         lambda _model, **options: _make_blocks(provider, **options),
     )
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
-    once = functools.partial(holdfast.run_agent_result, providers=[provider])
-    monkeypatch.setattr(holdfast, "run_agent_result", once)
-    source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
-    names: dict[str, Any] = {}
-    exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages
+    for name in ("run_agent_result", "run_agent_stream"):
+        once = functools.partial(_ONE_CALLS[name], providers=[provider])
+        monkeypatch.setattr(holdfast, name, once)
+    source = "async def _run():\n" + textwrap.indent(block, "    ")
+    names = dict(names or {})
+    exec(compile(ast.parse(source), "a page", "exec"), names)  # noqa: S102 - our own pages
     await names["_run"]()
     provider.check()
 
 
 _make_blocks = building_blocks.make_blocks
+_ONE_CALLS: dict[str, Any] = {
+    "run_agent_result": holdfast.run_agent_result,
+    "run_agent_stream": holdfast.run_agent_stream,
+}
 _Agent = holdfast.Agent
 _SyncAgent = holdfast.sync.Agent
 

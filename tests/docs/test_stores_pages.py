@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.composition import STORES
+from holdfast.assembly.store_strings import STORES
+from holdfast.testing import says
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import declared_fields
+from tests.scripted_agents import make_agent
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store, store_string
 from tests.stores.worker_process import open_impatient
 
@@ -19,7 +21,7 @@ POSTGRESQL = "postgresql"
 def _names_every_store(found: list[str], place: str) -> None:
     assert found == list(STORES), (
         f"{place} names {', '.join(found)}; it has to name {', '.join(STORES)}, as STORES in "
-        "src/holdfast/assembly/composition.py does, in that order"
+        "src/holdfast/assembly/store_strings.py does, in that order"
     )
 
 
@@ -28,6 +30,20 @@ def test_the_page_of_stores_has_a_row_for_every_store() -> None:
     table = page.partition("| string | for | survives |\n")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
     _names_every_store(rows, "the first table of docs/stores.md")
+
+
+async def test_the_page_has_every_file_of_a_jsonl_folder(tmp_path: Path) -> None:
+    page = (DOCS / "stores.md").read_text(encoding="utf-8")
+    block = page.partition("## `jsonl:DIR`\n```\n")[2].partition("```")[0]
+    listed = {line.split()[0].partition("/")[0] for line in block.splitlines()}
+    agent, _ = make_agent([says("hello")], store=f"jsonl:{tmp_path}")
+    async with agent, agent.session("named") as session:
+        await session.chat("go")
+        await session.note("a note")
+        remote = await agent.remote("named")
+        await remote.send("later")
+        made = {path.name for path in tmp_path.iterdir()}
+    assert {"sessions", "index.lock", "lookup.jsonl"} <= made <= listed
 
 
 def test_the_page_of_durability_names_every_store() -> None:
@@ -65,7 +81,7 @@ def test_every_store_is_run_through_the_conformance_checks() -> None:
     nameless = sorted(kinds - stores)
     assert nameless == [], (
         f"tests open stores of {nameless}, which no store string names: add each to STORES in "
-        "src/holdfast/assembly/composition.py"
+        "src/holdfast/assembly/store_strings.py"
     )
 
 

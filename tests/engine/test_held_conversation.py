@@ -1,6 +1,7 @@
 """A conversation that the program holds: queries run on it with the blocks alone, in memory."""
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import pytest
 
 from holdfast import (
     AbortController,
+    Agent,
     ApprovalRequest,
     ApprovalRequested,
     Approve,
     AssistantMessage,
     QueryEnded,
     SessionError,
+    Settings,
     StatusChanged,
     TextDelta,
     TextPart,
@@ -498,3 +501,98 @@ async def test_without_a_runtime_that_of_the_configuration_file_holds(
     outcome = await blocks.hold().run("Hello")
     assert outcome.error is not None
     assert outcome.error.code is ErrorCode.HOOK_FAILED
+
+
+# What is refused, as an agent refuses it.
+
+
+@pytest.mark.parametrize("prompt", ["", " \n", None, b"hello", 7, ["hello"]], ids=repr)
+async def test_a_prompt_that_a_user_cannot_send_is_refused_as_by_an_agent(prompt: Any) -> None:
+    blocks, provider = _blocks()
+    talk = blocks.hold()
+    with pytest.raises(ConfigError) as caught:
+        await talk.run(prompt)
+    async with Agent("scripted/one", providers=[provider], environment={}) as agent:
+        with pytest.raises(ConfigError) as same:
+            await agent.run(prompt)
+    assert caught.value.message == same.value.message
+    assert provider.requests == []
+    assert len(talk.conversation) == 0
+
+
+async def test_a_message_keeps_its_own_id() -> None:
+    blocks, _ = _blocks(says("Hello."))
+    talk = blocks.hold()
+    await talk.run(user("hi", name="mine"))
+    assert talk.conversation.messages[0].id == user("hi", name="mine").id
+
+
+@pytest.mark.parametrize(
+    ("conversation", "options", "told"),
+    [
+        ("x", {}, "pass a Conversation, such as Conversation(messages), not str"),
+        ([], {}, "pass a Conversation, such as Conversation(messages), not list"),
+        (None, {"settings": {"model": "a/b"}}, "option 'settings' must be Settings, not dict"),
+        (None, {"settings": Settings(max_tokens=-1)}, "Settings: max_tokens must be at least 0"),
+        (None, {"channel": "x"}, "option 'channel' must be a ControlChannelInterface, not str"),
+        (None, {"approver": "x"}, "option 'approver' must be a function, not str"),
+        (None, {"tools": []}, "tools is an option of make_blocks()"),
+        (None, {"model": "a/b"}, "model is a setting; pass it as blocks.hold(settings=Settings("),
+    ],
+)
+async def test_what_cannot_be_held_is_refused(
+    conversation: Any, options: dict[str, Any], told: str
+) -> None:
+    blocks, _ = _blocks()
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        blocks.hold(conversation, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (
+            "base_url",
+            "base_url is an option of Agent(); for blocks, write it into [providers.NAME]",
+        ),
+        ("api_key", "set the variable of the provider, or pass a ModelClient of your own"),
+        ("store", "store is an option of Agent()"),
+        ("approver", "approver is an option of blocks.hold()"),
+        ("temperature", "temperature is a setting; pass it as blocks.hold(settings=Settings("),
+        ("tols", "tols is unknown; did you mean 'tools'?"),
+    ],
+)
+def test_an_option_of_something_else_is_told_its_place(option: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        make_blocks(ScriptedProvider(), **{option: "x"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([{"role": "user"}], "made of UserMessage and AssistantMessage, not dict; JSON becomes"),
+        (["hello"], "made of UserMessage and AssistantMessage, not str"),
+        ("hello", "pass a list of messages, not str"),
+        ({"role": "user"}, "pass a list of messages, not dict"),
+        (None, "pass a list of messages, not NoneType"),
+    ],
+)
+def test_a_history_that_is_none_is_refused(messages: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Conversation(messages)
+    kept = Conversation([user("hi")])
+    with pytest.raises(ConfigError, match=told):
+        kept.set_history(messages)
+    assert len(kept) == 1
+
+
+async def test_closed_blocks_answer_nothing() -> None:
+    blocks, provider = _blocks()
+    talk = blocks.hold()
+    await blocks.close()
+    with pytest.raises(SessionError) as caught:
+        await talk.run("hello")
+    assert caught.value.code is ErrorCode.CLOSED
+    with pytest.raises(SessionError):
+        blocks.hold()
+    assert provider.requests == []

@@ -1,4 +1,4 @@
-"""Small replies of our own making, and a client to send requests to a local server with."""
+"""Small replies that we wrote, and a client to send requests to a local server with."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -93,7 +93,7 @@ def test_the_same_is_a_line_of_text_once_it_is_old(
 
 
 @pytest.mark.parametrize("name", ["a.txt", None])
-def test_a_text_reaches_everybody(name: str | None) -> None:
+def test_a_text_file_is_sent_as_text_to_a_model_that_takes_no_media(name: str | None) -> None:
     note = MediaPart(mime="text/plain", data="aGk=", filename=name)
     request = ModelRequest(model="m", messages=(user(note),), fresh_media=(note,))
     adapted = adapt_history(request, provider="p", rules=HistoryRules()).request

@@ -189,7 +189,7 @@ def test_nothing_counts_after_the_end() -> None:
     assert (reply.outcome, reply.text) == ("complete", "a")
 
 
-def test_blocks_and_deltas_that_nobody_announced_are_read_or_passed_over() -> None:
+def test_deltas_and_ends_of_blocks_that_were_not_started_are_read_or_passed_over() -> None:
     reply = decode(
         START,
         delta("input_json_delta", index=7, partial_json="{}"),

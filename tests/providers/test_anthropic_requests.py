@@ -229,13 +229,13 @@ def test_each_model_is_told_how_much_to_think_in_its_own_way(
     assert body.get("output_config", {}).get("effort") == effort
 
 
-def test_nothing_is_said_of_thinking_when_nobody_asked() -> None:
+def test_a_request_without_the_option_thinking_has_no_field_for_it() -> None:
     body = body_of(REQUESTS["plain"])
     assert "thinking" not in body
     assert "output_config" not in body
 
 
-def test_thinking_leaves_room_for_the_answer() -> None:
+def test_thinking_leaves_tokens_for_the_answer() -> None:
     request = replace(REQUESTS["plain"], model="claude-haiku-4-5", thinking="high")
     small = body_of(replace(request, max_tokens=4096))
     assert small["thinking"]["budget_tokens"] < small["max_tokens"]

@@ -79,7 +79,7 @@ def test_a_model_is_found_under_the_names_it_goes_by(
 @pytest.mark.parametrize(
     ("provider", "model"),
     [
-        ("nobody", "gpt-5"),
+        ("unknown", "gpt-5"),
         ("openai", "gpt-5-imaginary"),
         ("anthropic", ""),
         ("anthropic", "20250929"),
@@ -94,7 +94,7 @@ def test_nothing_is_invented_for_an_unknown_model(
 
 
 def test_a_provider_without_a_table_lists_no_models(catalogue: CatalogueFile) -> None:
-    assert catalogue.models("nobody") == ()
+    assert catalogue.models("unknown") == ()
     assert len(catalogue.models("openrouter")) > 300
     assert all(catalogue.models(maker) for maker in ("anthropic", "openai", "gemini"))
 

@@ -105,7 +105,7 @@ def test_a_path_cannot_leave_the_origin_however_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "api.example.org", "ftp://example.org", "http://"])
-def test_a_base_url_that_is_none_is_refused_at_the_door(url: str) -> None:
+def test_a_base_url_that_is_none_is_refused_when_the_client_is_made(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         WireModelClient(
             provider="x",

@@ -43,8 +43,8 @@ async def test_an_offered_provider_is_a_client() -> None:
     assert lists == [[StreamOpened(model="m"), StreamFinished(kind="stop")]]
 
 
-def test_a_provider_that_nobody_offers_is_none() -> None:
-    assert offered_client("nobody") is None
+def test_a_provider_that_no_installed_package_offers_is_none() -> None:
+    assert offered_client("unknown") is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from holdfast.providers.wire.failures import FailureRules
 from holdfast.providers.wire.gemini.reply_types import ERRORS as GEMINI_ERRORS
 from holdfast.providers.wire.openai_responses.reply_types import ERRORS as RESPONSES_ERRORS
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
-from holdfast.vocabulary.errors import error_of as make_error
+from holdfast.vocabulary.errors import error_with_code as make_error
 from tests.providers.error_tables import IN_STREAM, PEERS, ErrorRow, Peer, cells_of, rows_of
 
 OWN = {

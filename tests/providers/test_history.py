@@ -160,7 +160,7 @@ def test_empty_messages_go_and_neighbours_of_the_user_join() -> None:
     assert [str(part.__struct_config__.tag) for part in joined.parts] == ["tool_result", "text"]
 
 
-def test_a_summary_opens_the_conversation_for_whoever_is_asked() -> None:
+def test_a_summary_opens_the_conversation_as_a_user_message_for_every_other_provider() -> None:
     summary = CompactionPart(text="They greeted.", native={"signature": "s"})
     messages = (by("p", "m", summary, TextPart(text="Hello!")), user(HI))
     own = ModelRequest(model="m", messages=messages, compaction=CompactionSettings(enabled=True))
@@ -259,7 +259,7 @@ def test_a_memory_knows_a_conversation_by_its_beginning() -> None:
     assert memo.get(()) == (0, None)
 
 
-def test_a_memory_forgets_what_nobody_asked_for() -> None:
+def test_a_cache_of_prefixes_forgets_what_was_not_used_for_longest() -> None:
     memo = PrefixCache[int]()
     conversations = [(user(TextPart(text=str(number))),) for number in range(5)]
     for number, seen in enumerate(conversations):

@@ -99,7 +99,7 @@ def made_histories() -> list[tuple[Message, ...]]:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.sweep)])
-async def test_every_history_is_accepted_by_everyone(
+async def test_every_history_is_accepted_by_every_target(
     every: int, wire: Path, report: Report
 ) -> None:
     """Every history by some targets in a small run, and each by other ones; by all in a sweep."""
@@ -122,7 +122,7 @@ async def test_every_history_is_accepted_by_everyone(
 
 @settings(max_examples=60)
 @given(history=st.lists(turns(), max_size=3), place=st.integers(0, len(targets()) - 1))
-async def test_any_history_is_accepted_by_everyone(
+async def test_any_history_is_accepted_by_every_target(
     history: list[Sequence[Message]], place: int
 ) -> None:
     said = (message for turn in history for message in turn)
@@ -136,7 +136,7 @@ bad_media = st.sampled_from(["", "not base64!", "eA", "eA==\n"]).flatmap(
     )
 )
 few_ids = st.sampled_from(["call_1", "call_2", "call_1_2"])
-ANYONES: list[Part] = [
+PARTS_OF_EITHER_ROLE: list[Part] = [
     result("clock", "call_1", "now"),
     call("clock", "call_1"),
     image(),
@@ -144,7 +144,7 @@ ANYONES: list[Part] = [
     ReminderPart(text="be brief"),
     ProviderPart(provider="anthropic", model="m", payload={"type": "server_tool_use"}),
 ]
-out_of_character = st.sampled_from(ANYONES)
+out_of_character = st.sampled_from(PARTS_OF_EITHER_ROLE)
 content = bad_media | st.just(image()) | st.just(TextPart(text="seen"))
 handed_in = st.lists(
     st.lists(
@@ -164,7 +164,7 @@ handed_in = st.lists(
 
 @settings(max_examples=100)
 @given(history=handed_in, place=st.integers(0, len(targets()) - 1))
-async def test_any_history_that_is_handed_in_is_made_acceptable_to_everyone(
+async def test_any_history_that_is_handed_in_is_made_acceptable_to_every_target(
     history: list[Message], place: int
 ) -> None:
     stamp, session_id = Stamp(FakeClock()), new_session_id()

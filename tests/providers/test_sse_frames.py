@@ -132,7 +132,7 @@ def test_the_work_for_a_byte_does_not_depend_on_what_came_before_it(
 
 
 @pytest.mark.slow
-def test_a_long_frame_takes_no_more_room_than_its_bytes() -> None:
+def test_a_long_frame_takes_no_more_memory_than_its_bytes() -> None:
     parser = SseParser()
     parser.feed(b"data: x\n", [])
     tracemalloc.start()

@@ -61,7 +61,9 @@ def test_the_refusal_names_the_version() -> None:
 @pytest.mark.parametrize(
     ("stored", "named"),
     [
-        (b'"text"', "version"),
+        (b'"text"', "not str; read JSON with json.loads"),
+        (b"5", "takes a SessionState, or the dictionary of its to_dict.., not int"),
+        (b"{}", "version None"),
         (b'{"version":1,"messages":7}', "messages"),
         (b'{"version":1,"thinking":"hard"}', "thinking"),
         (b'{"version":1,"messages":[{"role":"user","id":"m","parts":[{"type":"?"}]}]}', "parts"),

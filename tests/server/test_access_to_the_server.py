@@ -21,6 +21,8 @@ from holdfast.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 
+pytestmark = pytest.mark.slow
+
 PUBLIC = {"health", "readiness", "openapi", "log_in", "read_shared_page", "read_shared_session"}
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
@@ -466,7 +468,6 @@ async def test_bodies_are_bounded_json(content_type: str, body: bytes, expected:
     assert json.loads(content)["status"] == expected
 
 
-@pytest.mark.slow
 async def test_requests_failures_and_streams_are_limited() -> None:
     clock = FakeClock()
     rate = RateLimit(2, clock=clock)

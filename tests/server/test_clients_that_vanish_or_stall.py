@@ -178,7 +178,7 @@ async def test_a_thousand_clients_that_vanish_leave_no_task_descriptor_or_memory
 
 
 def _flood(pieces: int) -> tuple[list[Beat], str]:
-    """Return a script that says much, with a turn for everybody else now and then; and what."""
+    """Return a script of many pieces, after each 16 of which other tasks run, and its text."""
     texts = [f"{number:05d}".ljust(_PIECE, ".") for number in range(pieces)]
     opened, begun, *said, closed, finished = says(*texts)
     groups = [said[place : place + 16] for place in range(0, pieces, 16)]

@@ -9,7 +9,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from holdfast import AgentError, ErrorCode, tool
+from holdfast import ErrorCode, tool
 from holdfast.server import Access, ServerSettings, create_app
 from holdfast.server.app import OPERATIONS
 from holdfast.server.event_stream import SSE
@@ -21,6 +21,7 @@ from holdfast.server.responses import problem_response
 from holdfast.server.serving import ServerState, announced
 from holdfast.testing import FakeClock, calls, says
 from holdfast.testing.scripted_provider import Gate
+from holdfast.vocabulary.errors import FAMILIES
 from holdfast.vocabulary.ids import new_session_id
 from holdfast.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
@@ -282,9 +283,7 @@ STATUSES = {
 def test_every_error_of_the_library_has_a_status_and_a_title() -> None:
     listed = {code: status for status, codes in STATUSES.items() for code in codes.split()}
     problems = {
-        code.value: problem_of(kind(code, "wrong")).body
-        for kind in AgentError.__subclasses__()
-        for code in kind.codes
+        code.value: problem_of(kind(code, "wrong")).body for kind in FAMILIES for code in kind.codes
     }
     assert set(problems) == {code.value for code in ErrorCode}
     assert {code: body.status for code, body in problems.items()} == listed

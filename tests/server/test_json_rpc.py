@@ -15,7 +15,7 @@ from holdfast import tool
 from holdfast.server import ServerSettings
 from holdfast.server.app import OPERATIONS
 from holdfast.server.operations import Operation
-from holdfast.server.rpc_messages import error_to, read_message, rpc_error
+from holdfast.server.rpc_messages import error_to, read_rpc_message, rpc_error
 from holdfast.server.rpc_methods import RpcParams
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Gate
@@ -281,7 +281,7 @@ _CALLS = st.fixed_dictionaries(
     | (_VALUES | _CALLS | st.lists(_CALLS)).map(lambda value: json.dumps(value).encode())
 )
 def test_every_message_is_calls_or_says_what_is_wrong(content: bytes) -> None:
-    message = read_message(content)
+    message = read_rpc_message(content)
     assert message.requests
     for request in message.requests:
         assert request.error is None or request.error.code in {-32700, -32600, -32602}

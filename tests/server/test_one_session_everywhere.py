@@ -18,7 +18,7 @@ MODEL = "anthropic/claude-sonnet-5"
 WAYS = ("library", "blocking", "command line", "HTTP", "pipes", "websocket")
 
 
-class Doors:
+class Ways:
     """Says something to one session by each way, and returns the answer."""
 
     def __init__(self, place: Place) -> None:
@@ -97,19 +97,19 @@ async def _events(client: RpcClient, session_id: str) -> list[Any]:
     return found
 
 
-async def _logs(doors: Doors, served: Served) -> dict[str, list[Any]]:
+async def _logs(ways: Ways, served: Served) -> dict[str, list[Any]]:
     """Return the log of the session by each way that shows it as events."""
-    path = f"/api/v1/sessions/{doors.session_id}/events?follow=false"
+    path = f"/api/v1/sessions/{ways.session_id}/events?follow=false"
     async with served.events(path) as events:
         by_http = [(each.seq, each.kind, each.data) async for each in events]
     async with websocket(served) as client:
-        by_socket = await _events(client, doors.session_id)
-    async with pipes(doors.place, "--store", doors.store) as (client, _):
-        by_pipes = await _events(client, doors.session_id)
+        by_socket = await _events(client, ways.session_id)
+    async with pipes(ways.place, "--store", ways.store) as (client, _):
+        by_pipes = await _events(client, ways.session_id)
     return {"HTTP": by_http, "websocket": by_socket, "pipes": by_pipes}
 
 
-async def _texts(doors: Doors, agent: Agent, served: Served) -> dict[str, list[tuple[str, str]]]:
+async def _texts(ways: Ways, agent: Agent, served: Served) -> dict[str, list[tuple[str, str]]]:
     """Return the messages of the session by each way."""
 
     def shown(data: Any) -> list[tuple[str, str]]:
@@ -117,20 +117,20 @@ async def _texts(doors: Doors, agent: Agent, served: Served) -> dict[str, list[t
         return [(each["role"], each["parts"][0]["text"]) for each in messages]
 
     def blocking() -> list[tuple[str, str]]:
-        with sync.Agent(MODEL, **doors.options()) as other:
-            return shown(msgspec.to_builtins(other.sessions.messages(doors.session_id)))
+        with sync.Agent(MODEL, **ways.options()) as other:
+            return shown(msgspec.to_builtins(other.sessions.messages(ways.session_id)))
 
-    found = await agent.sessions.messages(doors.session_id)
-    _, by_http = await served.call("GET", f"/api/v1/sessions/{doors.session_id}/messages")
+    found = await agent.sessions.messages(ways.session_id)
+    _, by_http = await served.call("GET", f"/api/v1/sessions/{ways.session_id}/messages")
     async with websocket(served) as client:
-        by_socket = await client.call("message/list", session_id=doors.session_id)
+        by_socket = await client.call("message/list", session_id=ways.session_id)
     exported = await asyncio.to_thread(
-        doors.place.run,
+        ways.place.run,
         "--store",
-        doors.store,
+        ways.store,
         "sessions",
         "export",
-        doors.session_id,
+        ways.session_id,
         "--format",
         "openai",
     )
@@ -164,21 +164,21 @@ def _asked(server: ScriptedServer) -> list[list[tuple[str, str]]]:
 async def test_one_session_is_driven_by_every_way_and_all_agree(tmp_path: Path) -> None:
     turns = [Turn([f"answer {number}", "."]) for number in range(len(WAYS))]
     with scripted_server(*turns) as server:
-        doors = Doors(Place(tmp_path, server))
+        ways = Ways(Place(tmp_path, server))
         for number, way in enumerate(WAYS):
-            assert await doors.say(way, f"question {number}") == f"answer {number}.", way
+            assert await ways.say(way, f"question {number}") == f"answer {number}.", way
         conversation = [
             said
             for number in range(len(WAYS))
             for said in (("user", f"question {number}"), ("assistant", f"answer {number}."))
         ]
         assert _asked(server) == [conversation[: 2 * number + 1] for number in range(len(WAYS))]
-        agent = Agent(MODEL, **doors.options())
+        agent = Agent(MODEL, **ways.options())
         async with serving(agent) as served:
-            for way, texts in (await _texts(doors, agent, served)).items():
+            for way, texts in (await _texts(ways, agent, served)).items():
                 assert texts == conversation, way
-            logs = await _logs(doors, served)
-            head = (await agent.sessions.get(doors.session_id)).head
+            logs = await _logs(ways, served)
+            head = (await agent.sessions.get(ways.session_id)).head
     assert logs["HTTP"] == logs["websocket"] == logs["pipes"]
     assert [seq for seq, *_ in logs["HTTP"] if seq] == list(range(1, head + 1))
     ended = [data for _, kind, data in logs["HTTP"] if kind == "query.ended"]

@@ -199,8 +199,8 @@ async def test_what_the_log_and_the_session_both_have_is_delivered_once() -> Non
             await feed.begin()
             for _ in range(5):  # the log is read, and not taken
                 await served.call("GET", "/healthz")
-            async with sessions.handle(session_id) as door:  # the session has all of it, too
-                await door.send("second")
+            async with sessions.handle(session_id) as handle:  # the session has all of it, too
+                await handle.send("second")
                 seen: list[int] = []
                 ended = 0
                 async for batch in feed.batches(ping_seconds=60):

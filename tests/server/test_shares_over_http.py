@@ -51,7 +51,7 @@ async def seen(app: HoldfastApp, path: str) -> tuple[int, dict[str, str], bytes]
     return await ask(app, path, headers=[HOST, ("x-request-id", "same")])
 
 
-async def test_a_link_shows_a_page_and_messages_to_anyone_and_nothing_else() -> None:
+async def test_a_link_shows_a_page_and_messages_without_a_token_and_nothing_else() -> None:
     agent, _ = make_agent([says(f"It is {SECRET}.")], project="/work/house")
     app = create_app(agent, token=TOKEN)
     async with agent:

@@ -17,7 +17,7 @@ from holdfast.agent.query_options import AdmissionOptions, RewindOptions
 from holdfast.server.app import OPERATIONS
 from holdfast.server.openapi import document
 from holdfast.server.operations import Operation
-from holdfast.server.rpc_aliases import ALIASES
+from holdfast.server.rpc_aliases import RPC_ALIASES
 from holdfast.server.rpc_methods import RpcParams
 from holdfast.vocabulary.option_declarations import Declared, Shown, options_of
 
@@ -74,7 +74,7 @@ def test_every_field_that_a_client_sends_over_http_is_explained() -> None:
 def test_every_parameter_of_every_method_of_json_rpc_is_explained() -> None:
     methods = DOCUMENT["x-json-rpc"]
     known = {each.rpc: each for each in OPERATIONS if each.rpc is not None}
-    assert set(methods) == {*known, *ALIASES}
+    assert set(methods) == {*known, *RPC_ALIASES}
     for name, method in methods.items():
         params = resolved(method["params"])
         assert method["summary"], name

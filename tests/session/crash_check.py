@@ -125,7 +125,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
         require(all(count == 1 for count in promoted.values()), "a prompt was promoted twice")
         if is_over:
             queued = {e.input_id for e in self.entries() if isinstance(e, InputQueued)}
-            require_same(queued - promoted.keys(), set(), "prompts that nobody answered")
+            require_same(queued - promoted.keys(), set(), "prompts without an answer")
 
     def _check_answers(self) -> None:
         """Every acknowledged answer is the one in the log, and every question has at most one."""
@@ -235,7 +235,7 @@ class Aftermath:
         self._branches_first = branches_first
 
     async def check(self) -> None:
-        """Fail unless every promise was kept, and is kept by whoever goes on."""
+        """Fail unless every promise was kept, and is kept by the next holder."""
         try:
             async with asyncio.timeout(_TIME_LIMIT_SECONDS):
                 await self._check()

@@ -224,7 +224,7 @@ class Script:
             die()
 
     async def recover(self) -> None:
-        """Carry on what was cut off, and go back to the call whose end nobody knows."""
+        """Carry on what was cut off, and go back to the call whose end is not recorded."""
         async with self._holding(TRUNK) as trunk:
             if trunk.session.unfinished.query_id is not None:
                 await trunk.resume()

@@ -1,4 +1,4 @@
-"""The law about ends: every query that was started has one, its own or that of its resumption."""
+"""Every query that was started has one end, its own or that of the query that resumed it."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted
 
 
 def queries_without_end(log: Sequence[Entry], *, is_resumed_enough: bool = True) -> list[str]:
-    """Return the queries of a log that is at rest which break the law; also those that end twice.
+    """Return the queries of a log that is at rest which have no end; also those that end twice.
 
     A query that was resumed ends with the query that resumes it.
     """

@@ -112,7 +112,7 @@ class _PausingLeases(MemoryLeases):
         return lease
 
     async def release(self, lease: Lease) -> None:
-        """Let somebody else become the writer, also for a caller that gives up."""
+        """Let another holder become the writer, also for a caller that gives up."""
         try:
             await self._pause()
         finally:

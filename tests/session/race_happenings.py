@@ -291,7 +291,7 @@ async def _cancelled_open(world: World) -> None:
     await session.close()
     if not held:
         async with agent.session(name):
-            pass  # at once: whoever gave up holds nothing
+            pass  # at once: the opening that was given up holds nothing
 
 
 async def _hold_for_a_while(world: World, session: AgentSession) -> None:

@@ -172,7 +172,7 @@ async def _reopen(world: World) -> SessionId:
 async def _check_store(world: World, session_id: SessionId) -> None:
     """Check that no command is left, no lease is held, and what branches did is in order."""
     assert list(await world.store.inbox.pending(session_id)) == []
-    lease = await world.store.leases.acquire(session_id, "anybody", busy="reject")
+    lease = await world.store.leases.acquire(session_id, "checker", busy="reject")
     await world.store.leases.release(lease)
     for branch in world.branches:
         check_log(await world.store.log.read(SessionId(branch)))

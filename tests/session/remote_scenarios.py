@@ -176,7 +176,7 @@ async def check_without_a_holder(open_store: OpenStore) -> None:
         async with await agent.sessions.fork(NAME, after=first) as branch:
             assert [item.text for item in branch.messages] == ["a", "one"]
         assert (await remote.unfinished()).approvals == ()
-        assert (await remote.snapshot()).head == (await agent.sessions.get(NAME)).head
+        assert (await remote.view()).head == (await agent.sessions.get(NAME)).head
         assert (await remote.count_tokens()).tokens > 0
         async with agent.session(NAME) as session:
             assert session.settings.temperature == 0.5

@@ -108,7 +108,7 @@ class Holder:
 
 
 async def hold(kind: str, folder: Path, name: str) -> None:
-    """Hold the session until nobody asks for anything."""
+    """Hold the session until there are no more requests."""
     store = open_impatient(kind, folder)
     tell_when_waiting(store.leases, lambda: say("waiting"))
     async with durable_agent(kind, folder, EchoProvider(), approval="ask", store=store) as agent:

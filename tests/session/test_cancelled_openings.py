@@ -332,4 +332,4 @@ def test_an_interrupt_from_the_keyboard_leaves_a_session_that_can_be_opened(
             session.close()
             assert session.closed
             with agent.session(f"s{number // 6}") as again:
-                assert (again.closed, again.snapshot().head) == (False, 1), number
+                assert (again.closed, again.view().head) == (False, 1), number

@@ -178,7 +178,7 @@ async def test_the_terminal_entry_is_in_the_log_before_the_caller_hears_of_the_e
         assert store.log.appends[-1][-1] == "query.ended"
 
 
-async def test_a_store_that_stays_broken_fails_every_prompt_and_asks_nobody() -> None:
+async def test_a_store_that_stays_broken_fails_every_prompt_and_no_tool_runs() -> None:
     store = FailingStore()
     agent, provider, effects = _agent(store, parallel=False)
     async with agent, agent.session() as session:

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.blocks.control_channel.channel import ControlChannel
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import Store
-from holdfast.session.observers import follow_entries, read_events
+from holdfast.session.observers import follow_entries, observe
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import says
 from holdfast.testing.store_conformance.samples import answer, new_session, notes
@@ -35,6 +37,8 @@ class Reads:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries = 0
+        self.most = 0
+        """The most that were handed out at once."""
         read, follow = store.log.read, store.log.follow
 
         async def counting_read(
@@ -42,6 +46,7 @@ class Reads:
         ) -> list[Entry]:
             page = await read(session_id, after=after, limit=limit)
             self.entries += len(page)
+            self.most = max(self.most, len(page))
             return page
 
         async def counting_follow(
@@ -75,6 +80,21 @@ async def _followed(store: Store, session_id: SessionId, *, after: int, last: in
             if entry.seq >= last:
                 return seen
     raise AssertionError("the log ended before its last entry")
+
+
+async def _observed(store: Store, session_id: SessionId, *, after: int, head: int) -> list[Event]:
+    """Return what an observer beside the writer sees of a session that has ended."""
+    subscription: Subscription[Event] = Subscription(when_full="lag")
+    subscription.end()
+    events = observe(
+        ControlChannel(),
+        store.log,
+        session_id,
+        subscription=subscription,
+        after=after,
+        head=lambda: head,
+    )
+    return [event async for event in events]
 
 
 def _text_in(entries: Sequence[Event]) -> str:
@@ -121,7 +141,7 @@ async def test_a_follower_that_begins_inside_a_part_reads_back_to_its_turn_only(
     # Twenty entries and the pages that hold the rest of the turn, none twice.
     assert 0 < reads.entries <= 20 + len(turn) + 256
     reads.entries = 0
-    assert await read_events(store.log, session_id, after=after) == shown
+    assert await _observed(store, session_id, after=after, head=last) == shown
     assert 0 < reads.entries <= 20 + len(turn) + 256
     await store.close()
 
@@ -136,6 +156,48 @@ async def test_a_follower_that_begins_after_a_part_reads_nothing_back(
     shown = await _followed(store, session_id, after=turn[-1].seq - 1, last=turn[-1].seq)
     assert len(shown) == reads.entries == 1
     await store.close()
+
+
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_an_observer_of_a_long_log_reads_it_by_pages_and_each_entry_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(kind, tmp_path)
+    session_id, turn = await _long_log(store)
+    last = turn[-1].seq
+    reads = Reads(store, monkeypatch)
+    shown = await _observed(store, session_id, after=0, head=last)
+    assert [event.seq for event in shown if isinstance(event, Entry)] == list(range(1, last + 1))
+    assert _text_in(shown) == "".join(PIECES)
+    assert reads.entries == last
+    assert reads.most <= 256
+    await store.close()
+
+
+async def test_an_observer_that_still_reads_a_long_log_does_not_lag_behind_what_is_appended() -> (
+    None
+):
+    store, channel = MemoryStore(), ControlChannel()
+    lease = await new_session(store)
+    await store.log.append(lease, notes(2, EARLIER))
+    head = EARLIER
+    events = observe(
+        channel,
+        store.log,
+        lease.session_id,
+        subscription=Subscription(limit=10, when_full="lag"),
+        after=0,
+        head=lambda: head,
+    )
+    async with contextlib.aclosing(events):
+        shown = [await anext(events) for _ in range(5)]
+        for entry in notes(EARLIER + 1, EARLIER + 50):
+            await store.log.append(lease, [entry])
+            channel.publish([entry])
+            head = entry.seq
+        while len(shown) < head:
+            shown.append(await anext(events))
+    assert [event.seq for event in shown if isinstance(event, Entry)] == list(range(1, head + 1))
 
 
 @pytest.mark.slow
@@ -184,8 +246,9 @@ def test_every_part_is_whole_wherever_reading_begins_and_as_it_was_live(
         for entry in entries:
             live.append(fold.compose(entry))
             fold.apply(entry)
-        assert await read_events(store.log, session_id) == live
-        assert await read_events(store.log, session_id, after=after) == live[after:]
+        head = len(log)
+        assert await _observed(store, session_id, after=0, head=head) == live
+        assert await _observed(store, session_id, after=after, head=head) == live[after:]
         if after < len(log):
             followed = await _followed(store, session_id, after=after, last=len(log))
             assert followed == live[after:]

@@ -170,7 +170,7 @@ async def test_an_approval_is_answered_from_another_process(
     assert _effects(tmp_path) == (["word"] if answer == "approve" else [])
 
 
-async def test_an_approval_is_answered_while_nobody_holds_the_session(
+async def test_an_approval_is_answered_while_no_process_holds_the_session(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, _, _):
@@ -197,7 +197,7 @@ async def test_an_approval_is_answered_while_nobody_holds_the_session(
         assert await live.store.inbox.pending(live.session_id) == ()
 
 
-async def test_prompts_left_while_nobody_holds_the_session_are_answered_by_the_next_holder(
+async def test_prompts_left_while_no_process_holds_the_session_are_answered_by_the_next_holder(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, agent, remote):
@@ -213,7 +213,7 @@ async def test_prompts_left_while_nobody_holds_the_session_are_answered_by_the_n
         assert answers[-3:] == ["echo first", "echo second", "echo third"]
 
 
-async def test_an_abort_that_nobody_heard_does_not_stop_a_later_query(
+async def test_an_abort_that_no_holder_received_does_not_stop_a_later_query(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, agent, remote):

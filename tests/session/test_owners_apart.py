@@ -1,4 +1,4 @@
-"""Owners and projects are apart: what is somebody else's is not there, by name or by id."""
+"""Owners and projects are apart: another one's session is not found, by name or by id."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ async def _refused(agent: Agent, reference: str) -> ErrorCode:
 
 @pytest.mark.parametrize(("owner", "project"), [("bob", "house"), ("ana", "garden")])
 @pytest.mark.parametrize("kind", ["memory", *DURABLE])
-async def test_a_session_of_somebody_else_cannot_be_opened_by_its_id(
+async def test_a_session_of_another_owner_or_project_cannot_be_opened_by_its_id(
     kind: str, owner: str, project: str, tmp_path: Path
 ) -> None:
     store = open_store(kind, tmp_path)
@@ -37,7 +37,7 @@ async def test_a_session_of_somebody_else_cannot_be_opened_by_its_id(
             await session.chat("a secret")
             session_id = session.session_id
             assert session_id is not None
-            # Whether it is held or not is nobody else's business, either.
+            # The error does not tell whether it is held, either.
             assert await _refused(other, session_id) is ErrorCode.NOT_FOUND
         assert await _refused(other, session_id) is ErrorCode.NOT_FOUND
         async with agent.session(session_id) as session:

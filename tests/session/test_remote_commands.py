@@ -156,9 +156,8 @@ async def test_a_command_of_an_unknown_kind_stays_for_a_holder_that_knows_it(
         async with agent.session(NAME) as session:
             assert len(session.messages) == 2
         assert list(await store.inbox.pending(session_id)) == []
-        monkeypatch.setattr(
-            stored_records, "_command_decoder", msgspec.json.Decoder(Command | LaterCommand)
-        )
+        decoder = msgspec.json.Decoder(Command | LaterCommand)
+        monkeypatch.setattr(stored_records, "_command_decoder", lambda: decoder)
         assert list(await store.inbox.pending(session_id)) == [later]
     await store.close()
 
@@ -194,7 +193,7 @@ async def test_what_no_process_holds_is_changed_by_the_one_order_that_was_made(
 
 async def _past_of(session: AgentSession) -> AsyncIterator[Event]:
     """Return the entries that a session has now."""
-    head = session.snapshot().head
+    head = session.view().head
     async for event in session.events():
         yield event
         if getattr(event, "seq", 0) >= head:

@@ -1,8 +1,8 @@
 """Stopping a query: the table of docs/durability.md, row by row."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,11 +19,18 @@ from holdfast import (
 )
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import ApprovalRequested, RetryScheduled, ToolEnded, ToolStarted
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    QueryEnded,
+    RetryScheduled,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.events import ReasoningDelta, TextDelta, ToolInputDelta
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import ReasoningPart, TextPart, ToolResultPart
+from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
 
@@ -205,12 +212,12 @@ async def test_a_queued_prompt_that_is_given_up_leaves_the_queue_unsent() -> Non
         first = asyncio.ensure_future(session.chat("first"))
         await gate.reached.wait()
         waiting = asyncio.ensure_future(session.chat("second"))
-        while not session.snapshot().pending:
+        while not session.view().pending:
             await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert session.snapshot().pending == ()
+        assert session.view().pending == ()
         gate.open()
         assert (await first).text == "first"
         await session.wait_idle()
@@ -259,3 +266,35 @@ async def test_on_abort_return_gives_the_partial_result() -> None:
         session.abort()
         result = await task
         assert (result.stop_reason, result.text) == ("aborted", "so far")
+
+
+class Closing(ScriptedProvider):
+    """Notes when the loop has closed what a request had open."""
+
+    def __init__(self, steps: Sequence[Any], happened: list[str]) -> None:
+        super().__init__(steps)
+        self._happened = happened
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Answer a request; as with a socket, the loop closes it one step after it is asked to."""
+        try:
+            async with aclosing(super().stream(request)) as parts:
+                async for part in parts:
+                    yield part
+        finally:
+            asyncio.get_running_loop().call_soon(self._happened.append, "closed")
+
+
+async def test_a_query_that_is_stopped_has_closed_its_request_before_its_end_is_recorded() -> None:
+    happened: list[str] = []
+    provider = Closing([_held(says("one ", "two")[:3])], happened)
+    async with (
+        Agent("scripted/any", providers=[provider], clock=FakeClock()) as agent,
+        agent.session() as session,
+    ):
+        session.on(QueryEnded, lambda _: happened.append("ended"))
+        async with session.stream("go", on_abort="return") as stream:
+            async for event in stream:
+                if isinstance(event, TextDelta):
+                    session.abort()
+    assert happened == ["closed", "ended"]

@@ -173,7 +173,7 @@ async def test_a_circle_through_a_queue_is_refused_where_it_would_close() -> Non
     async def ask_a() -> str:
         """Ask A once it waits for B."""
         in_b.set()
-        while not sessions["b"].snapshot().pending:
+        while not sessions["b"].view().pending:
             await others_run()
         told.append(await failure_of(asyncio.gather(sessions["a"].chat("from b"))))
         return "refused"
@@ -248,7 +248,7 @@ async def test_what_outlives_its_tool_may_wait_for_the_session_again() -> None:
         second = asyncio.ensure_future(session.chat("second"))
         await gate.reached.wait()
         go_on.set()
-        while not session.snapshot().pending:
+        while not session.view().pending:
             await others_run()
         gate.open()
         assert (await second).text == "two"

@@ -200,16 +200,16 @@ async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) ->
         process.signal(signal.SIGKILL)
     async with _agent(kind, tmp_path) as agent:
         remote: AgentRemote = await agent.remote(NAME)
-        await remote.send("is anybody there?")
+        await remote.send("are you there?")
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
-        assert (await session.resume()).text == "echo is anybody there?"
-        assert session.messages[-1].text == "echo is anybody there?"
+        assert (await session.resume()).text == "echo are you there?"
+        assert session.messages[-1].text == "echo are you there?"
 
 
 @row("a power cut")
 @on_durable_stores
 @pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
-async def test_nobody_hears_of_an_end_before_it_is_synced(kind: str, tmp_path: Path) -> None:
+async def test_an_end_is_synced_before_it_is_shown(kind: str, tmp_path: Path) -> None:
     trace, synced = tmp_path / "trace", durable_kind(kind).synced
     command = command_without_other_writes("tests.session.crash_worker")
     calls = "trace=write,pwrite64,fsync,fdatasync,writev"

@@ -20,7 +20,7 @@ FINAL = "Both lines are written."
 
 
 class ThreeTurns(ScriptedProvider):
-    """Asks for a line, then for another, then is content; whoever asks it, and after any crash."""
+    """Asks for a line, then for another, then for none, in any process and after any crash."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Answer by what has been done so far."""

@@ -12,7 +12,7 @@ import apsw
 
 from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.lease_rules import LEASE_SECONDS
+from holdfast.stores.lease_rules import LOCAL_LEASE_SECONDS
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode
@@ -36,7 +36,7 @@ class DurableKind(ABC):
         """Return what comes after the colon in the store string: `root`, or a file in it."""
 
     @abstractmethod
-    def open(self, folder: Path, *, lease_seconds: float = LEASE_SECONDS) -> Store:
+    def open(self, folder: Path, *, lease_seconds: float = LOCAL_LEASE_SECONDS) -> Store:
         """Open the store at its place, with leases that outlive a silent holder for so long."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class JsonlKind(DurableKind):
     def place(self, folder: Path) -> Path:
         return folder / "sessions"
 
-    def open(self, folder: Path, *, lease_seconds: float = LEASE_SECONDS) -> Store:
+    def open(self, folder: Path, *, lease_seconds: float = LOCAL_LEASE_SECONDS) -> Store:
         return JsonlStore(self.place(folder), lease_seconds=lease_seconds)
 
     def root(self, folder: Path) -> Path:
@@ -143,7 +143,7 @@ class SqliteKind(DurableKind):
     def place(self, folder: Path) -> Path:
         return self.root(folder) / "sessions.db"
 
-    def open(self, folder: Path, *, lease_seconds: float = LEASE_SECONDS) -> Store:
+    def open(self, folder: Path, *, lease_seconds: float = LOCAL_LEASE_SECONDS) -> Store:
         return SqliteStore(self.place(folder), lease_seconds=lease_seconds)
 
     def root(self, folder: Path) -> Path:

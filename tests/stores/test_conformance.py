@@ -11,6 +11,8 @@ from holdfast.testing.store_conformance.samples import OpenStore
 from holdfast.vocabulary.entries import Entry
 from tests.stores.store_factories import STORE_FACTORIES, memory_factory
 
+pytestmark = pytest.mark.slow
+
 NOT_IN_MEMORY = "check_a_closed_store_says_so"
 """Memory has nothing to let go of: it lives as long as it is referenced."""
 

@@ -42,7 +42,7 @@ def checker_of(kind: str) -> Callable[[Path], Awaitable[None]]:
             pending = await store.inbox.pending(session_id)
             title = await store.index.find("ana", "/work/house", session_id=session_id)
             await store.close()
-            # Entries and the consumption of their command are one step: never one without other.
+            # Entries are stored and their command is consumed in one step: never one without other.
             turns = int(title.title.split()[1]) + 1 if title and title.title else 0
             assert {item.id for item in pending}.isdisjoint(f"c{n}" for n in range(turns))
 

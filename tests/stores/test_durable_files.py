@@ -1,60 +1,16 @@
-"""A file that a store calls durable is synced, and so is every folder on the way to it.
-
-A power cut keeps of a file what was synced of it, and only if the folder that lists it was synced
-after the file got its name. The tests note what each sync covers and compare it with the disk.
-"""
+"""A file that a store calls durable is synced, and so is every folder on the way to it."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from holdfast.auth.atomic_files import create_folder, replace_file
 from holdfast.stores.jsonl.log_file import LogFile
-from holdfast.stores.private_files import create_folder, open_or_create, remove_durably
+from holdfast.stores.private_files import open_or_create, remove_durably
 from holdfast.testing.store_conformance.samples import command, new_session, note, notes
 from tests.stores.store_factories import open_store
-
-
-class SyncedDisk:
-    """What a power cut would leave, by the syncs of this process."""
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._root = root
-        self._listed: dict[Path, dict[str, int]] = {}
-        """The files of each folder at its last sync: names and inodes."""
-        self._sizes: dict[int, int] = {}
-        """The size of each file at its last sync, by inode."""
-        for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, self._noting(getattr(os, name)))
-
-    def _noting(self, sync: Callable[[int], None]) -> Callable[[int], None]:
-        def sync_and_note(descriptor: int) -> None:
-            sync(descriptor)
-            path = Path(f"/proc/self/fd/{descriptor}").readlink()
-            if path.is_dir():
-                self._listed[path] = {item.name: item.inode() for item in os.scandir(path)}
-            else:
-                found = os.fstat(descriptor)
-                self._sizes[found.st_ino] = found.st_size
-
-        return sync_and_note
-
-    def keeps_name(self, path: Path) -> bool:
-        """Whether a file or folder is found under its name after a power cut."""
-        if path == self._root:
-            return True
-        is_listed = self._listed.get(path.parent, {}).get(path.name) == path.stat().st_ino
-        return is_listed and self.keeps_name(path.parent)
-
-    def keeps(self, path: Path) -> bool:
-        """Whether a file has its name and all of its content after a power cut."""
-        found = path.stat()
-        return self.keeps_name(path) and self._sizes.get(found.st_ino) == found.st_size
-
-    def has_forgotten(self, path: Path) -> bool:
-        """Whether a file that was removed does not come back after a power cut."""
-        return not path.exists() and path.name not in self._listed.get(path.parent, {})
+from tests.synced_disk import SyncedDisk
 
 
 @pytest.fixture
@@ -73,6 +29,19 @@ def test_a_new_file_and_the_folders_above_it_keep_their_names(
     assert disk.keeps_name(beside)
     create_folder(tmp_path / "three" / "four")
     assert disk.keeps_name(tmp_path / "three" / "four")
+
+
+def test_a_file_that_replaced_another_keeps_its_name_and_content(
+    disk: SyncedDisk, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    for content in (b"one", b"two, and longer"):
+        replace_file(path, content)
+        assert disk.keeps(path)
+    replace_file(path, b"three", is_durable=False)
+    assert path.read_bytes() == b"three"
+    assert not disk.keeps(path)
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_file_that_was_removed_does_not_come_back(disk: SyncedDisk, tmp_path: Path) -> None:

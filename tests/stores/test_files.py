@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.composition import make_store
+from holdfast.assembly.store_strings import make_store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, new_session, note
@@ -131,6 +131,8 @@ def test_a_string_that_names_no_store_is_refused(location: str) -> None:
         ("chat.db", "did you mean 'sqlite:chat.db'?"),
         ("files:x", "'files' is not a store; use one of memory, "),
         ("sqlite:", "write sqlite:FILE"),
+        ("memory:", "'memory' takes no location: write 'memory', not 'memory:'"),
+        ("memory:x", "'memory' takes no location: write 'memory', not 'memory:x'"),
     ],
 )
 def test_a_string_that_names_no_store_is_told_the_one_that_may_be_meant(
@@ -145,7 +147,7 @@ def test_a_string_that_names_no_store_is_told_the_one_that_may_be_meant(
 def test_a_url_is_no_place_of_a_file(location: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_store(location, owner="ana")
-    assert "this is no URL" in caught.value.message
+    assert f"{location!r} looks like a URL" in caught.value.message
 
 
 async def test_a_process_that_only_reads_a_lock_file_blocks_no_acquire(tmp_path: Path) -> None:

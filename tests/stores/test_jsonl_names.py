@@ -1,6 +1,8 @@
-"""A jsonl store finds a session by its name without reading the logs of the others."""
+"""A jsonl store finds names and notes without reading the files of all sessions."""
 
 import asyncio
+import errno
+import fcntl
 import json
 import subprocess
 from pathlib import Path
@@ -8,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.ports.session_store import Lease, SessionFilter
+from holdfast.stores.jsonl import lookup
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session
+from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session, notes
 from holdfast.vocabulary.entries import ContextNoted
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import new_entry_id
@@ -27,6 +30,26 @@ async def rename(store: JsonlStore, lease: Lease, name: str | None, *, seq: int)
 async def found(store: JsonlStore, name: str) -> str | None:
     record = await store.index.find(*OWNED, name=name)
     return None if record is None else record.id
+
+
+def noted(seq: int) -> ContextNoted:
+    return ContextNoted(id=new_entry_id(), time=1, seq=seq, text="Use tabs.")
+
+
+async def sessions_with_notes(store: JsonlStore) -> list[str]:
+    records = await store.index.browse(*OWNED, matching=SessionFilter(noted=True))
+    return [record.id for record in records]
+
+
+def files_used_by_new_sessions(folder: Path, sessions: int) -> list[dict[str, int]]:
+    """Answer one prompt in each of so many new sessions; return what each opened and synced."""
+    command = ("tests.stores.beginning_process", str(folder), str(sessions))
+    with ForkedProcess(
+        *command, cwd=ROOT, env=worker_environment(), stdout=subprocess.PIPE
+    ) as process:
+        output, _ = process.communicate()
+    counts: list[dict[str, int]] = json.loads(output)
+    return counts
 
 
 def found_elsewhere(folder: Path, name: str) -> tuple[str | None, list[str]]:
@@ -153,17 +176,82 @@ async def test_a_log_that_was_copied_into_the_folder_is_found_by_its_name(tmp_pa
 async def test_a_damaged_file_of_names_is_made_again_by_a_rebuild(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     lease = await new_session(store, name="named")
-    await store.log.append(
-        lease, [ContextNoted(id=new_entry_id(), time=1, seq=2, text="Use tabs.")]
-    )
+    await store.log.append(lease, [noted(2)])
     await store.close()
     (tmp_path / "index.json").unlink()
     (tmp_path / "lookup.jsonl").write_bytes(b"\xff\x00 damaged\n" * 3)
     store = JsonlStore(tmp_path)
     assert await found(store, "named") == lease.session_id
-    assert await store.index.browse(*OWNED, matching=SessionFilter(noted=True)) == []
+    assert await sessions_with_notes(store) == []
     await store.index.rebuild()
-    noted = await store.index.browse(*OWNED, matching=SessionFilter(noted=True))
-    assert [record.id for record in noted] == [lease.session_id]
+    assert await sessions_with_notes(store) == [lease.session_id]
     assert (await asyncio.to_thread(found_elsewhere, tmp_path, "named"))[0] == lease.session_id
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_query_in_a_new_session_uses_the_same_few_files_however_many_sessions_there_are(
+    tmp_path: Path,
+) -> None:
+    """It looks once for the notes of its project, and opens no file of another session."""
+    counts = await asyncio.to_thread(files_used_by_new_sessions, tmp_path, 12)
+    for of_one in counts:
+        # An append opens the log once and syncs it once; how many there are is a matter of time.
+        of_one["open sessions/*"] -= of_one.pop("fdatasync sessions/*")
+    of_each = {
+        "open leases": 1,
+        "open leases/*": 3,
+        "fsync leases": 1,
+        "open sessions": 1,
+        "open sessions/*": 3,
+        "fsync sessions": 1,
+        "fsync sessions/*": 1,
+        "open lookup.jsonl": 1,
+    }
+    assert counts == [of_each] * 11
+
+
+async def test_a_folder_without_the_file_of_names_gets_all_of_it_when_a_session_begins(
+    tmp_path: Path,
+) -> None:
+    store = JsonlStore(tmp_path)
+    named, with_note = await new_session(store, name="old"), await new_session(store)
+    await store.log.append(with_note, [noted(2)])
+    await store.close()
+    (tmp_path / "lookup.jsonl").unlink()
+    store = JsonlStore(tmp_path)
+    assert await sessions_with_notes(store) == [with_note.session_id]
+    assert not (tmp_path / "lookup.jsonl").exists()
+    await new_session(store)
+    assert (tmp_path / "lookup.jsonl").exists()
+    assert await sessions_with_notes(store) == [with_note.session_id]
+    assert await asyncio.to_thread(found_elsewhere, tmp_path, "old") == (named.session_id, [])
+    await store.close()
+
+
+async def test_a_session_without_a_name_begins_while_another_process_holds_the_lock_of_names(
+    tmp_path: Path,
+) -> None:
+    store = JsonlStore(tmp_path)
+    with (tmp_path / "index.lock").open("w") as taking:
+        fcntl.flock(taking, fcntl.LOCK_EX)
+        await new_session(store)
+        assert not (tmp_path / "lookup.jsonl").exists()
+    await new_session(store)
+    assert (tmp_path / "lookup.jsonl").exists()
+    await store.close()
+
+
+async def test_a_session_begins_also_where_the_file_of_names_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(lookup, "replace_file", refuse)
+    store = JsonlStore(tmp_path)
+    lease = await new_session(store)
+    await store.log.append(lease, notes(2, 3))
+    assert not (tmp_path / "lookup.jsonl").exists()
+    assert await sessions_with_notes(store) == []
     await store.close()

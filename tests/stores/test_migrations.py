@@ -1,4 +1,4 @@
-"""A database takes each step of its schema once, also when it was made by an older version."""
+"""A database takes each migration once, also when an older version made it."""
 
 import asyncio
 from pathlib import Path
@@ -64,6 +64,33 @@ async def test_every_step_is_taken_once_however_often_the_file_is_opened(tmp_pat
         await store.index.browse(OWNER, PROJECT)
         await store.close()
     assert steps_of(path) == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_a_connection_to_an_up_to_date_file_asks_for_its_schema_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sessions.db"
+    store = SqliteStore(path)
+    await new_session(store, name="first")
+    await store.close()
+    asked: list[int] = []
+
+    def note_identities(connection: apsw.Connection) -> None:
+        asked.append(0)
+        place = len(asked) - 1
+
+        def note(_: object, statement: str, __: object) -> bool:
+            asked[place] += statement == migrations._IDENTITY
+            return True
+
+        connection.set_exec_trace(note)
+
+    monkeypatch.setattr(apsw, "connection_hooks", [note_identities])
+    store = SqliteStore(path)
+    assert await store.index.find(OWNER, PROJECT, name="first") is not None
+    await new_session(store, name="second")
+    await store.close()
+    assert asked == [1, 1]
 
 
 async def test_many_who_open_a_new_file_at_once_take_each_step_once(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def open_impatient(kind: str, folder: Path) -> Store:
     Those of a store whose kind begins with `patient`, such as `patient jsonl`, are not renewed
     while a test runs.
     """
-    patience, _, name = kind.rpartition(" ")
-    seconds = 3600.0 if patience else LEASE_SECONDS
+    is_patient, _, name = kind.rpartition(" ")
+    seconds = 3600.0 if is_patient else LEASE_SECONDS
     return durable_kind(name).open(folder, lease_seconds=seconds)
 
 
@@ -120,7 +120,7 @@ class Session:
 
 def stop_inside(place: str) -> None:
     """Wrap what a jsonl store writes with, so that the process stops there, once."""
-    write, sync, is_in_place = write_all, os.fdatasync, LockFile.is_in_place
+    write, sync, is_at_its_path = write_all, os.fdatasync, LockFile.is_at_its_path
     unlink = Path.unlink
 
     def stop(now: str) -> None:
@@ -142,7 +142,7 @@ def stop_inside(place: str) -> None:
         stop("synced")
 
     def stopping_look(lease: LockFile) -> bool:
-        outcome = is_in_place(lease)
+        outcome = is_at_its_path(lease)
         stop("looked")
         return outcome
 
@@ -152,7 +152,7 @@ def stop_inside(place: str) -> None:
 
     log_file.write_all = stopping_write  # type: ignore[attr-defined, assignment]
     os.fdatasync = stopping_sync  # type: ignore[assignment]
-    LockFile.is_in_place = stopping_look  # type: ignore[method-assign, assignment]
+    LockFile.is_at_its_path = stopping_look  # type: ignore[method-assign, assignment]
     Path.unlink = stopping_unlink  # type: ignore[method-assign, assignment]
 
 

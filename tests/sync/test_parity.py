@@ -81,7 +81,7 @@ def test_the_verbs_of_a_session_are_declared_once(face: type) -> None:
 
 @pytest.mark.parametrize("module", [holdfast, holdfast.sync])
 def test_a_session_and_a_remote_one_are_told_the_same_with_the_same_parameters(module: Any) -> None:
-    for name in (*public_names(SessionVerbs), "abort", "events", "snapshot"):
+    for name in (*public_names(SessionVerbs), "abort", "events", "view"):
         here, there = getattr(module.AgentSession, name), getattr(module.AgentRemote, name)
         assert parameters_of(here) == parameters_of(there), name
 
@@ -126,7 +126,7 @@ def test_a_session_can_be_used_without_a_loop() -> None:
         assert session.drain_queue() == ()
         session.wait_idle()
         state = session.export()
-        assert len(state.messages) == len(session.messages) == len(session.snapshot().messages)
+        assert len(state.messages) == len(session.messages) == len(session.view().messages)
         events = session.events()
         assert next(iter(events)).kind == "session.opened"
     provider.check()

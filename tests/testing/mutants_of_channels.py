@@ -219,7 +219,7 @@ class NeverCloses(Echo):
 
 
 class OneKeyForAll(Echo):
-    """Mixes what runs at the same time: a part is opened for whoever comes first."""
+    """Mixes what runs at the same time: a part is opened for the first request only."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -285,7 +285,7 @@ async def test_an_abort_at_a_part_keeps_what_came_before_it(recorded: Path, coun
     )
 
 
-async def test_nobody_is_asked_when_the_answer_cannot_be_recorded(tmp_path: Path) -> None:
+async def test_no_request_is_sent_when_the_answer_cannot_be_recorded(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     inner = ScriptedProvider([says("never")])
     client = RecordingClient(inner, tmp_path / "file" / "x.jsonl", clock=StepClock())

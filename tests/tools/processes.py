@@ -27,13 +27,13 @@ def wait_until_gone(pids: list[int]) -> None:
     """Return when the processes have ended."""
     for pid in pids:
         try:
-            door = os.pidfd_open(pid)
+            descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         try:
-            select.select([door], [], [])
+            select.select([descriptor], [], [])
         finally:
-            os.close(door)
+            os.close(descriptor)
 
 
 def wait_until_none(mark: str, *, but: int | None = None) -> None:

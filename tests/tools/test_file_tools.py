@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.tools import coding_tools
 from holdfast.tools.editing import Edit, EditError, apply_edits, difference
+from tests.synced_disk import SyncedDisk
 from tests.tools.toolbox import Toolbox, names_beneath
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -117,6 +118,15 @@ async def test_write_makes_folders_and_tells_what_changed(tools: Toolbox, tmp_pa
         "--- a/src/deep/a.py\n+++ b/src/deep/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
     )
     assert names_beneath(tmp_path) == {"src/deep/a.py"}
+
+
+async def test_a_power_cut_does_not_leave_an_empty_file_where_one_was_written(
+    tools: Toolbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SyncedDisk(tmp_path, monkeypatch)
+    for content in ("one\n", "one\ntwo\n"):
+        await tools.call("write", path="a.txt", content=content)
+        assert disk.keeps_content(tmp_path / "a.txt")
 
 
 async def test_a_file_that_was_not_read_is_not_overwritten(tools: Toolbox, tmp_path: Path) -> None:

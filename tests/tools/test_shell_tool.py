@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,20 @@ async def test_a_command_runs_in_the_folder_it_is_given(tools: Toolbox, tmp_path
     assert (tmp_path / "src/made").exists()
     for folder in ("..", "/etc", "out", "src/../.."):
         assert "out of the root" in await tools.call("shell", command="pwd", folder=folder)
+
+
+async def test_commands_share_a_temporary_folder_that_is_made_with_the_first_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, root = tmp_path / "tmp", tmp_path / "root"
+    place.mkdir()
+    root.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    tools = Toolbox(coding_tools(root, sandbox=None))
+    assert list(place.iterdir()) == []
+    assert await tools.call("shell", command="echo kept > $TMPDIR/it") == "[exit status 0]"
+    assert await tools.call("shell", command="cat $TMPDIR/it") == "kept\n[exit status 0]"
+    assert len(list(place.iterdir())) == 1
 
 
 async def test_a_command_has_no_input(any_tools: Toolbox) -> None:

@@ -55,12 +55,12 @@ class Web:
     def _serve(self) -> None:
         while True:
             try:
-                door, _ = self._server.accept()
+                connection, _ = self._server.accept()
             except OSError:
                 return
-            with door:
+            with connection:
                 request = b""
-                while b"\r\n\r\n" not in request and (piece := door.recv(65536)):
+                while b"\r\n\r\n" not in request and (piece := connection.recv(65536)):
                     request += piece
                     if not request.startswith(b"GET"):
                         break  # it speaks TLS, and is answered in plain text
@@ -68,10 +68,10 @@ class Web:
                 path = request.split(b" ")[1].decode() if request.startswith(b"GET ") else ""
                 answer = self.answers.get(path, reply(404, b"nothing"))
                 if answer == b"silence":
-                    door.recv(1)  # until the other side gives up
+                    connection.recv(1)  # until the other side gives up
                     continue
                 try:
-                    door.sendall(answer)
+                    connection.sendall(answer)
                 except OSError:
                     continue
 

@@ -20,7 +20,7 @@ from holdfast import (
     ToolError,
     is_agent_error,
 )
-from holdfast.vocabulary.errors import FAMILIES, error_of
+from holdfast.vocabulary.errors import FAMILIES, error_with_code
 
 CODES: dict[type[AgentError], dict[str, bool]] = {
     ConfigError: {"CONFIG_MISSING": False, "CONFIG_INVALID": False},
@@ -116,7 +116,7 @@ def test_the_table_names_every_code_and_family() -> None:
 def test_a_code_belongs_to_its_family_and_says_whether_to_ask_again(
     family: type[AgentError], code: ErrorCode, retryable: bool
 ) -> None:
-    error = error_of(code, "it failed")
+    error = error_with_code(code, "it failed")
     assert type(error) is family
     assert (error.tag, error.code, error.retryable) == (family.__name__, code, retryable)
     assert (error.message, str(error)) == ("it failed", f"{code}: it failed")
@@ -126,7 +126,7 @@ def test_a_code_belongs_to_its_family_and_says_whether_to_ask_again(
 def test_an_error_survives_being_a_dict(
     family: type[AgentError], code: ErrorCode, retryable: bool
 ) -> None:
-    facts = error_of(code, "it failed").to_dict()
+    facts = error_with_code(code, "it failed").to_dict()
     assert (facts["tag"], facts["code"], facts["retryable"]) == (family.__name__, code, retryable)
     assert type(AgentError.from_dict(facts)) is family
 
@@ -140,17 +140,17 @@ def test_a_family_refuses_the_codes_of_others(family: type[AgentError]) -> None:
 
 @pytest.mark.parametrize(("family", "code"), KNOWN_ELSEWHERE.values(), ids=KNOWN_ELSEWHERE)
 def test_failures_known_elsewhere_have_a_code_here(family: type[AgentError], code: str) -> None:
-    assert isinstance(error_of(ErrorCode(code), "it failed"), family)
+    assert isinstance(error_with_code(ErrorCode(code), "it failed"), family)
 
 
 @pytest.mark.parametrize("name", KNOWN_ELSEWHERE)
 def test_an_error_says_what_it_is_called_elsewhere(name: str) -> None:
-    error = error_of(ErrorCode(KNOWN_ELSEWHERE[name][1]), "it failed")
+    error = error_with_code(ErrorCode(KNOWN_ELSEWHERE[name][1]), "it failed")
     assert (error.alias, error.report.alias) == (name, name)
 
 
 def test_every_code_has_a_name_elsewhere() -> None:
-    found = {error_of(code, "it failed").alias for code in ErrorCode}
+    found = {error_with_code(code, "it failed").alias for code in ErrorCode}
     assert found == set(KNOWN_ELSEWHERE)
 
 

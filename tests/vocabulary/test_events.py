@@ -7,7 +7,7 @@ import pytest
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary import events
-from holdfast.vocabulary.aliases import ALIASES, alias_of
+from holdfast.vocabulary.aliases import EVENT_ALIASES, alias_of
 from holdfast.vocabulary.commands import AbortQuery, ApproveCall, CommandId, DenyCall
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
@@ -193,7 +193,7 @@ def test_live_events_have_no_place_in_the_log() -> None:
 
 @pytest.mark.parametrize("name", [*OF_SESSIONS, *OF_STREAMS, *OF_CHANNELS])
 def test_a_name_from_another_system_leads_to_one_of_our_kinds(name: str) -> None:
-    assert [kind for kind, names in ALIASES.items() if name in names] != []
+    assert [kind for kind, names in EVENT_ALIASES.items() if name in names] != []
 
 
 def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
@@ -208,7 +208,7 @@ def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
 
 
 def test_aliases_are_of_kinds_that_exist() -> None:
-    assert set(ALIASES) - ENTRY_KINDS - LIVE_KINDS == set()
+    assert set(EVENT_ALIASES) - ENTRY_KINDS - LIVE_KINDS == set()
 
 
 def examples() -> list[Entry | LiveEvent]:
@@ -294,7 +294,7 @@ def test_an_event_knows_its_names_in_all_other_systems() -> None:
         "message_text",
     )
     for event in examples():
-        assert set(event.aliases) <= set(ALIASES[event.kind])
+        assert set(event.aliases) <= set(EVENT_ALIASES[event.kind])
 
 
 def test_an_event_says_its_best_known_other_name() -> None:

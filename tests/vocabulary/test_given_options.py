@@ -43,9 +43,9 @@ def checked(**options: Any) -> dict[str, Any]:
 
 
 def test_what_was_not_given_has_its_default_unless_that_is_found_elsewhere() -> None:
-    first, second = checked(), checked(colour="blue", place="door")
+    first, second = checked(), checked(colour="blue", place="shelf")
     assert first == {"colour": "red", "layers": []}
-    assert second == {"colour": "blue", "layers": [], "place": "door"}
+    assert second == {"colour": "blue", "layers": [], "place": "shelf"}
     first["layers"].append("primer")
     assert second["layers"] == []
 
@@ -69,7 +69,7 @@ def test_an_option_that_is_a_field_has_the_sentence_default_and_bounds_of_the_fi
         ({"layers": [b"primer"]}, "option 'layers' is not valid: Expected `str`, got `bytes`"),
         ({"layers": "\ud800"}, "option 'layers' is not valid: "),
         ({"layers": ROUND}, "option 'layers' is not valid: it is nested too deeply"),
-        ({"place": b"door"}, "option 'place' is not valid: Expected `str`, got `bytes`"),
+        ({"place": b"shelf"}, "option 'place' is not valid: Expected `str`, got `bytes`"),
         ({"place": UUID(int=7)}, "option 'place' is not valid: Expected `str`, got `uuid`"),
         ({"brush_width": 0}, "option 'brush_width' must be 1 to 9, not 0"),
         ({"brush_width": 10**400}, "'brush_width' must be 1 to 9, not a number with so many"),

@@ -1,4 +1,4 @@
-"""Secrets show themselves to nobody who does not ask."""
+"""A secret is not printed, logged or stored; only `reveal` returns it."""
 
 import json
 import logging
@@ -52,6 +52,9 @@ def test_secrets_are_compared_by_value() -> None:
     assert not Secret("")
 
 
+PREFIXES = ("sk", "RK", "pk", "gsk", "xai", "ghp", "gho", "GHS", "hf", "glpat")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -60,6 +63,10 @@ def test_secrets_are_compared_by_value() -> None:
         'x-api-key: "abcdefgh12345678"',
         "key sk-proj-abcdefgh12345678 is wrong",
         "AIzaSyA1234567890abcdefghij",
+        "eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
+        "Basic dXNlcjpwYXNz12345678==",
+        *(f"{prefix}{sign}abcdefgh12345678" for prefix in PREFIXES for sign in "-_"),
+        *(f"{name}=abcdefgh12345678" for name in ("API_KEY", "access-token", "secretkey")),
     ],
 )
 def test_whatever_looks_like_a_credential_is_taken_out(text: str) -> None:

@@ -137,14 +137,14 @@ def trust_project(digest: str, sources: ConfigurationSources | None = None) -> N
         StoreError: UNAVAILABLE when the decision cannot be kept.
 
     """
-    places, found = find_project(sources or ConfigurationSources())
+    folders, found = find_project(sources or ConfigurationSources())
     if found is None:
-        raise ConfigError(ErrorCode.CONFIG_MISSING, f"{places.cwd} has no project file")
+        raise ConfigError(ErrorCode.CONFIG_MISSING, f"{folders.cwd} has no project file")
     if found.digest != digest:
         message = f"{found.path} is not what was shown: its digest is {found.digest}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, message)
     found.as_trusted().config()
-    places.decisions.trust(places.cwd, digest)
+    folders.decisions.trust(folders.cwd, digest)
 
 
 def distrust_project(sources: ConfigurationSources | None = None) -> int:
@@ -154,15 +154,15 @@ def distrust_project(sources: ConfigurationSources | None = None) -> int:
         StoreError: UNAVAILABLE when the decision cannot be kept.
 
     """
-    places, _ = find_project(sources or ConfigurationSources())
-    places.decisions.trust(places.cwd, None)
-    return places.decisions.revoke(places.cwd)
+    folders, _ = find_project(sources or ConfigurationSources())
+    folders.decisions.trust(folders.cwd, None)
+    return folders.decisions.revoke(folders.cwd)
 
 
 def project_approvals(sources: ConfigurationSources | None = None) -> tuple[Grant, ...]:
     """Return the approvals that were given for the whole project."""
-    places, _ = find_project(sources or ConfigurationSources())
-    return places.decisions.grants_beneath(places.cwd)
+    folders, _ = find_project(sources or ConfigurationSources())
+    return folders.decisions.grants_beneath(folders.cwd)
 
 
 async def check_sandbox(place: Path) -> "late.SandboxCheck":

@@ -83,7 +83,7 @@ def _check_of(
     return check
 
 
-MODEL = flag(
+MODEL_FLAG = flag(
     "-m",
     "--model",
     declared=declared_fields(Settings)["model"].brief(),
@@ -91,7 +91,7 @@ MODEL = flag(
     otherwise="the best one for which a key is found",
     is_configured=True,
 )
-STORE = flag(
+STORE_FLAG = flag(
     "--store",
     declared=declared_fields(AgentDefaults)["store"].brief(),
     metavar="STORE",

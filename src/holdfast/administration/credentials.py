@@ -1,6 +1,7 @@
 """Credentials: which providers have one and where it is; log in, store a key, log out.
 
-Surfaces that keep keys of their own write them like these: `locked`, `replace_file`, `write_all`.
+Surfaces that keep keys of their own write them as these are written: with `file_lock`,
+`replace_file` and `write_all`.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ import msgspec
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources, SystemClock
 from holdfast.assembly.configuration import Configuration, provider_variables
-from holdfast.auth.atomic_files import locked, replace_file, write_all
-from holdfast.auth.credential_storage import Place, StoredCredential
+from holdfast.auth.atomic_files import file_lock, replace_file, write_all
+from holdfast.auth.credential_storage import StorageKind, StoredCredential
 from holdfast.auth.oauth import (
     InvalidAuthorisationCodeError,
     LoginDialogue,
@@ -30,9 +31,9 @@ __all__ = [
     "LoginDialogue",
     "LoginMethod",
     "TokenExchangeFailedError",
+    "file_lock",
     "find_credentials",
     "has_browser",
-    "locked",
     "log_in",
     "log_out",
     "login_method",
@@ -76,7 +77,7 @@ def find_credentials(
     return tuple(each for each in found if each is not None)
 
 
-def stored_credentials(sources: ConfigurationSources | None = None) -> dict[str, Place]:
+def stored_credentials(sources: ConfigurationSources | None = None) -> dict[str, StorageKind]:
     """Return the providers with a stored credential, and where each is kept.
 
     Raises:
@@ -140,7 +141,7 @@ def store_key(
     configuration = Configuration({}, sources or ConfigurationSources())
     facts = _facts(configuration, provider, keyring=keyring)
     saved = configuration.credentials.save_key(provider, Secret(text), facts)
-    return CredentialDescription(provider=provider, source=_place(configuration, saved))
+    return CredentialDescription(provider=provider, source=_source_of(configuration, saved))
 
 
 async def log_in(
@@ -178,7 +179,7 @@ async def log_in(
     facts = _facts(configuration, provider, keyring=keyring)
     transport = late.AiohttpTransport(environment=configuration.environment.variables)
     try:
-        tokens = await late.log_in(
+        tokens = await late.log_in_with_oauth(
             settings,
             dialogue,
             http=late.TransportHttp(transport),
@@ -189,7 +190,7 @@ async def log_in(
         await transport.close()
     save = configuration.credentials.save_tokens
     saved = await asyncio.to_thread(save, provider, tokens, facts)
-    return CredentialDescription(provider=provider, source=_place(configuration, saved))
+    return CredentialDescription(provider=provider, source=_source_of(configuration, saved))
 
 
 def log_out(provider: str, sources: ConfigurationSources | None = None) -> bool:
@@ -236,7 +237,7 @@ def _described(
     elif entry is not None and entry.key is not None:
         source = f"configuration file, {_reference(entry.key)}"
     elif (found := stored.get(provider) or stored.get(account)) is not None:
-        source = _place(configuration, found)
+        source = _source_of(configuration, found)
     if source is None:
         return None
     return CredentialDescription(
@@ -261,7 +262,7 @@ def _reference(key: KeyReference) -> str:
     return "a command" if key.command is not None else f"keyring {key.keyring}"
 
 
-def _place(configuration: Configuration, stored: StoredCredential) -> str:
+def _source_of(configuration: Configuration, stored: StoredCredential) -> str:
     where = "keyring" if stored.place == "keyring" else str(configuration.credentials.path)
     return f"login, {'tokens' if stored.kind == 'oauth' else 'key'} in {where}"
 

@@ -15,12 +15,12 @@ from holdfast.administration.configured import configured_store
 from holdfast.administration.credentials import find_credentials
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.assembly.composition import make_store
 from holdfast.assembly.configuration import Configuration, provider_variables
+from holdfast.assembly.store_strings import make_store
 from holdfast.blocks.pricing import PriceList, Rates
 from holdfast.vocabulary.errors import AgentError
 
-Verdict: TypeAlias = Literal["ok", "note", "problem"]
+FindingLevel: TypeAlias = Literal["ok", "note", "problem"]
 """`note` is something that is not there and may be wanted; `problem` keeps something from working.
 """
 
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that was looked at."""
 
     subject: str
-    verdict: Verdict
+    verdict: FindingLevel
     found: str
     remedy: str | None = None
     """The command, or the step, that mends it."""
@@ -199,16 +199,16 @@ async def _local_model() -> Finding:
     return Finding(subject="local model", verdict="ok", found=", ".join(present))
 
 
-async def _sandbox(place: Path) -> Finding:
+async def _sandbox(folder: Path) -> Finding:
     # Not in the folder for temporary files: the sandbox has one of its own.
     try:
-        await asyncio.to_thread(place.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         told = f"cannot be tried: {error}"
         return Finding(
-            subject="sandbox", verdict="note", found=told, remedy=f"make {place} writable"
+            subject="sandbox", verdict="note", found=told, remedy=f"make {folder} writable"
         )
-    check = await check_sandbox(place)
+    check = await check_sandbox(folder)
     if check.holds:
         found = f"{check.report.backend}: all {len(check.probes)} ways out are closed"
         return Finding(subject="sandbox", verdict="ok", found=found)

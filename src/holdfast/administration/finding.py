@@ -149,8 +149,8 @@ class SessionFinder:
         record = await self.record(reference)
         fold, entries = await self.folded(record.id, through=through)
         found = described_messages(fold.messages(), entries, folder=record.project)
-        start = 0 if after is None else _place_of(found, after) + 1
-        end = len(found) if before is None else _place_of(found, before)
+        start = 0 if after is None else _position_of(found, after) + 1
+        end = len(found) if before is None else _position_of(found, before)
         page = found[start:end]
         if limit is not None:
             # Not `page[-limit:]`, which is the whole page with a limit of 0.
@@ -227,8 +227,8 @@ class SessionFinder:
         return await self._composition.store.index.browse(self._owner, None, matching=matching)
 
 
-def _place_of(messages: Sequence[MessageDescription], message_id: str) -> int:
-    for place, each in enumerate(messages):
+def _position_of(messages: Sequence[MessageDescription], message_id: str) -> int:
+    for position, each in enumerate(messages):
         if each.message.id == message_id:
-            return place
+            return position
     raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}")

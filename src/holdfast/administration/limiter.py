@@ -12,7 +12,7 @@ from holdfast.vocabulary.errors import ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.given_options import checked_fields
 from holdfast.vocabulary.option_declarations import Option
 
-WhenFull: TypeAlias = Literal["suspend", "dropping", "sliding"]
+WhenQueueFull: TypeAlias = Literal["suspend", "dropping", "sliding"]
 
 LimiterEvent: TypeAlias = Literal["started", "queued", "refused", "expired", "ended"]
 
@@ -33,7 +33,7 @@ class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Annotated[int, Option("Queries that run at the same time.", least=1)] = 4
     pending: Annotated[int, Option("Callers that wait for their turn.", least=0)] = 64
     when_full: Annotated[
-        WhenFull,
+        WhenQueueFull,
         Option(
             "What happens to a new caller when as many wait: it waits outside (`suspend`), is "
             "refused (`dropping`), or takes the place of the one that has waited longest "

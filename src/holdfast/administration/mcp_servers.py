@@ -81,13 +81,13 @@ def remove_mcp_server(name: str, sources: ConfigurationSources = _HERE) -> None:
 
 def _file(sources: ConfigurationSources) -> tuple[Path, frozenset[str]]:
     """Return where the user's file is, and the headers in which providers get their keys."""
-    places = ConfigurationFolders(sources)
+    folders = ConfigurationFolders(sources)
     path, _ = user_config_path(
-        places.environment,
-        cwd=places.cwd,
-        home=places.home,
+        folders.environment,
+        cwd=folders.cwd,
+        home=folders.home,
         platform=sys.platform,
         config_dir=sources.config_dir,
         config_path=sources.config_path,
     )
-    return path, places.environment.key_headers
+    return path, folders.environment.key_headers

@@ -25,8 +25,8 @@ from holdfast.serialization.exchange.forms import (
 )
 from holdfast.vocabulary.json_types import JsonObject, objects_in
 
-Tool: TypeAlias = Literal["claude", "codex", "opencode", "pi"]
-TOOLS: tuple[Tool, ...] = ("claude", "codex", "opencode", "pi")
+OtherTool: TypeAlias = Literal["claude", "codex", "opencode", "pi"]
+OTHER_TOOLS: tuple[OtherTool, ...] = ("claude", "codex", "opencode", "pi")
 _FORMATS = {"claude": "claude-code", "codex": "codex", "opencode": "opencode", "pi": "pi"}
 _LONGEST_TITLE = 200
 _LONGEST_HEAD = 4 << 20
@@ -39,7 +39,7 @@ _NOT_SAID = ("<", "# AGENTS.md", "Caveat:")
 class FoundSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session of another program."""
 
-    tool: Tool
+    tool: OtherTool
     id: str
     folder: str
     """The folder it worked in."""
@@ -71,7 +71,7 @@ class FoundSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_other_sessions(
-    tool: Tool,
+    tool: OtherTool,
     *,
     folder: Path | None = None,
     limit: int | None = None,
@@ -85,19 +85,19 @@ def find_other_sessions(
         StoreError: UNAVAILABLE when the program's database cannot be read.
 
     """
-    places = ConfigurationFolders(sources or ConfigurationSources())
+    folders = ConfigurationFolders(sources or ConfigurationSources())
     wanted = None if folder is None else os.path.realpath(folder)
     # A generator: no more files are read than are wanted.
     found = (
         each
-        for each in _FINDERS[tool](places)
+        for each in _FINDERS[tool](folders)
         if wanted is None or (each.folder and os.path.realpath(each.folder) == wanted)
     )
     return tuple(islice(found, limit))
 
 
-def _claude(places: ConfigurationFolders) -> Iterator[FoundSession]:
-    root = Path(places.environment.get("CLAUDE_CONFIG_DIR") or places.home / ".claude")
+def _claude(folders: ConfigurationFolders) -> Iterator[FoundSession]:
+    root = Path(folders.environment.get("CLAUDE_CONFIG_DIR") or folders.home / ".claude")
     for path, updated in _newest(root / "projects", "*/*.jsonl"):
         if path.name.startswith("agent-"):  # what a sub-agent did
             continue
@@ -114,8 +114,8 @@ def _claude(places: ConfigurationFolders) -> Iterator[FoundSession]:
         yield from head.found("claude", path, updated)
 
 
-def _codex(places: ConfigurationFolders) -> Iterator[FoundSession]:
-    root = Path(places.environment.get("CODEX_HOME") or places.home / ".codex")
+def _codex(folders: ConfigurationFolders) -> Iterator[FoundSession]:
+    root = Path(folders.environment.get("CODEX_HOME") or folders.home / ".codex")
     for path, updated in _newest(root / "sessions", "**/rollout-*.jsonl"):
         head = _Head("")
         for line in _lines(path):
@@ -129,9 +129,9 @@ def _codex(places: ConfigurationFolders) -> Iterator[FoundSession]:
         yield from head.found("codex", path, updated)
 
 
-def _pi(places: ConfigurationFolders) -> Iterator[FoundSession]:
-    given = places.environment.get("PI_CODING_AGENT_DIR")
-    root = Path(given) if given else places.home / ".pi" / "agent"
+def _pi(folders: ConfigurationFolders) -> Iterator[FoundSession]:
+    given = folders.environment.get("PI_CODING_AGENT_DIR")
+    root = Path(given) if given else folders.home / ".pi" / "agent"
     for path, updated in _newest(root / "sessions", "**/*.jsonl"):
         head = _Head("")
         for line in _lines(path):
@@ -148,10 +148,10 @@ def _pi(places: ConfigurationFolders) -> Iterator[FoundSession]:
         yield from head.found("pi", path, updated)
 
 
-def _opencode(places: ConfigurationFolders) -> Iterator[FoundSession]:
+def _opencode(folders: ConfigurationFolders) -> Iterator[FoundSession]:
     """Find what is in the database, and what older versions kept in files."""
-    data = places.environment.get("XDG_DATA_HOME")
-    root = (Path(data) if data else places.home / ".local" / "share") / "opencode"
+    data = folders.environment.get("XDG_DATA_HOME")
+    root = (Path(data) if data else folders.home / ".local" / "share") / "opencode"
     database, storage = root / "opencode.db", root / "storage"
     known = late.opencode_sessions(database) if database.is_file() else ()
     found = [_of_opencode(info, database) for info in known]
@@ -164,7 +164,7 @@ def _opencode(places: ConfigurationFolders) -> Iterator[FoundSession]:
     return iter(sorted((each for each in found if each.id), key=lambda each: -each.updated))
 
 
-_FINDERS: dict[Tool, Callable[[ConfigurationFolders], Iterator[FoundSession]]] = {
+_FINDERS: dict[OtherTool, Callable[[ConfigurationFolders], Iterator[FoundSession]]] = {
     "claude": _claude,
     "codex": _codex,
     "opencode": _opencode,
@@ -195,7 +195,7 @@ class _Head:
         said = next((each for each in texts if each and not each.startswith(_NOT_SAID)), "")
         self._prompt = self._prompt or said
 
-    def found(self, tool: Tool, path: Path, updated: int) -> Iterator[FoundSession]:
+    def found(self, tool: OtherTool, path: Path, updated: int) -> Iterator[FoundSession]:
         """Yield the session, unless nothing was asked in it."""
         if self.id and self._prompt:
             title = " ".join((self.title or self._prompt).split())[:_LONGEST_TITLE]

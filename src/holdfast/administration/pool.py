@@ -53,7 +53,7 @@ class PooledSession(Protocol):
 
 
 SessionT = TypeVar("SessionT", bound=PooledSession)
-Key: TypeAlias = tuple[str, str]
+PoolKey: TypeAlias = tuple[str, str]
 """Owner and reference."""
 
 
@@ -127,7 +127,7 @@ class SessionPool(Generic[SessionT]):
         self._limits = checked_fields(limits)
         self._clock = clock or SystemClock()
         self._on_closed = on_closed
-        self._places: OrderedDict[Key, _PooledSession[SessionT]] = OrderedDict()
+        self._pooled: OrderedDict[PoolKey, _PooledSession[SessionT]] = OrderedDict()
         """The least recently used first."""
         self._tasks = OwnedTasks()
         self._sweeping: asyncio.Task[None] | None = None
@@ -145,8 +145,8 @@ class SessionPool(Generic[SessionT]):
     def stats(self) -> PoolStats:
         """What the pool holds now."""
         return PoolStats(
-            open=len(self._places),
-            in_use=sum(not place.is_idle for place in self._places.values()),
+            open=len(self._pooled),
+            in_use=sum(not pooled.is_idle for pooled in self._pooled.values()),
             opened=self._opened,
             refused=self._refused,
             closed=dict(self._closed),
@@ -169,29 +169,29 @@ class SessionPool(Generic[SessionT]):
                 f"owner: {owner[:40]!r} is not 1 to 128 letters, digits, dots, dashes and "
                 "underscores, the first of them a letter or digit",
             )
-        place = await self._place((owner, reference))
-        # No wait since the place was found: without callers it could be evicted.
-        place.callers += 1
+        pooled = await self._pooled_session((owner, reference))
+        # No wait since it was found: without callers it could be evicted.
+        pooled.callers += 1
         try:
-            yield await self._session_of((owner, reference), place)
+            yield await self._session_of((owner, reference), pooled)
         except AgentError as error:
             if error.code in {ErrorCode.CLOSED, ErrorCode.FENCED}:
                 # The next caller opens the session anew.
-                await self._close_place((owner, reference), place, "failed")
+                await self._close_pooled((owner, reference), pooled, "failed")
             raise
         finally:
-            place.callers -= 1
-            place.last_used = self._clock.now()
-            if self._places.get((owner, reference)) is place:
-                self._places.move_to_end((owner, reference))
+            pooled.callers -= 1
+            pooled.last_used = self._clock.now()
+            if self._pooled.get((owner, reference)) is pooled:
+                self._pooled.move_to_end((owner, reference))
 
     async def discard(self, reference: str, *, owner: str = DEFAULT_OWNER) -> bool:
         """Close a session now, also while callers use it; returns whether it was open."""
-        place = self._places.get((owner, reference))
-        if place is None:
+        pooled = self._pooled.get((owner, reference))
+        if pooled is None:
             return False
-        await asyncio.wait({place.opening})
-        await self._close_place((owner, reference), place, "manual")
+        await asyncio.wait({pooled.opening})
+        await self._close_pooled((owner, reference), pooled, "manual")
         return True
 
     async def close(self) -> None:
@@ -199,31 +199,31 @@ class SessionPool(Generic[SessionT]):
         self._is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
-        places = list(self._places.items())
-        await asyncio.gather(*(self._shut_down(key, place) for key, place in places))
+        open_now = list(self._pooled.items())
+        await asyncio.gather(*(self._shut_down(key, pooled) for key, pooled in open_now))
         await self._tasks.cancel(within=_STOP_SECONDS)
 
-    async def _shut_down(self, key: Key, place: _PooledSession[SessionT]) -> None:
-        await asyncio.wait({place.opening})
-        await self._close_place(key, place, "shutdown")
+    async def _shut_down(self, key: PoolKey, pooled: _PooledSession[SessionT]) -> None:
+        await asyncio.wait({pooled.opening})
+        await self._close_pooled(key, pooled, "shutdown")
 
-    async def _place(self, key: Key) -> _PooledSession[SessionT]:
-        """Return the place of a session, after making space for a new one."""
+    async def _pooled_session(self, key: PoolKey) -> _PooledSession[SessionT]:
+        """Return a session of the pool, after making space for a new one."""
         # Closing takes time: meanwhile another caller may have opened this session, or taken the
         # free place. So everything is looked at again.
         while True:
             if self._is_closed:
                 raise SessionError(ErrorCode.CLOSED, "the pool is closed")
-            if (place := self._places.get(key)) is not None:
-                return place
+            if (pooled := self._pooled.get(key)) is not None:
+                return pooled
             if not await self._make_space(key[0]):
                 break
-        # No wait since the last look: the place that was free is still free.
+        # No wait since the last look: the space that was free is still free.
         opening = self._tasks.start(self._open(key), name="holdfast-pool-open")
-        place = self._places[key] = _PooledSession(opening, self._clock.now())
+        pooled = self._pooled[key] = _PooledSession(opening, self._clock.now())
         if self._sweeping is None:
             self._sweeping = self._tasks.start(self._sweep(), name="holdfast-pool-sweep")
-        return place
+        return pooled
 
     async def _make_space(self, owner: str) -> bool:
         """Close an idle session if one must go; returns whether one did.
@@ -233,49 +233,49 @@ class SessionPool(Generic[SessionT]):
 
         """
         quota = self._limits.per_owner
-        own = [key for key in self._places if key[0] == owner] if quota is not None else []
+        own = [key for key in self._pooled if key[0] == owner] if quota is not None else []
         if quota is not None and len(own) >= quota:
             candidates, whose = own, f" of owner {owner!r}"
-        elif len(self._places) >= self._limits.sessions:
-            candidates, whose = list(self._places), ""
+        elif len(self._pooled) >= self._limits.sessions:
+            candidates, whose = list(self._pooled), ""
         else:
             return False
         for key in candidates:
-            if self._places[key].is_idle:
-                await self._close_place(key, self._places[key], "evicted")
+            if self._pooled[key].is_idle:
+                await self._close_pooled(key, self._pooled[key], "evicted")
                 return True
             # Used right now: behind the others, so that the next search need not pass it again.
-            self._places.move_to_end(key)
+            self._pooled.move_to_end(key)
         self._refused += 1
         raise SessionError(
             ErrorCode.POOL_FULL,
             f"all {len(candidates)} sessions{whose} are in use; close one, or try again later",
         )
 
-    async def _open(self, key: Key) -> SessionT:
+    async def _open(self, key: PoolKey) -> SessionT:
         session = await self._open_session(*key)
         self._opened += 1
         return session
 
-    async def _session_of(self, key: Key, place: _PooledSession[SessionT]) -> SessionT:
+    async def _session_of(self, key: PoolKey, pooled: _PooledSession[SessionT]) -> SessionT:
         # Several callers wait for one opening; one that is cancelled leaves it to the others.
-        await asyncio.wait({place.opening})
-        if place.session is None and self._places.get(key) is place:
-            del self._places[key]
-        if place.opening.cancelled():
+        await asyncio.wait({pooled.opening})
+        if pooled.session is None and self._pooled.get(key) is pooled:
+            del self._pooled[key]
+        if pooled.opening.cancelled():
             raise SessionError(
                 ErrorCode.CLOSED, "the pool was closed while the session was being opened"
             )
-        return place.opening.result()
+        return pooled.opening.result()
 
-    async def _close_place(
-        self, key: Key, place: _PooledSession[SessionT], reason: CloseReason
+    async def _close_pooled(
+        self, key: PoolKey, pooled: _PooledSession[SessionT], reason: CloseReason
     ) -> None:
-        if self._places.get(key) is not place:
+        if self._pooled.get(key) is not pooled:
             return
-        del self._places[key]
+        del self._pooled[key]
         # Out of the pool before the wait, so that no caller gets a session that is being closed.
-        if (session := place.session) is None:
+        if (session := pooled.session) is None:
             return
         try:
             await session.close()
@@ -292,6 +292,6 @@ class SessionPool(Generic[SessionT]):
             await self._clock.sleep(pause)
             now = self._clock.now()
             # A copy, because closing waits and other callers change the pool meanwhile.
-            for key, place in list(self._places.items()):
-                if place.is_idle and now - place.last_used >= self._limits.idle_seconds:
-                    await self._close_place(key, place, "idle")
+            for key, pooled in list(self._pooled.items()):
+                if pooled.is_idle and now - pooled.last_used >= self._limits.idle_seconds:
+                    await self._close_pooled(key, pooled, "idle")

@@ -174,10 +174,10 @@ class JoinedQueries:
         sources = self._sources()
         claimed: list[UnownedQuery] = []
         failure: AgentError | None = None
-        for place in range(len(sources)):
+        for offset in range(len(sources)):
             if len(claimed) >= limit:
                 break
-            source = sources[(self._first + place) % len(sources)]
+            source = sources[(self._first + offset) % len(sources)]
             try:
                 claimed += await source.unowned.claim(
                     limit=limit - len(claimed),

@@ -25,8 +25,8 @@ from holdfast.agent.query_options import (
     OpeningOptions,
     Prompt,
     QueryOnlyOptions,
-    QueryOptions,
     SessionOptions,
+    SingleQueryOptions,
 )
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
@@ -39,7 +39,7 @@ from holdfast.ports.abort import query_stopped
 from holdfast.ports.clock import Clock
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, shortened
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, without_frames
 from holdfast.vocabulary.option_declarations import options_of, takes
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
@@ -77,8 +77,8 @@ class AgentFacts:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that new sessions offer to the model."""
         settings = self._new_session.settings
-        snapshot = self._composition.registry.current()
-        return tuple(snapshot.view(settings.allowed_tools, settings.denied_tools).wire_tools)
+        registered = self._composition.registry.current()
+        return tuple(registered.view(settings.allowed_tools, settings.denied_tools).wire_tools)
 
     @property
     def hooks(self) -> Hooks:
@@ -122,9 +122,9 @@ class Agent(AgentFacts):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    @takes(QueryOptions)
+    @takes(SingleQueryOptions)
     async def run(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
     ) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own.
 
@@ -132,15 +132,15 @@ class Agent(AgentFacts):
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        refuse_wrong(options, QueryOptions, function="agent.run()")
+        refuse_wrong(options, SingleQueryOptions, function="agent.run()")
         return await self.stream(prompt, **options).result()
 
-    @takes(QueryOptions)
+    @takes(SingleQueryOptions)
     def stream(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        refuse_wrong(options, QueryOptions, function="agent.stream()")
+        refuse_wrong(options, SingleQueryOptions, function="agent.stream()")
         request = replace(self._new_session, is_for_one_query=True)
         session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
@@ -170,7 +170,7 @@ class Agent(AgentFacts):
         try:
             found = await self._composition.find(request)
         except AgentError as error:
-            raise shortened(error) from error.__cause__
+            raise without_frames(error) from error.__cause__
         return AgentRemote(self._composition, replace(request, reference=found))
 
     @takes(SubAgentOptions)
@@ -230,7 +230,7 @@ def run_agent_stream(
 ) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
-    checked = checked_options(query_options, QueryOptions, function="run_agent_stream()")
+    checked = checked_options(query_options, SingleQueryOptions, function="run_agent_stream()")
     if checked["signal"] is not None and checked["signal"].aborted:
         # Nothing is built, and no configuration read, for a query that was stopped before it began.
         refuse_wrong(agent_options, AgentOptions, function="run_agent_stream()")
@@ -267,7 +267,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     try:
         return _joined(checked_options(options, AgentOptions, function="Agent()"))
     except AgentError as error:
-        raise shortened(error) from error.__cause__
+        raise without_frames(error) from error.__cause__
 
 
 def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
@@ -312,7 +312,7 @@ def _request_for(
     )
 
 
-def _split(options: OneCallOptions[Any]) -> tuple[AgentOptions, QueryOptions[Any]]:
+def _split(options: OneCallOptions[Any]) -> tuple[AgentOptions, SingleQueryOptions[Any]]:
     """Part what is the agent's from what is the query's."""
     agent, query = _parted(options, QueryOnlyOptions)
     return agent, query

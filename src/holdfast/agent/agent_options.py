@@ -240,3 +240,29 @@ class SubAgentOptions(TypedDict, total=False):
             fits=is_anything,
         ),
     ]
+
+
+def _other_names() -> dict[str, str]:
+    """Return how an option is written here, by the names that other libraries have for it."""
+    names = {
+        "system_prompt": "instructions system system_message system_instruction",
+        "model": "llm model_name model_id",
+        "max_tokens": "max_output_tokens max_completion_tokens max_new_tokens",
+        "stop": "stop_sequences",
+        "thinking": "effort reasoning reasoning_effort thinking_budget",
+        "limits=Limits(turns=...)": "max_turns max_iterations max_steps recursion_limit",
+        "limits=Limits(cost=...)": "max_budget_usd max_cost",
+        "tools": "functions toolsets",
+        "output_type": "output_format output_schema response_format response_model result_type",
+        "deps": "context dependencies",
+        "store": "checkpointer db memory",
+        "hooks": "callbacks",
+        "base_url": "api_base endpoint",
+        "fallbacks": "fallback_model fallback_models",
+        "workspace": "working_directory root",
+    }
+    return {name: here for here, listed in names.items() for name in listed.split()}
+
+
+OTHER_NAMES = _other_names()
+"""For the error of an option that is called something else here."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.agent_options import AgentOptions, SettingsOptions
+from holdfast.agent.agent_options import OTHER_NAMES, AgentOptions, SettingsOptions
 from holdfast.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.hook_dispatch.registration import Hooks
@@ -21,7 +21,7 @@ from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.given_options import OptionsT, check_given, check_options
 from holdfast.vocabulary.json_types import JsonObject, built_in_value, plain_value, writable
-from holdfast.vocabulary.option_declarations import declared_fields, options_of
+from holdfast.vocabulary.option_declarations import declared_fields, did_you_mean, options_of
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import Settings
 
@@ -58,7 +58,8 @@ def checked_options(options: OptionsT, kind: type[OptionsT], *, function: str) -
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    return check_options(options, kind, function=function, elsewhere=partial(_place, function))
+    where = partial(_where_it_belongs, function, kind)
+    return check_options(options, kind, function=function, elsewhere=where)
 
 
 def refuse_wrong(options: Mapping[str, object], kind: type, *, function: str) -> None:
@@ -71,13 +72,21 @@ def refuse_wrong(options: Mapping[str, object], kind: type, *, function: str) ->
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    check_given(options, kind, function=function, elsewhere=partial(_place, function))
+    check_given(
+        options, kind, function=function, elsewhere=partial(_where_it_belongs, function, kind)
+    )
 
 
-def _place(function: str, name: str) -> str | None:
-    """Say where an option belongs that a function does not have."""
+def _where_it_belongs(function: str, kind: type, name: str) -> str | None:
+    """Say where an option belongs that a function does not have, or what it is called here."""
     if (told := _POSITIONAL.get((function, name))) is not None:
         return told
+    if (here := OTHER_NAMES.get(name)) is not None:
+        meant = here.partition("=")[0]
+        if meant in options_of(kind):
+            return f"{name} is unknown; {did_you_mean([here])}"
+        if (told := _where_it_belongs(function, kind, meant)) is not None:
+            return f"{name} is unknown; {told}"
     for option in options_of(AgentOptions).values():
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
@@ -165,7 +174,8 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
         return NamedSettings()
     named = {name: value for name, value in settings_changes(options).items() if name in given}
     changed = configuration.changed(named)
-    normal = plain_value(msgspec.convert(changed, Settings))
+    converted = msgspec.convert(changed, Settings)
+    normal = {name: plain_value(getattr(converted, name)) for name in changed}
     values = {
         name: {key: normal[name][key] for key in value}
         if isinstance(value := given.get(name), Mapping)
@@ -215,24 +225,6 @@ def pick(options: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, An
 # Arguments that are no options.
 
 
-def check_subscription(kind: object, handler: object) -> None:
-    """Refuse a subscription that could never be served.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when the kind is no class or the handler no function.
-
-    """
-    if not isinstance(kind, type):
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"pass the class of an event, such as TextDelta, not {kind!r}",
-        )
-    if not callable(handler):
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"a handler must be a function, not {handler!r}"
-        )
-
-
 def check_reference(reference: object) -> None:
     """Refuse what cannot be the name or the id of a session.
 
@@ -251,9 +243,9 @@ def check_id(value: object, *, of: str) -> None:
         ConfigError: CONFIG_INVALID when it is no text, blank, or text that no store can keep.
 
     """
-    if not (isinstance(value, str) and value.strip()):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {value!r}")
     check_text(value, of=of)
+    if not str(value).strip():
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must not be empty")
 
 
 def check_text(text: object, *, of: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,13 +20,12 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.ports.runner import OutputSpec, QueryInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
-from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.json_types import JsonObject, python_words, writable
 from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, check_content
+from holdfast.vocabulary.parts import MediaPart, check_content
+from holdfast.vocabulary.prompts import prompt_parts
 from holdfast.vocabulary.requests import OutputSchema
 
-_PROMPT_PARTS = (TextPart, MediaPart, ReminderPart)
-"""What a user can say; everything else is a model's, or the runtime's answer to it."""
 _FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
 """JSON text in the fence that some models put around it."""
 
@@ -69,7 +67,9 @@ def with_options(query: QueryInput, options: ResumeOptions[Any]) -> QueryInput:
     return replace(query, **{name: value for name, value in said.items() if value is not None})
 
 
-async def attach(message: UserMessage, options: SendOptions, *, cwd: PathInput) -> UserMessage:
+async def with_attachments(
+    message: UserMessage, options: SendOptions, *, cwd: PathInput
+) -> UserMessage:
     """Return a prompt with its attachments, which are read now; relative paths are from `cwd`.
 
     Raises:
@@ -108,11 +108,7 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
         ConfigError: CONFIG_INVALID when there is nothing in it, or something that cannot be said.
 
     """
-    parts = _parts_of(prompt)
-    says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
-    if not says_something and not options["attachments"]:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
-    parts = tuple(_writable(part) for part in parts)
+    parts = prompt_parts(prompt, may_be_empty=bool(options["attachments"]))
     given = prompt.sender if isinstance(prompt, UserMessage) else None
     sender = _sender(options["sender"] or given)
     return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
@@ -125,36 +121,8 @@ def _sender(given: object) -> Sender | None:
     try:
         return msgspec.convert(msgspec.to_builtins(given), Sender)
     except (msgspec.ValidationError, TypeError) as error:
-        raise _no_prompt(f"the sender of a prompt is not valid: {error}") from error
-
-
-def _parts_of(prompt: Prompt) -> tuple[Part, ...]:
-    if isinstance(prompt, str):
-        return (TextPart(text=prompt),)
-    if isinstance(prompt, UserMessage):
-        prompt = prompt.parts
-    if not isinstance(prompt, Sequence):
-        raise _no_prompt(f"a prompt must be text or a list of parts, not {type(prompt).__name__}")
-    return tuple(_prompt_part(part) for part in prompt)
-
-
-def _prompt_part(part: object) -> Part:
-    if not isinstance(part, _PROMPT_PARTS):
-        raise _no_prompt(f"a prompt cannot hold {type(part).__name__}")
-    try:
-        return check_content(part)
-    except ValueError as error:
-        raise _no_prompt(f"a prompt cannot hold this: {error}") from error
-
-
-def _no_prompt(message: str) -> ConfigError:
-    return ConfigError(ErrorCode.CONFIG_INVALID, message)
-
-
-def _writable(part: Part) -> Part:
-    if isinstance(part, TextPart | ReminderPart):
-        return replace(part, text=writable(part.text))
-    return part
+        told = f"the sender of a prompt is not valid: {python_words(str(error))}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
 
 
 def output_spec(output_type: object) -> OutputSpec | None:

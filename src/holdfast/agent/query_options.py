@@ -21,8 +21,6 @@ from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.results import OutputT
 from holdfast.vocabulary.settings import Delivery
 
-_MESSAGE_ID = re.compile(CHOSEN_MESSAGE_ID)
-
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
 
@@ -40,8 +38,8 @@ class DeliveryOptions(TypedDict, total=False):
     ]
 
 
-class SendOptions(DeliveryOptions, total=False):
-    """What may be said of a prompt, also to a session that another process holds."""
+class PromptOptions(TypedDict, total=False):
+    """What may be said of any prompt."""
 
     sender: Annotated[
         Sender | None,
@@ -60,8 +58,14 @@ class SendOptions(DeliveryOptions, total=False):
     ]
 
 
+class SendOptions(DeliveryOptions, PromptOptions, total=False):
+    """What may be said of a prompt, also to a session that another process holds."""
+
+
 def _is_message_id(value: object) -> bool:
-    return value is None or (isinstance(value, str) and bool(_MESSAGE_ID.fullmatch(value)))
+    if value is None:
+        return True
+    return isinstance(value, str) and re.fullmatch(CHOSEN_MESSAGE_ID, value) is not None
 
 
 class AdmissionOptions(SendOptions, total=False):
@@ -128,8 +132,8 @@ class AnswerOptions(TypedDict, Generic[OutputT], total=False):
     reminders: Annotated[
         Sequence[str],
         Option(
-            "Notes to the model with the first request only. They are no part of the conversation, "
-            "and stored only while their prompt waits in the queue.",
+            "Notes to the model with the first request only. They are not part of the "
+            "conversation, and stored only while their prompt waits in the queue.",
             default=(),
         ),
     ]
@@ -148,7 +152,7 @@ class AnswerOptions(TypedDict, Generic[OutputT], total=False):
     ]
 
 
-class QueryOnlyOptions(SendOptions, AnswerOptions[OutputT], Generic[OutputT], total=False):
+class QueryOnlyOptions(PromptOptions, AnswerOptions[OutputT], Generic[OutputT], total=False):
     """What one query may be told that an agent or a session may not."""
 
 
@@ -158,7 +162,11 @@ class ResumeOptions(
     """What a query that is carried on may be told: all but what belongs to its prompt."""
 
 
-class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
+class SingleQueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
+    """What a query in a session of its own may be told."""
+
+
+class QueryOptions(SingleQueryOptions[OutputT], DeliveryOptions, Generic[OutputT], total=False):
     """What one query may be told; settings, tools and deps among it are of this query only."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from holdfast.agent.query_options import ResumeOptions
+from holdfast.agent.query_options import AnswerOptions
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import (
@@ -14,7 +14,7 @@ from holdfast.vocabulary.errors import (
     ErrorCode,
     RequestError,
     SessionError,
-    shortened,
+    without_frames,
 )
 from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.results import AgentResult, OutputT
@@ -41,7 +41,7 @@ class QueryStream(Generic[OutputT]):
         self,
         start: Callable[[], Awaitable["QueryHandle"]],
         finish: Callable[[], Awaitable[None]] | None,
-        options: ResumeOptions[Any],
+        options: AnswerOptions[Any],
     ) -> None:
         self._start = start
         self._finish = finish
@@ -109,11 +109,11 @@ class QueryStream(Generic[OutputT]):
         except AgentError as error:
             if error is self._refused and error.result is not None and self._tolerates(error):
                 return error.result
-            raise shortened(error) from error.__cause__
+            raise without_frames(error) from error.__cause__
         await handle.wait()
         failure = handle.error
         if failure is not None and not self._tolerates(failure):
-            raise shortened(failure) from failure.__cause__
+            raise without_frames(failure) from failure.__cause__
         if handle.result is None:
             raise SessionError(ErrorCode.CLOSED, "the query ended without a result")
         return handle.result

@@ -105,7 +105,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
         """
         return (await self._composition.look_at(self._session_id)).status
 
-    async def snapshot(self) -> SessionView:
+    async def view(self) -> SessionView:
         """Read what the session is at this moment, by its log."""
         return (await self._composition.look_at(self._session_id)).view
 

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from holdfast.agent import late
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
-    check_subscription,
     checked_options,
     named_settings,
     refuse_wrong,
 )
-from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
+from holdfast.agent.prompts import make_prompt, make_query, with_attachments, with_options
 from holdfast.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_surroundings import SessionSurroundings
@@ -34,7 +33,7 @@ from holdfast.session.session_descriptions import (
 )
 from holdfast.vocabulary.commands import ConfigureSession, PlainCommand
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Event, Idle, SessionStatus
+from holdfast.vocabulary.events import Event, Idle, SessionStatus, check_handler
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.option_declarations import takes
@@ -119,7 +118,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         """What an earlier process or query left to be carried on."""
         return find_unfinished(self._opened().fold)
 
-    def snapshot(self) -> SessionView:
+    def view(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
         live = self._opened()
         return view_of(live.session_id, live.fold)
@@ -149,7 +148,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
-            message = query.message and await attach(query.message, told, cwd=cwd)
+            message = query.message and await with_attachments(query.message, told, cwd=cwd)
             given = replace(query, message=message, is_only=self._closes_after_query)
             return await self._submit(given, told, named)
 
@@ -243,7 +242,11 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         return state_of(fold, exported_at=live.stamp.clock.time_ms())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Observe the session from a `seq` on: what was, then what happens."""
+        """Observe the session from a `seq` on: what was, then what happens.
+
+        An observer that is too slow gets an `ObserverLagged` as its last event. It misses no entry
+        if it goes on with `events(after=lagged.resume_after)`.
+        """
         live = await self._live_session()
         async with aclosing(live.events(after=after)) as events:
             async for event in events:
@@ -256,10 +259,11 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         waits for it (`RuntimeSettings.buffer_size`), and only a tool's progress is skipped.
 
         Raises:
-            ConfigError: CONFIG_INVALID when the kind is no class or the handler no function.
+            ConfigError: CONFIG_INVALID when the kind is no class of events, or the handler no
+                function.
 
         """
-        check_subscription(kind, handler)
+        check_handler(kind, handler)  # also of a session that is not open yet
         return self._opened().channel.on(kind, handler)
 
     async def close(self, *, force: bool = False) -> None:

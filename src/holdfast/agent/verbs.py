@@ -14,7 +14,7 @@ from holdfast.agent.option_checks import (
     decided,
     settings_changes,
 )
-from holdfast.agent.prompts import attach, make_prompt
+from holdfast.agent.prompts import make_prompt, with_attachments
 from holdfast.agent.query_options import (
     AdmissionOptions,
     Prompt,
@@ -117,7 +117,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
         message = make_prompt(prompt, options, query_id)
         if message_id is not None:
             message = replace(message, id=MessageId(message_id))
-        message = await attach(message, options, cwd=self._composition.configuration.cwd)
+        message = await with_attachments(message, options, cwd=self._composition.configuration.cwd)
         await self._tell(
             SendPrompt(
                 id=new_command_id(),

@@ -19,7 +19,7 @@ from holdfast.providers.media_content import (
     content_part,
     media_type_of_name,
     refused_attachment,
-    too_large,
+    too_large_attachment,
 )
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
@@ -75,7 +75,7 @@ def _inline(url: str, limits: ContentLimits) -> bytes:
     text = match["data"]
     # A byte takes at most three characters, so this bounds the content before it is decoded.
     if len(text) > limits.media * 3:
-        raise too_large(name, limits.media)
+        raise too_large_attachment(name, limits.media)
     try:
         encoded = unquote_to_bytes(text)
         return base64.b64decode(encoded, validate=True) if match["base64"] else encoded
@@ -90,7 +90,7 @@ def _read_file(path: Path, name: str, *, largest: int) -> bytes:
             if not stat.S_ISREG(facts.st_mode):
                 raise refused_attachment(name, "is not a plain file")
             if facts.st_size > largest:
-                raise too_large(name, largest)
+                raise too_large_attachment(name, largest)
             # One more than allowed: the file may have grown since its size was read.
             content = file.read(largest + 1)
     except OSError as error:
@@ -99,7 +99,7 @@ def _read_file(path: Path, name: str, *, largest: int) -> bytes:
     except ValueError:
         raise refused_attachment(name, "is not a path") from None
     if len(content) > largest:
-        raise too_large(name, largest)
+        raise too_large_attachment(name, largest)
     return content
 
 

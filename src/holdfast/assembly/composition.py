@@ -1,18 +1,19 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
-from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.configuration import Configuration, check_folder
 from holdfast.assembly.mcp_tool_sources import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients, NamedProviders
 from holdfast.assembly.side_questions import ask_for_title
+from holdfast.assembly.store_strings import files_of, make_store
 from holdfast.assembly.stored_sessions import StoredSessions
 from holdfast.assembly.sub_agent_blocks import SubAgentBlocks
-from holdfast.assembly.workspace import Workspace
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
@@ -24,14 +25,15 @@ from holdfast.blocks.tool_registry.registry import (
 )
 from holdfast.engine.agent_blocks import BlockInputs, join_blocks
 from holdfast.engine.call_permissions import CallPermissions
-from holdfast.engine.native_opening import NativePolicy
-from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
-from holdfast.engine.native_turns import TurnTimes
-from holdfast.engine.watched_runner import Watch, WatchedRunner
+from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.watched_runner import RunnerChoice, Watch, WatchedRunner
+from holdfast.ports.context_source import ContextSource
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.permissions import ToolSurroundings
+from holdfast.ports.runner import Runner
 from holdfast.ports.session_store import Store
+from holdfast.ports.snapshots import Snapshotter
 from holdfast.session.answered_commands import Answering
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.opening import open_session
@@ -42,17 +44,72 @@ from holdfast.vocabulary.errors import (
     ConfigError,
     ErrorCode,
     SessionError,
-    shortened,
+    without_frames,
 )
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import on_first_use
 from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.option_declarations import did_you_mean, meant_name
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
 
+if TYPE_CHECKING:
+    from holdfast.engine import native_query_runner
+else:  # few agents are native
+    native_query_runner = on_first_use("holdfast.engine.native_query_runner")
+
 _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
+
+
+class Workspace:
+    """What an agent has of the folder that it works in: tools, context files and snapshots.
+
+    Without `workspace=`, nothing.
+    """
+
+    def __init__(self, inputs: AgentInputs, configuration: Configuration) -> None:
+        self._configuration = configuration
+        given = inputs.workspace
+        self.folder = None if given is None else configuration.cwd / Path(given).expanduser()
+        self.tools: list[ToolInput] = []
+        self.context: ContextSource | None = None
+        """Reads context files and skills; None when there are none to look for."""
+        if self.folder is not None:
+            check_folder(self.folder, option="workspace")
+            self.tools += late.coding_tools(self.folder)
+            self._look_for_context(self.folder)
+        self.snapshotter: Snapshotter | None = None
+        """Records the files; None when no snapshots are taken."""
+        if self.folder is not None and configuration.resolved.agent.snapshots:
+            self.snapshotter = late.GitTrees(
+                self.folder,
+                data=configuration.folders.data,
+                environment=configuration.environment.variables,
+                apart=[*_own_files(inputs, configuration.cwd)],
+            )
+
+    def _look_for_context(self, folder: Path) -> None:
+        agent = self._configuration.resolved.agent
+        if not agent.context_files and not agent.skill_folders:
+            return
+        self.context = context = late.ContextFolders(
+            folder,
+            files=agent.context_files,
+            skills=agent.skill_folders,
+            user=self._configuration.config_folder,
+            environment=self._configuration.environment.variables,
+        )
+        if context.look().skills:
+            self.tools.append(late.load_skill_tool(context))
+
+
+def _own_files(inputs: AgentInputs, cwd: Path) -> Iterator[Path]:
+    """Yield files that the agent itself writes: going back in them would lose sessions."""
+    if (path := files_of(inputs.store)) is not None:
+        yield path
+    if inputs.record_to is not None:
+        yield cwd / inputs.record_to
 
 
 class Composition(StoredSessions):
@@ -130,34 +187,36 @@ class Composition(StoredSessions):
         return SpendingCheck(agent.budgets, spending, catalogue=catalogue)
 
     def _make_runner(self) -> WatchedRunner:
-        """Put native agents before the runner for models, and watch all of them."""
-        native = self.configuration.resolved.agent.claude_agent
-        runner = NativeQueryRunner(
-            self._blocks.query_runner,
-            NativeBlocks(
-                route=self.clients.native,
-                is_native=self.clients.is_native,
-                dispatcher=self._blocks.dispatcher,
-                permissions=self._permissions,
-                catalogue=self.configuration.known_models(self.clock),
-                clock=self.clock,
-                runtime=self.inputs.runtime,
-                policy=NativePolicy(
-                    resume=native.resume,
-                    times=TurnTimes(
-                        send=native.turn_send_timeout, result=native.turn_result_timeout
-                    ),
-                ),
-            ),
+        """Watch the runners for models and for native agents."""
+        is_native = self.clients.is_native
+        runner = RunnerChoice(
+            self._blocks.query_runner, is_native=is_native, make_native=self._make_native_runner
         )
         return WatchedRunner(
             runner,
             Watch(
                 guards=self._blocks.guards,
                 files=self._blocks.files,
-                is_native=self.clients.is_native,
+                is_native=is_native,
                 clock=self.clock,
                 context=self.workspace.context,
+            ),
+        )
+
+    def _make_native_runner(self) -> Runner[QueryScope]:
+        settings = self.configuration.resolved.agent.claude_agent
+        return native_query_runner.NativeQueryRunner(
+            self._blocks.query_runner,
+            native_query_runner.NativeBlocks(
+                route=self.clients.native,
+                dispatcher=self._blocks.dispatcher,
+                permissions=self._permissions,
+                catalogue=self.configuration.known_models(self.clock),
+                clock=self.clock,
+                runtime=self.inputs.runtime,
+                resume=settings.resume,
+                send_timeout=settings.turn_send_timeout,
+                result_timeout=settings.turn_result_timeout,
             ),
         )
 
@@ -197,7 +256,7 @@ class Composition(StoredSessions):
         try:
             live = await open_session(self.session_resources(), request)
         except AgentError as error:
-            raise shortened(error) from error.__cause__
+            raise without_frames(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
         return live
 
@@ -316,74 +375,3 @@ class Composition(StoredSessions):
         store, self._store = self._store, None
         if store is not None and isinstance(self.inputs.store, str):
             await store.close()
-
-
-STORES: dict[str, Callable[[str, str], Store]] = {
-    "memory": lambda _, __: late.MemoryStore(),
-    "jsonl:DIR": lambda place, _: late.JsonlStore(_found(place, folder=0)),
-    "sqlite:FILE": lambda place, _: late.SqliteStore(_found(place, folder=1)),
-    "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
-}
-"""Every store string, and what makes its store from what comes after the colon, for an owner."""
-
-_DATABASES = {".db", ".sqlite", ".sqlite3"}
-
-
-def make_store(location: str, *, owner: str) -> Store:
-    """Make the store that a string names, one of `STORES`.
-
-    A store that is shared with other owners shows the sessions of this one only.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when no store is called that.
-
-    """
-    kind, _, place = location.partition(":")
-    for string, make in STORES.items():
-        name, _, wanted = string.partition(":")
-        if location == name and not wanted:
-            return make("", owner)
-        if kind == name and wanted:
-            if not place:
-                told = f"store {location!r} has no location; write {string}"
-                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-            return make(place, owner)
-    if kind == location and Path(location).suffix in _DATABASES:
-        meant = f"; {did_you_mean([f'sqlite:{location}'])}"
-    else:
-        meant = meant_name(kind, [string.partition(":")[0] for string in STORES])
-    told = f"{kind!r} is not a store{f'{meant} Use' if meant else '; use'}"
-    raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told} one of {', '.join(STORES)}")
-
-
-def _postgres_store(url: str, owner: str) -> Store:
-    try:
-        return late.PostgresStore(url, owner=owner)
-    except ImportError as error:
-        raise ConfigError(
-            ErrorCode.CONFIG_MISSING, "a PostgreSQL store needs `pip install 'holdfast[postgres]'`"
-        ) from error
-
-
-def _found(place: str, *, folder: int) -> Path:
-    """Return where a store is: its folder may be missing and is made then, the one above may not.
-
-    `folder` says how far up its folder is. A mistyped path is found out here, before a new and
-    empty store is made in a place that nothing else looks at.
-    """
-    if place.startswith("//"):  # other libraries write URLs, in which /// may begin a relative path
-        name = place.lstrip("/") or "FILE"
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"store {place!r}: this is no URL. Write the path right after the colon: {name!r} in "
-            f"the working folder, or {f'/{name}'!r}",
-        )
-    path = Path(place).expanduser().absolute()
-    above = [path, *path.parents][folder:][1:2]
-    if above and not above[0].is_dir():
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"store {place!r}: there is no folder {str(above[0])!r}. A store makes one missing "
-            "folder at most; check the path, or make the folder first",
-        )
-    return path

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.assembly.store_strings import store_fault
 from holdfast.auth.credential_storage import CredentialStorage
 from holdfast.blocks.permission_rules.decisions import PermissionRules
 from holdfast.blocks.permission_rules.rules import ACTIONS, Rule, parse_rule
@@ -35,6 +36,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import KnownModels, shipped_catalogue
 from holdfast.providers.vendors import VENDORS, ollama_url, vendor_of
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.vendors import LOCAL, Protocol
@@ -50,8 +52,12 @@ class ConfigurationFolders:
         self.environment = Environment(
             process_environment() if variables is None else variables, provider_variables()
         )
-        self.cwd = Path(sources.cwd) if sources.cwd is not None else Path.cwd()
+        self.cwd = Path.cwd() if sources.cwd is None else Path(sources.cwd)
+        if sources.cwd is not None:
+            check_folder(self.cwd, option="cwd")
         self.home = Path(self.environment.get("HOME") or Path.home())
+        self.folders: Locations = locate(self.environment, home=self.home, platform=sys.platform)
+        """The user's folders on this machine."""
         self.decisions = KeptDecisions(self.folders.data)
         self.credentials = CredentialStorage(self.folders.data)
         chosen = sources.config_dir
@@ -59,20 +65,30 @@ class ConfigurationFolders:
         """Where the user's own files are."""
 
     @property
-    def folders(self) -> Locations:
-        """The user's folders on this machine."""
-        return locate(self.environment, home=self.home, platform=sys.platform)
-
-    @property
     def model_folder(self) -> Path:
         """Where weights of local models are kept."""
         return self.folders.cache / "models"
 
 
+def check_folder(path: Path, *, option: str) -> None:
+    """Refuse a folder that does not exist.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the option.
+
+    """
+    if not path.is_dir():
+        fault = "is not a folder" if path.exists() else "does not exist"
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"option {option!r}: {str(path)!r} {fault}; name a folder that exists",
+        )
+
+
 def find_project(sources: ConfigurationSources) -> tuple[ConfigurationFolders, ProjectFile | None]:
     """Find the file of the project, whatever the rest of the configuration says."""
-    places = ConfigurationFolders(sources)
-    return places, find_project_file(places.cwd, places.decisions)
+    folders = ConfigurationFolders(sources)
+    return folders, find_project_file(folders.cwd, folders.decisions)
 
 
 class Configuration(ConfigurationFolders):
@@ -106,8 +122,25 @@ class Configuration(ConfigurationFolders):
                 *_rules_of(arguments, "program"),
             ]
         )
+        if (wrong := store_fault(self.resolved.agent.store)) is not None:
+            raise self.fault("store", wrong)
         if self.resolved.agent.log is not None:
             scrubbed_logger("holdfast").setLevel(self.resolved.agent.log.upper())
+
+    def fault(self, path: str, message: str) -> ConfigError:
+        """Make the error of a setting or an option that is wrong, naming where it was said."""
+        origin = self.resolved.origin_of(path)
+        if origin == "file":
+            return self.file.error(("defaults", *path.split(".")), message)
+        variable = self.environment.options().get(path) if origin == "environment" else None
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable or f'option {path!r}'}: {message}")
+
+    def _model_named(self, path: str, name: str) -> str:
+        """Return the full name of a model that a setting names; see `fault`."""
+        try:
+            return model_named(name, self.file)
+        except ConfigError as error:
+            raise self.fault(path, error.message) from None
 
     @property
     def model(self) -> str:
@@ -130,7 +163,8 @@ class Configuration(ConfigurationFolders):
         )
         compaction = settings.compaction
         if compaction.model:
-            compaction = replace(compaction, model=model_named(compaction.model, self.file))
+            named = self._model_named("compaction.model", compaction.model)
+            compaction = replace(compaction, model=named)
         return replace(
             settings,
             model=self.model,
@@ -153,7 +187,7 @@ class Configuration(ConfigurationFolders):
 
         """
         named = self.resolved.agent.title_model
-        return None if named is None else model_named(named, self.file)
+        return None if named is None else self._model_named("title_model", named)
 
     def connection(self, provider: str) -> ProviderConnection:
         """Return the way to a provider."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.assembly.attachments import attachment_part
     from holdfast.assembly.stored_sources import TransportHttp, stored_source
-    from holdfast.auth.oauth_login import log_in
+    from holdfast.auth.oauth_login import log_in_with_oauth
     from holdfast.config.context_files import ContextFolders
     from holdfast.providers.catalogue import shipped_catalogue
     from holdfast.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
@@ -64,7 +64,7 @@ __all__ = [
     "key_advice",
     "list_local_models",
     "load_skill_tool",
-    "log_in",
+    "log_in_with_oauth",
     "make_client",
     "mcp_servers",
     "offered_client",
@@ -118,8 +118,8 @@ if not TYPE_CHECKING:
             "coding_tools": "holdfast.tools",
             "key_advice": "holdfast.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
-            "log_in": "holdfast.auth.oauth_login",
             "load_skill_tool": _OPTION_TOOLS,
+            "log_in_with_oauth": "holdfast.auth.oauth_login",
             "make_client": _VENDOR_CLIENTS,
             "mcp_servers": _MCP,
             "offered_client": _VENDOR_CLIENTS,

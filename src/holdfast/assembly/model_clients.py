@@ -9,7 +9,14 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import OwnAccess, PathInput, TransportFactory, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
-from holdfast.config.connections import ProviderConnection, key_source, missing_key
+from holdfast.config.connections import (
+    ProviderConnection,
+    check_own_url,
+    header_values,
+    key_source,
+    missing_key,
+    refused_key_advice,
+)
 from holdfast.config.file import ConfigFile
 from holdfast.config.schema import ProviderEntry
 from holdfast.ports.clock import Clock
@@ -22,7 +29,7 @@ from holdfast.providers.vendors import VENDORS, Vendor, protocol_of, trace_name_
 from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.option_declarations import meant_name, unknown_name
-from holdfast.vocabulary.secrets import Secret, remember
+from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.vendors import VENDOR_FIELDS
 
 if TYPE_CHECKING:
@@ -80,7 +87,10 @@ class ModelClients:
         is_blank = isinstance(own.api_key, str) and not own.api_key.strip()
         self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
         self._options = options
-        self._own_provider = split_model(configuration.model)[0]
+        self._own_provider = provider = split_model(configuration.model)[0]
+        if own.base_url:
+            environment, file = configuration.environment, configuration.file
+            check_own_url(own.base_url, provider, environment=environment, file=file)
         clients = tuple(map(_checked, given))
         self._given = {
             client.provider: self._recorded(client)
@@ -162,10 +172,12 @@ class ModelClients:
             )
         if protocol == "process":
             _refuse_other_fields(provider, configuration.file)
-            return late.LocalModelClient(folder=configuration.model_folder)
+            is_named = bool(configuration.resolved.settings.model)
+            return late.LocalModelClient(folder=configuration.model_folder, is_named=is_named)
+        environment, file = configuration.environment, configuration.file
         connection = configuration.connection(provider)
-        _refuse_unknown_words(connection.table, configuration.file)
-        _refuse_other_fields(connection.table, configuration.file)
+        _refuse_unknown_words(connection.table, file)
+        _refuse_other_fields(connection.table, file)
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
@@ -178,8 +190,8 @@ class ModelClients:
         if tokens is None and (vendor.needs_key or connection.oauth is not None):
             raise missing_key(
                 provider,
-                environment=configuration.environment,
-                file=configuration.file,
+                environment=environment,
+                file=file,
                 without_key=_kind_without_key(connection, vendor),
             )
         return late.make_client(
@@ -188,7 +200,7 @@ class ModelClients:
                 tokens=tokens,
                 provider=provider,
                 base_url=connection.base_url,
-                headers={**_headers(connection, configuration), **own.headers},
+                headers={**header_values(connection, environment, file), **own.headers},
                 dialect=dialect,
                 fields=connection.fields,
                 clock=self._options.clock,
@@ -196,6 +208,9 @@ class ModelClients:
                 and connection.key is None
                 and connection.auth_token is not None,
                 transport=transport,
+                advice=refused_key_advice(
+                    connection, environment, file, is_own=own.api_key is not None
+                ),
             ),
         )
 
@@ -339,23 +354,6 @@ def _no_dialect(connection: ProviderConnection, reason: str) -> ConfigError:
         f"[providers.{connection.provider}]: dialect: {reason}",
         provider=connection.provider,
     )
-
-
-def _headers(connection: ProviderConnection, configuration: Configuration) -> dict[str, str]:
-    """Return the headers of a connection; one that refers to a variable is looked up."""
-    found: dict[str, str] = {}
-    for name, value in connection.headers.items():
-        if isinstance(value, str):
-            found[name] = value
-            continue
-        variable = value.env or ""
-        found[name] = configuration.environment.variables.get(variable, "").strip()
-        # Where a value is looked up instead of written down, it is a secret.
-        remember(found[name])
-        if not found[name]:
-            place = ("providers", connection.provider, "headers", name)
-            raise configuration.file.error(place, f"the variable {variable} is not set")
-    return found
 
 
 def _checked(client: ModelClient | NativeAgent) -> ModelClient | NativeAgent:

@@ -12,7 +12,7 @@ from holdfast.assembly import late
 from holdfast.engine.watched_runner import WatchedRunner
 from holdfast.ports.runner import QueryInput
 from holdfast.session.live_session import LiveSession, SessionResources
-from holdfast.session.notes import shortened, transcript_of
+from holdfast.session.notes import transcript_of, without_middle
 from holdfast.session.opening import open_session
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.session.titles import title_question
@@ -53,7 +53,7 @@ async def ask_for_summary(
         AgentError: when it cannot be asked.
 
     """
-    transcript = shortened(transcript_of(messages), _SUMMARY_CHARACTERS)
+    transcript = without_middle(transcript_of(messages), _SUMMARY_CHARACTERS)
     asked = Settings(
         model=settings.model,
         system_prompts=(_SUMMARY,),

@@ -1,4 +1,4 @@
-"""Files that only their owner can read: replaced as a whole, and locked between processes."""
+"""Files that only their owner can read: replaced as a whole, synced, locked between processes."""
 
 import os
 from collections.abc import Iterator
@@ -8,25 +8,51 @@ from pathlib import Path
 from holdfast.vocabulary.late_names import late_module
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
     """Replace a file by new content, readable by its owner only: all of it, or none.
 
+    The new content is durable when this returns, unless that is not asked for.
+
     Raises:
-        OSError: when it cannot be written; the file is as it was then.
+        OSError: when it cannot be written; the file is as it was then, unless only the sync of its
+            folder failed.
 
     """
-    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+    temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            write_all(descriptor, content)
+            if is_durable:
+                # Before it gets its name: after a power cut the name leads to all of it.
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         temporary.replace(path)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
         raise
+    if is_durable:
+        sync_folder(path.parent)
+
+
+def create_folder(path: Path) -> None:
+    """Create a folder and its missing parents durably, for their owner only."""
+    if path.is_dir():
+        return
+    create_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the list of files in a folder durable: without it a power cut can remove a new name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -78,14 +104,14 @@ class FileLock:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Hold the lock beside a file, whose folder is made if it is missing; waits for the lock.
 
     Raises:
         OSError: when the folder or the lock cannot be made.
 
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    create_folder(path.parent)
     lock = FileLock(path.with_suffix(".lock"))
     lock.acquire()
     try:

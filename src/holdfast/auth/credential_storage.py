@@ -13,12 +13,12 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from holdfast.auth.atomic_files import locked, replace_file
+from holdfast.auth.atomic_files import file_lock, replace_file
 from holdfast.ports.token_source import TokenKind
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.secrets import Secret
 
-FILE_NAME = "credentials.json"
+CREDENTIALS_FILE = "credentials.json"
 SERVICE = "holdfast"
 """The service under which the keyring has our secrets; the user is the provider."""
 _VERSION = 1
@@ -27,7 +27,7 @@ _USABLE = 1.0
 """The least priority of a backend that keeps secrets safely; plain files and stand-ins have less.
 """
 
-Place: TypeAlias = Literal["keyring", "file"]
+StorageKind: TypeAlias = Literal["keyring", "file"]
 T = TypeVar("T")
 
 
@@ -76,7 +76,7 @@ class StoredCredential(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a stored credential; not the secret."""
 
     kind: TokenKind
-    place: Place
+    place: StorageKind
     base_url: str | None = None
     """The URL that it was stored for; None is the provider's usual one."""
     saved: int = 0
@@ -137,7 +137,7 @@ class CredentialStorage:
     def __init__(
         self, folder: Path, *, keyring: Callable[[], WritableKeyring | None] = usable_keyring
     ) -> None:
-        self.path = folder / FILE_NAME
+        self.path = folder / CREDENTIALS_FILE
         self._keyring = keyring
 
     @property
@@ -306,7 +306,7 @@ class CredentialStorage:
     def _change(self, change: Callable[[_File], tuple[_File, T]]) -> T:
         """Replace the file by a changed one, for one process at a time."""
         try:
-            with locked(self.path):
+            with file_lock(self.path):
                 before = self._read()
                 after, result = change(before)
                 if after != before:

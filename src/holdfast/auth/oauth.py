@@ -24,7 +24,13 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.http import Http, HttpAnswer
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.token_source import Origin, TokenKind
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError, error_of
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    ProviderError,
+    RequestError,
+    error_with_code,
+)
 from holdfast.vocabulary.secrets import Secret, scrub
 
 _MARGIN_MS = 60_000
@@ -194,7 +200,7 @@ async def refresh_tokens(
         busy = answer.status == _TOO_MANY
         code = ErrorCode.RATE_LIMITED if busy else ErrorCode.SERVER_ERROR
         message = f"the token endpoint answered with status {answer.status}"
-        raise error_of(code, message, basis="status", status=answer.status)
+        raise error_with_code(code, message, basis="status", status=answer.status)
     tokens = _tokens_in(answer, now_ms=now_ms)
     return tokens if tokens.refresh else msgspec.structs.replace(tokens, refresh=refresh)
 

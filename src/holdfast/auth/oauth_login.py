@@ -26,7 +26,7 @@ _PAGE = """<!doctype html><meta charset="utf-8"><title>Holdfast</title>
 You can close this window and go back to the terminal.</p>"""
 
 
-async def log_in(
+async def log_in_with_oauth(
     settings: OAuthSettings,
     dialogue: LoginDialogue,
     *,

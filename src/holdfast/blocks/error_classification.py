@@ -23,7 +23,7 @@ from holdfast.vocabulary.errors import (
     ProviderError,
     RequestError,
     ToolError,
-    error_of,
+    error_with_code,
 )
 from holdfast.vocabulary.secrets import error_text, without_secrets
 
@@ -213,7 +213,7 @@ def to_agent_error(value: object, fallback: type[AgentError] | None = None) -> A
     message = _message_of(value)
     # The first finding decides. The generator looks no further, so texts are searched last.
     for code, basis, status in _findings(value, message):
-        error = error_of(code, message, basis=basis, status=status)
+        error = error_with_code(code, message, basis=basis, status=status)
         break
     else:
         error = _unexplained(value, message, fallback)
@@ -226,9 +226,9 @@ def _unexplained(value: object, message: str, fallback: type[AgentError] | None)
     """Make the error of what says nothing of its cause: by the family that the caller guesses."""
     code = ErrorCode.PROTOCOL if fallback is None else _FALLBACKS.get(fallback, ErrorCode.PROTOCOL)
     if not isinstance(value, _MISTAKES):
-        return error_of(code, message, basis="fallback")
+        return error_with_code(code, message, basis="fallback")
     code = ErrorCode.PROTOCOL if code in RETRYABLE_CODES else code
-    return error_of(code, f"{type(value).__name__}: {message}", basis="type")
+    return error_with_code(code, f"{type(value).__name__}: {message}", basis="type")
 
 
 def code_of_status(status: int) -> ErrorCode:

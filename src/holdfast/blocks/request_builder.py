@@ -127,9 +127,9 @@ def _with_reminders(messages: tuple[Message, ...], reminders: Sequence[str]) -> 
     if not reminders:
         return messages
     added: tuple[Part, ...] = tuple(ReminderPart(text=text) for text in reminders)
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
         if isinstance(message, UserMessage):
             noted = msgspec.structs.replace(message, parts=message.parts + added)
-            return (*messages[:place], noted, *messages[place + 1 :])
+            return (*messages[:index], noted, *messages[index + 1 :])
     return messages

@@ -1,8 +1,8 @@
 """The flags that `holdfast`, `holdfast run` and `holdfast chat` share, and the agent they describe.
 
 `Choices` is what was said on the command line, checked by click. `open_agent` makes the agent,
-`open_session` finds or makes the session that the query runs in, and `with_agent` lets a subcommand
-use an agent.
+`open_chosen_session` finds or makes the session that the query runs in, and `with_agent` lets a
+subcommand use an agent.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import click
 from msgspec.structs import replace
 
 from holdfast import Agent, AgentSession, Deny
-from holdfast.administration.command_flags import MODEL, STORE, CommandT, flag
+from holdfast.administration.command_flags import MODEL_FLAG, STORE_FLAG, CommandT, flag
 from holdfast.administration.configured import configured_store
 from holdfast.agent.query_options import QueryOnlyOptions
 from holdfast.vocabulary.agent_defaults import Permissions
@@ -32,7 +32,7 @@ _LIMITS = declared_fields(Limits)
 _RULES = declared_fields(Permissions)
 EFFORTS = allowed_words(_SETTINGS["thinking"].kind)
 MODES = allowed_words(_SETTINGS["permission_mode"].kind)
-FORMATS = ("text", "json", "stream-json")
+OUTPUT_FORMATS = ("text", "json", "stream-json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Choices:
 
 
 _FLAGS = (
-    MODEL,
+    MODEL_FLAG,
     flag(
         "--effort",
         declared=_SETTINGS["thinking"].brief(),
@@ -115,7 +115,7 @@ _FLAGS = (
     ),
     click.option(
         "--output-format",
-        type=click.Choice(FORMATS),
+        type=click.Choice(OUTPUT_FORMATS),
         default="text",
         show_default=True,
         help="`text`: the answer. `json`: one result object. `stream-json`: one event per line.",
@@ -183,7 +183,7 @@ _FLAGS = (
         declared=options_of(QueryOnlyOptions)["total_timeout"].brief(),
         metavar="SECONDS",
     ),
-    STORE,
+    STORE_FLAG,
     click.option("--debug", is_flag=True, help="Show tracebacks."),
 )
 
@@ -239,7 +239,7 @@ def with_agent(
     return asyncio.run(run())
 
 
-async def open_session(agent: Agent, choices: Choices) -> AgentSession:
+async def open_chosen_session(agent: Agent, choices: Choices) -> AgentSession:
     """Open the session that was chosen: the last one here, one by its id, name or text, or new.
 
     Raises:
@@ -250,7 +250,7 @@ async def open_session(agent: Agent, choices: Choices) -> AgentSession:
     if choices.continue_last:
         reference = await _last_session(agent)
     elif choices.resume is not None:
-        reference = await find_session(agent, choices.resume)
+        reference = await find_session_by_words(agent, choices.resume)
     if choices.fork:
         # Without opening the session, which another program may hold. The copy has its settings
         # and is opened anew, as every session is, with those that were chosen.
@@ -261,7 +261,7 @@ async def open_session(agent: Agent, choices: Choices) -> AgentSession:
     return await agent.session(reference or choices.name).open()
 
 
-async def find_session(agent: Agent, words: str, *, by_text: bool = True) -> str:
+async def find_session_by_words(agent: Agent, words: str, *, by_text: bool = True) -> str:
     """Return the id of the one session with this id, this name, or these words in it.
 
     Without `by_text` only the id and the name count: for commands that take a session away.

@@ -6,29 +6,34 @@ from pathlib import Path
 import click
 
 from holdfast import Agent, AgentError
-from holdfast.administration.command_flags import STORE
-from holdfast.administration.other_tools import TOOLS, FoundSession, Tool, find_other_sessions
+from holdfast.administration.command_flags import STORE_FLAG
+from holdfast.administration.other_tools import (
+    OTHER_TOOLS,
+    FoundSession,
+    OtherTool,
+    find_other_sessions,
+)
 from holdfast.cli.choices import with_agent
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.session_texts import short_time
+from holdfast.cli.session_texts import counted, short_time
 from holdfast.cli.terminal import Output, print_json, print_table, safe_line
 
 
 @click.command("import", help="Go on with sessions of Claude Code, Codex, opencode or pi.")
 @click.argument("chosen", nargs=-1, metavar="[NUMBER|ID]...")
-@click.option("--from", "tool", type=click.Choice(TOOLS), required=True, help="The program.")
+@click.option("--from", "tool", type=click.Choice(OTHER_TOOLS), required=True, help="The program.")
 @click.option("--last", is_flag=True, help="Import the last updated one.")
 @click.option("--everything", is_flag=True, help="Import all that are listed, without -n.")
 @click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--format", "shown_as", type=click.Choice(("table", "json")), default="table")
-@STORE
+@STORE_FLAG
 @click.pass_context
 def command(
     context: click.Context,
     /,
     *,
-    tool: Tool,
+    tool: OtherTool,
     chosen: tuple[str, ...],
     limit: int,
     shown_as: str,
@@ -120,7 +125,7 @@ def _import(
                 ended = Exit.ERROR
                 continue
             count = imported.report.messages
-            output.line(f"{safe_line(each.title)}: {count} messages")
+            output.line(f"{safe_line(each.title)}: {counted(count, 'message')}")
             output.line(f"  continue it with: holdfast -r {imported.session.id}")
         return ended
 

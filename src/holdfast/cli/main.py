@@ -183,7 +183,7 @@ def _chat(choices: Choices, first: str | None) -> int:
     if not _has_person():
         raise click.UsageError("a chat needs a terminal; `holdfast -p PROMPT` prints one answer")
     if not late.prepare_model(choices, Output()):
-        return Exit.ERROR
+        return Exit.USAGE
     return late.run_chat(choices, first)
 
 

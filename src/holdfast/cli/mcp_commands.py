@@ -14,6 +14,7 @@ from holdfast.administration.mcp_servers import (
     list_mcp_servers,
     remove_mcp_server,
 )
+from holdfast.cli.session_texts import counted
 from holdfast.cli.terminal import Output, confirm, print_json, print_table, safe_line
 
 _AS = click.option(
@@ -112,7 +113,7 @@ def test(name: str, shown_as: str) -> None:
         print_json(output, status)
         return
     told = f"{status.server or name} (protocol {status.protocol or 'unknown'})"
-    output.line(f"{safe_line(told)}: {len(status.tools)} tools")
+    output.line(f"{safe_line(told)}: {counted(len(status.tools), 'tool')}")
     for tool in status.tools:
         output.line(f"  {safe_line(tool)}")
 

@@ -13,8 +13,15 @@ import click
 import msgspec
 
 from holdfast import AgentError, AgentResult, AgentSession, QueryStream
-from holdfast.cli.choices import Choices, deny_unanswered, open_agent, open_session
-from holdfast.cli.outcomes import Denial, Exit, Outcome, SchemaAnswer, outcome_of, result_object
+from holdfast.cli.choices import Choices, deny_unanswered, open_agent, open_chosen_session
+from holdfast.cli.outcomes import (
+    Denial,
+    Exit,
+    OneShotOutcome,
+    SchemaAnswer,
+    one_shot_outcome,
+    result_object,
+)
 from holdfast.cli.prompt_input import PromptInput
 from holdfast.cli.terminal import Output, Sanitiser, safe_line
 from holdfast.serialization.entries import encode_event
@@ -41,7 +48,7 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
     printer = _PRINTERS[choices.output_format](choices, output)
     try:
         async with open_agent(choices, approver=deny_unanswered(asked)) as agent:
-            session = await open_session(agent, choices)
+            session = await open_chosen_session(agent, choices)
             wanted = choices.output_schema
             stream: QueryStream[Any] = session.stream(
                 prompt.text,
@@ -54,7 +61,7 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
             outcome = await _watch(stream, printer, asked)
             await session.close()
     except AgentError as error:
-        outcome = outcome_of(None, error, denials=asked)
+        outcome = one_shot_outcome(None, error, denials=asked)
     printer.end(outcome)
     return outcome.exit
 
@@ -72,7 +79,7 @@ def _answer_type(path: str) -> type:
         validator = jsonschema.validators.validator_for(schema)
         validator.check_schema(schema)
     except (OSError, msgspec.DecodeError, jsonschema.SchemaError) as error:
-        raise click.UsageError(f"{path} is no JSON Schema: {error}") from error
+        raise click.UsageError(f"{path} is not a JSON Schema: {error}") from error
     checker = validator(schema)
 
     class Answer(SchemaAnswer):
@@ -92,12 +99,14 @@ def _answer_type(path: str) -> type:
                 raise ValueError(f"{wrong.json_path}: {wrong.message}")
             return cls(value)
 
+    # The name is sent to the model, and errors have it.
+    Answer.__name__ = Path(path).stem
     return Answer
 
 
 async def _watch(
     stream: QueryStream[Any], printer: "Printer", asked: list[ApprovalRequest]
-) -> Outcome:
+) -> OneShotOutcome:
     """Print a query as it goes; a signal, or a reader that went away, stops it."""
     caught: list[Exit] = []
     result: AgentResult[Any] | None = None
@@ -111,7 +120,7 @@ async def _watch(
             result = await stream.result()
         except AgentError as error:
             failure = error
-    return outcome_of(result, failure, denials=asked, signal=caught[0] if caught else None)
+    return one_shot_outcome(result, failure, denials=asked, signal=caught[0] if caught else None)
 
 
 @contextlib.contextmanager
@@ -148,11 +157,11 @@ class Printer:
     def show(self, event: Event) -> None:
         """Print one event."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: OneShotOutcome) -> None:
         """Print how it ended."""
         raise NotImplementedError
 
-    def explain(self, outcome: Outcome) -> None:
+    def explain(self, outcome: OneShotOutcome) -> None:
         """Say on standard error why the query did not simply end."""
         for line in explanations(outcome):
             self.output.note(f"holdfast: {line}")
@@ -177,7 +186,7 @@ class TextPrinter(Printer):
         elif isinstance(event, ToolStarted):
             self.output.note(f"· {safe_line(event.tool)}")
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: OneShotOutcome) -> None:
         """Print the answer where it was not printed yet."""
         if not self.output.is_terminal and outcome.text:
             # A program reads this: nothing is rewritten, only what a terminal would obey is.
@@ -196,7 +205,7 @@ class TextPrinter(Printer):
 class JsonPrinter(Printer):
     """Prints one result object."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: OneShotOutcome) -> None:
         """Print the result object."""
         elapsed = max(1, int((time.perf_counter() - self._started) * 1000))
         told = result_object(outcome, session_id=self._session_id, duration_ms=elapsed)
@@ -242,7 +251,7 @@ def _rule_for(denial: Denial) -> str:
     return f"{denial.tool}({command})" if is_plain else denial.tool
 
 
-def explanations(outcome: Outcome) -> list[str]:
+def explanations(outcome: OneShotOutcome) -> list[str]:
     """Return what a person should know about how a query ended, and what to do next."""
     lines: list[str] = []
     result, error = outcome.result, outcome.error

@@ -19,6 +19,7 @@ class Exit(enum.IntEnum):
     OK = 0
     ERROR = 1
     USAGE = 2
+    """A flag, a value or the configuration is wrong, or lacks something, such as a key."""
     LIMIT = 3
     """A timeout, a budget or another limit ended the query."""
     NO_SESSION = 4
@@ -32,6 +33,7 @@ _BY_CODE = {
     ErrorCode.TIMEOUT: Exit.LIMIT,
     ErrorCode.NOT_FOUND: Exit.NO_SESSION,
     ErrorCode.CONFIG_INVALID: Exit.USAGE,
+    ErrorCode.CONFIG_MISSING: Exit.USAGE,
     ErrorCode.ABORTED: Exit.INTERRUPTED,
 }
 _SUBTYPES = {
@@ -64,7 +66,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True, rename={"tool": "tool_na
         return cls(tool=request.tool, tool_use_id=request.call_id, tool_input=request.arguments)
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class OneShotOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one query, whether it ended, failed or was stopped."""
 
     result: AgentResult[Any] | None = None
@@ -98,21 +100,25 @@ def exit_of(error: AgentError) -> Exit:
     return _BY_CODE.get(error.code, Exit.ERROR)
 
 
-def outcome_of(
+def one_shot_outcome(
     result: AgentResult[Any] | None,
     error: AgentError | None,
     *,
     denials: Sequence[ApprovalRequest] = (),
     signal: Exit | None = None,
-) -> Outcome:
+) -> OneShotOutcome:
     """Join what a query gave back and what it failed with."""
     kept = result
     if kept is None and error is not None:
         kept = error.result
-    return Outcome(result=kept, error=error, denials=tuple(map(Denial.of, denials)), signal=signal)
+    return OneShotOutcome(
+        result=kept, error=error, denials=tuple(map(Denial.of, denials)), signal=signal
+    )
 
 
-def result_object(outcome: Outcome, *, session_id: str | None, duration_ms: int) -> dict[str, Any]:
+def result_object(
+    outcome: OneShotOutcome, *, session_id: str | None, duration_ms: int
+) -> dict[str, Any]:
     """Return the last line of `stream-json`, and all of `json`: the field names are Claude's."""
     result, error = outcome.result, outcome.error
     told: dict[str, Any] = {
@@ -142,7 +148,7 @@ def result_object(outcome: Outcome, *, session_id: str | None, duration_ms: int)
     return told
 
 
-def _subtype(outcome: Outcome) -> str:
+def _subtype(outcome: OneShotOutcome) -> str:
     if outcome.error is not None and outcome.error.code is not ErrorCode.ABORTED:
         return "error_during_execution"
     stop = outcome.result.stop_reason if outcome.result else "aborted"

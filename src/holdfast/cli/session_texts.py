@@ -78,7 +78,14 @@ def short_time(time_ms: int) -> str:
 
 
 def compaction_line(done: Compaction) -> str:
-    """Say in one line what a compaction did."""
+    """Say in one line what a compaction did, or why it did nothing."""
+    if done.strategy == "none":
+        return f"the conversation was not shortened: {done.rejected or 'nothing was left out'}"
     before, after = done.tokens_before, done.tokens_after
     sizes = "" if before is None or after is None else f": {before} tokens, now {after}"
     return f"the conversation was shortened ({done.strategy}){sizes}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with what is counted: `1 turn`, `2 turns`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -9,17 +9,18 @@ import click
 import msgspec
 
 from holdfast import Agent, SessionDescription, UserMessage
-from holdfast.administration.command_flags import STORE, flag
+from holdfast.administration.command_flags import STORE_FLAG, flag
 from holdfast.administration.descriptions import (
     ExportOptions,
     ListOptions,
     MessageDescription,
 )
 from holdfast.administration.maintenance import SessionHealth
-from holdfast.cli.choices import find_session, with_agent
+from holdfast.cli.choices import find_session_by_words, with_agent
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.session_texts import (
     compaction_line,
+    counted,
     short_time,
     shown_part,
     shown_title,
@@ -50,7 +51,7 @@ _EXACT_REFERENCE = click.argument("reference", metavar="ID|NAME")
 
 
 @click.group("sessions", help="List, show, search, change and export sessions.")
-@STORE
+@STORE_FLAG
 @click.pass_context
 def command(context: click.Context, /, store: str | None) -> None:
     """Work with stored sessions. A session is named by its id, its name or words in it."""
@@ -123,7 +124,7 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
     """Show the conversation of a session."""
 
     async def read(agent: Agent) -> tuple[SessionDescription, tuple[MessageDescription, ...]]:
-        found = await agent.sessions.get(await find_session(agent, reference))
+        found = await agent.sessions.get(await find_session_by_words(agent, reference))
         return found, await agent.sessions.messages(found.id)
 
     described, messages = with_agent(context, read)
@@ -148,7 +149,7 @@ def stats(context: click.Context, /, *, reference: str, shown_as: str) -> None:
     """Add up the messages, tokens, cost and time of a session."""
 
     async def read(agent: Agent) -> object:
-        return await agent.sessions.stats(await find_session(agent, reference))
+        return await agent.sessions.stats(await find_session_by_words(agent, reference))
 
     found = msgspec.to_builtins(with_agent(context, read))
     if shown_as == "json":
@@ -170,7 +171,7 @@ def rename(
         raise click.UsageError("give a NAME or a --title")
 
     async def change(agent: Agent) -> SessionDescription:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         if name is not None:
             await agent.sessions.rename(session_id, name)
         if title is not None:
@@ -189,7 +190,7 @@ def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], rem
     """Add tags to a session."""
 
     async def change(agent: Agent) -> SessionDescription:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         if remove:
             return await agent.sessions.untag(session_id, *tags)
         return await agent.sessions.tag(session_id, *tags)
@@ -205,7 +206,7 @@ def archive(context: click.Context, /, *, reference: str, undo: bool) -> None:
     """Take a session out of the lists; nothing is deleted."""
 
     async def change(agent: Agent) -> SessionDescription:
-        session_id = await find_session(agent, reference, by_text=False)
+        session_id = await find_session_by_words(agent, reference, by_text=False)
         return await agent.sessions.archive(session_id, undo=undo)
 
     _say_changed(with_agent(context, change))
@@ -219,7 +220,7 @@ def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
     """Delete a session for good. `archive` only takes it out of the lists."""
 
     async def find(agent: Agent) -> tuple[str, str]:
-        session_id = await find_session(agent, reference, by_text=False)
+        session_id = await find_session_by_words(agent, reference, by_text=False)
         return session_id, await shown_title(agent, await agent.sessions.get(session_id))
 
     session_id, title = with_agent(context, find)
@@ -238,7 +239,7 @@ def fork(context: click.Context, /, *, reference: str, after: str | None, name: 
     """Copy a session, up to a message or as a whole; both go on independently."""
 
     async def work(agent: Agent) -> str | None:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         async with await agent.sessions.fork(session_id, after=after, name=name) as forked:
             return forked.session_id
 
@@ -256,7 +257,7 @@ def rewind(context: click.Context, /, *, reference: str, to: str | None, undo: b
         raise click.UsageError("give either --to MESSAGE or --undo")
 
     async def work(agent: Agent) -> None:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         async with await agent.sessions.switch_to(session_id) as session:
             await (session.undo_rewind() if to is None else session.rewind(to=to))
 
@@ -271,7 +272,7 @@ def compact(context: click.Context, /, *, reference: str, instructions: tuple[st
     """Send a summary in place of the earlier messages; INSTRUCTIONS say what matters in it."""
 
     async def work(agent: Agent) -> str:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         async with await agent.sessions.switch_to(session_id) as session:
             return compaction_line(await session.compact(" ".join(instructions) or None))
 
@@ -290,7 +291,7 @@ def export(
     """Write a session to a file: an archive, or the file of another program."""
 
     async def work(agent: Agent) -> None:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         if path is not None:
             await agent.sessions.export_to(path, session_id, to=to, redact=redact)
             return
@@ -328,7 +329,7 @@ def verify(context: click.Context, /, *, reference: str) -> None:
     """Read a whole session and say what is damaged; the exit code is 1 then."""
 
     async def work(agent: Agent) -> SessionHealth:
-        return await agent.sessions.verify(await find_session(agent, reference))
+        return await agent.sessions.verify(await find_session_by_words(agent, reference))
 
     health = with_agent(context, work)
     print_json(Output(), health)
@@ -340,7 +341,7 @@ def verify(context: click.Context, /, *, reference: str) -> None:
 def repair(context: click.Context, /) -> None:
     """Derive the index of all sessions again from their logs."""
     count = with_agent(context, lambda agent: agent.sessions.repair())
-    Output().line(f"the index holds {count} sessions; `verify` says what a log has lost")
+    Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
 
 
 async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:

@@ -16,7 +16,7 @@ from holdfast.administration import state_folder
 from holdfast.administration.command_flags import flag
 from holdfast.administration.descriptions import ShareOptions
 from holdfast.administration.sharing import Share
-from holdfast.cli.choices import find_session, with_agent
+from holdfast.cli.choices import find_session_by_words, with_agent
 from holdfast.cli.session_texts import short_time
 from holdfast.cli.terminal import Output, print_json, print_table, writing_file
 from holdfast.vocabulary.option_declarations import options_of
@@ -74,7 +74,7 @@ def shares(context: click.Context, /, *, reference: str, shown_as: str) -> None:
     """List the links to a session that are valid."""
 
     async def read(agent: Agent) -> tuple[Share, ...]:
-        return await agent.sessions.shares(await find_session(agent, reference))
+        return await agent.sessions.shares(await find_session_by_words(agent, reference))
 
     found, output = with_agent(context, read), Output()
     if shown_as == "json":
@@ -93,7 +93,7 @@ def unshare(context: click.Context, /, *, reference: str, share_id: str) -> None
     """Revoke a link to a session; `holdfast sessions shares` lists them."""
 
     async def work(agent: Agent) -> None:
-        session_id = await find_session(agent, reference, by_text=False)
+        session_id = await find_session_by_words(agent, reference, by_text=False)
         await agent.sessions.unshare(session_id, share_id)
 
     with_agent(context, work)
@@ -102,7 +102,7 @@ def unshare(context: click.Context, /, *, reference: str, share_id: str) -> None
 
 def _write_page(context: click.Context, reference: str, path: str | None, *, redact: bool) -> None:
     async def work(agent: Agent) -> Path:
-        session_id = await find_session(agent, reference)
+        session_id = await find_session_by_words(agent, reference)
         target = Path(path or f"session-{session_id[-12:]}.html")
         await agent.sessions.export_to(target, session_id, to="html", redact=redact)
         return target
@@ -113,7 +113,7 @@ def _write_page(context: click.Context, reference: str, path: str | None, *, red
 
 def _print_link(context: click.Context, reference: str, told: ShareOptions) -> None:
     async def work(agent: Agent) -> Share:
-        return await agent.sessions.share(await find_session(agent, reference), **told)
+        return await agent.sessions.share(await find_session_by_words(agent, reference), **told)
 
     made, output, url = with_agent(context, work), Output(), _running_server()
     output.line(f"{url or ''}{made.path}")
@@ -131,8 +131,8 @@ def _running_server() -> str | None:
         url = msgspec.json.decode(
             (state_folder() / _STATE_FILE).read_bytes(), type=_RunningServer
         ).url
-        place = urlsplit(url)
-        address = (place.hostname or "", place.port or 0)
+        parts = urlsplit(url)
+        address = (parts.hostname or "", parts.port or 0)
         with socket.create_connection(address, timeout=_CONNECT_SECONDS):
             return url
     return None

@@ -17,11 +17,13 @@ from holdfast.auth.token_sources import (
     EnvironmentTokenSource,
 )
 from holdfast.config.environment import Environment, ProviderVariables
-from holdfast.config.file import ConfigFile, url_fault
+from holdfast.config.file import ConfigFile
+from holdfast.config.provider_urls import host_fault, url_fault
 from holdfast.config.schema import KeyReference, ProviderEntry
 from holdfast.ports.token_source import TokenKind, TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.secrets import remember
 from holdfast.vocabulary.vendors import VENDOR_FIELDS, VendorFields
 
 
@@ -132,6 +134,65 @@ def _stored_elsewhere(
     )
 
 
+def check_own_url(url: str, provider: str, *, environment: Environment, file: ConfigFile) -> None:
+    """Refuse an option `base_url` that leads to no server.
+
+    Raises:
+        ConfigError: CONFIG_INVALID with what may be meant.
+
+    """
+    kind = file.providers.get(provider, ProviderEntry()).kind or provider
+    # Those of some providers may be a host alone.
+    is_read = environment.providers.get(kind, ProviderVariables()).read_url is not None
+    if not is_read and (fault := host_fault(url)) is not None:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"option 'base_url': {url!r} {fault}")
+
+
+def header_values(
+    connection: ProviderConnection, environment: Environment, file: ConfigFile
+) -> dict[str, str]:
+    """Return the headers of a connection; one that refers to a variable is looked up.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the header whose variable is not set.
+
+    """
+    found: dict[str, str] = {}
+    for name, value in connection.headers.items():
+        if isinstance(value, str):
+            found[name] = value
+            continue
+        variable = value.env or ""
+        found[name] = environment.variables.get(variable, "").strip()
+        # Where a value is looked up instead of written down, it is a secret.
+        remember(found[name])
+        if not found[name]:
+            place = ("providers", connection.provider, "headers", name)
+            raise file.error(place, f"the variable {variable} is not set")
+    return found
+
+
+def refused_key_advice(
+    connection: ProviderConnection, environment: Environment, file: ConfigFile, *, is_own: bool
+) -> str:
+    """Say where a key comes from that its provider refuses, or where one can be put.
+
+    `is_own`: whether the program itself gave it.
+    """
+    if is_own:
+        return "check the key that was passed as api_key="
+    reference = connection.key or connection.auth_token
+    if reference is not None and reference.env is not None:
+        return f"check the key in the variable {reference.env}, or pass another one as api_key="
+    if reference is not None:
+        return f"check the key that [providers.{connection.table}] of {file.path} refers to"
+    if connection.stored is not None:
+        return f"run `holdfast login {connection.stored_as}` again, or pass a key as api_key="
+    known = environment.providers.get(connection.provider, ProviderVariables())
+    variable = f"set {' or '.join(known.keys)}, or " if known.keys else ""
+    return f"{variable}pass a key as api_key="
+
+
 def missing_key(
     provider: str, *, environment: Environment, file: ConfigFile, without_key: str = ""
 ) -> ConfigError:
@@ -141,11 +202,11 @@ def missing_key(
     """
     known = environment.providers.get(provider, ProviderVariables())
     variable = f"set {' or '.join(known.keys)}, " if known.keys else ""
-    place = f" of {file.path}" if file.path is not None else " of the configuration file"
+    where = f" of {file.path}" if file.path is not None else " of the configuration file"
     return ConfigError(
         ErrorCode.CONFIG_MISSING,
         f"there is no key for {provider!r}: {variable}run `holdfast login {provider}`, "
-        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}, or pass api_key='
+        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{where}, or pass api_key='
         + (f". A server that needs no key is of the kind {without_key!r}" if without_key else ""),
         provider=provider,
     )

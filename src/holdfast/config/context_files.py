@@ -16,7 +16,7 @@ from holdfast.vocabulary.context_files import ContextFile, Skill
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 
-LARGEST_FILE = 32 * 1024
+LARGEST_CONTEXT_FILE = 32 * 1024
 LARGEST_TOTAL = 64 * 1024
 SKILL_FILE = "SKILL.md"
 _MOST_SKILLS = 100
@@ -58,7 +58,7 @@ class ContextFolders:
         """Read what is there now; blocks."""
         files, left = list[ContextFile](), LARGEST_TOTAL
         for path, root in self._paths():
-            content = _read(path, root, most=min(LARGEST_FILE, left))
+            content = _read(path, root, most=min(LARGEST_CONTEXT_FILE, left))
             if content is None or not content[0].strip():
                 continue
             raw, is_cut = content
@@ -117,12 +117,12 @@ class ContextFolders:
 
     def _skill_files(self) -> Iterator[tuple[Path, Path | None]]:
         """Yield every `SKILL.md`; the user's own come first, and win over the project's."""
-        places: list[tuple[Path, Path | None]] = [(self._user / "skills", None)]
+        skill_folders: list[tuple[Path, Path | None]] = [(self._user / "skills", None)]
         for folder in reversed(self._folders()):
-            places += [(folder / name, self._root) for name in self._skills]
-        for place, root in places if self._skills else ():
+            skill_folders += [(folder / name, self._root) for name in self._skills]
+        for skill_folder, root in skill_folders if self._skills else ():
             try:
-                folders = sorted(place.iterdir())[:_MOST_SKILLS]
+                folders = sorted(skill_folder.iterdir())[:_MOST_SKILLS]
             except OSError:
                 continue
             yield from ((folder / SKILL_FILE, root) for folder in folders)
@@ -130,7 +130,7 @@ class ContextFolders:
     def _list_skills(self) -> Iterator[Skill]:
         seen: set[str] = set()
         for path, root in self._skill_files():
-            content = _read(path, root, most=LARGEST_FILE)
+            content = _read(path, root, most=LARGEST_CONTEXT_FILE)
             if content is None:
                 continue
             fields = _front_matter(_text(content[0]))

@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.blocks.permission_rules.rules import ACTIONS, parse_rule
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
 from holdfast.config.environment import Environment, locate
+from holdfast.config.provider_urls import url_fault
 from holdfast.config.schema import (
+    HOW_TO_NAME_A_KEY,
     MODEL_FIELDS,
     KeyReference,
     McpServerEntry,
@@ -35,7 +36,7 @@ from holdfast.config.schema import (
 from holdfast.config.toml_lines import KeyPath, key_lines, line_of
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, toml_words
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
@@ -44,16 +45,11 @@ from holdfast.vocabulary.tools import SERVER_NAME
 T = TypeVar("T")
 
 SECTIONS = ("defaults", "runtime", "providers", "models", "fallbacks", "prices", "mcpServers")
-LARGEST_FILE = 1 << 20
+LARGEST_CONFIG_FILE = 1 << 20
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _SECRET_FIELDS = frozenset({"api_key", "apikey", "auth_token", "password", "secret", "token"})
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 """Headers that hold a secret for any receiver; providers have their own beside them."""
-_HOW_TO_NAME_A_KEY = (
-    "secrets are not written into this file; say where the secret is instead: "
-    '{ env = "VARIABLE" }, { keyring = "service/user" } or { command = ["program", "argument"] }'
-)
-
 _HOW_TO_NAME_A_HEADER = (
     'say where the secret is instead, which for a header is a variable: { env = "VARIABLE" }'
 )
@@ -85,8 +81,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     def error(self, path: KeyPath, message: str) -> ConfigError:
         """Make the error for a field of this file: it names the file, the line and the field."""
         line = line_of(self.lines, path)
-        place = f"{self.path or 'configuration'}{f', line {line}' if line else ''}"
-        return ConfigError(ErrorCode.CONFIG_INVALID, f"{place}: {dotted(path)}: {message}")
+        where = f"{self.path or 'configuration'}{f', line {line}' if line else ''}"
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{where}: {dotted(path)}: {message}")
 
 
 def user_config(
@@ -143,7 +139,7 @@ def load_config(
     try:
         with path.open("rb") as file:
             _refuse_shared(path, os.fstat(file.fileno()))
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(LARGEST_CONFIG_FILE + 1)
     except FileNotFoundError:
         if not required:
             return ConfigFile()
@@ -155,8 +151,10 @@ def load_config(
             ErrorCode.CONFIG_INVALID,
             f"the configuration file {path} cannot be read: {error.strerror}",
         ) from error
-    if len(content) > LARGEST_FILE:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is larger than {LARGEST_FILE} bytes")
+    if len(content) > LARGEST_CONFIG_FILE:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"{path} is larger than {LARGEST_CONFIG_FILE} bytes"
+        )
     try:
         return parse_config(content.decode("utf-8-sig"), path=path, key_headers=key_headers)
     except UnicodeDecodeError:
@@ -206,7 +204,7 @@ class _Reader:
     def read(self) -> ConfigFile:
         for name in self._raw:
             if name not in SECTIONS:
-                raise self._complain((name,), unknown_name(name, SECTIONS))
+                raise self._complain((name,), self._place_of(name))
         return msgspec.structs.replace(
             self._nothing,
             defaults=self._read_defaults(),
@@ -218,8 +216,19 @@ class _Reader:
             mcp_servers=self._each("mcpServers", self._read_server),
         )
 
+    def _place_of(self, name: str) -> str:
+        """Say in which table something belongs that stands outside of all, if it is known."""
+        if name in {*AgentDefaults.__struct_fields__, *Settings.__struct_fields__}:
+            table = "defaults"
+        elif name in {*RuntimeSettings.__struct_fields__, *PoolSettings.__struct_fields__}:
+            table = "runtime"
+        else:
+            return unknown_name(name, SECTIONS)
+        is_table = isinstance(self._raw[name], dict)
+        return f"belongs in the table [{table}]" + (f": write [{table}.{name}]" if is_table else "")
+
     def _complain(self, path: KeyPath, message: str) -> ConfigError:
-        return self._nothing.error(path, message)
+        return self._nothing.error(path, toml_words(message))
 
     def _table(self, path: KeyPath, value: Json) -> JsonObject:
         if not isinstance(value, dict):
@@ -243,11 +252,11 @@ class _Reader:
     def _check_rules(self, at: KeyPath, rules: JsonObject) -> None:
         """Raise for the first permission rule that cannot be understood."""
         for action in ACTIONS:
-            for place, text in enumerate(rules.get(action, ())):
+            for index, text in enumerate(rules.get(action, ())):
                 try:
                     parse_rule(text, action)
                 except ConfigError as error:
-                    raise self._complain((*at, action, place), error.message) from None
+                    raise self._complain((*at, action, index), error.message) from None
 
     def _read_runtime(self) -> JsonObject:
         at: KeyPath = ("runtime",)
@@ -268,9 +277,9 @@ class _Reader:
     def _read_provider(self, at: KeyPath, value: Json) -> ProviderEntry:
         table = without_decimals(self._table(at, value))
         for field in table.keys() & _SECRET_FIELDS:
-            raise self._complain((*at, field), f"write it as key; {_HOW_TO_NAME_A_KEY}")
+            raise self._complain((*at, field), f"write it as key; {HOW_TO_NAME_A_KEY}")
         if isinstance(table.get("key"), str):
-            raise self._complain((*at, "key"), _HOW_TO_NAME_A_KEY)
+            raise self._complain((*at, "key"), HOW_TO_NAME_A_KEY)
         entry = checked(table, ProviderEntry, at=at, complain=self._complain)
         self._check_headers((*at, "headers"), entry.headers)
         if entry.base_url is not None and (wrong := url_fault(entry.base_url)):
@@ -289,7 +298,7 @@ class _Reader:
         if not re.fullmatch(SERVER_NAME, str(at[-1])):
             raise self._complain(at, "must be named by 1 to 32 letters, digits, '-' and single '_'")
         if isinstance(table.get("token"), str):
-            raise self._complain((*at, "token"), _HOW_TO_NAME_A_KEY)
+            raise self._complain((*at, "token"), HOW_TO_NAME_A_KEY)
         entry = checked(table, McpServerEntry, at=at, complain=self._complain)
         if (entry.command is None) == (entry.url is None):
             raise self._complain(at, "give either command or url")
@@ -371,19 +380,3 @@ def _variable_fault(name: str, content: str | KeyReference) -> str | None:
 def _names_a_model(name: str) -> bool:
     provider, _, model = name.partition("/")
     return bool(provider and model)
-
-
-def url_fault(url: str) -> str | None:
-    """Say what is wrong with the URL of a provider; None if nothing is."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return "is not a URL"
-    if parts.scheme not in {"http", "https"} or not has_host:
-        return "must begin with http:// or https:// and a host"
-    if parts.username is not None or parts.password is not None:
-        return f"must hold no user or password; {_HOW_TO_NAME_A_KEY}"
-    if parts.query or parts.fragment:
-        return "must hold neither ? nor #"
-    return None

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.auth.atomic_files import locked, replace_file
+from holdfast.auth.atomic_files import file_lock, replace_file
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
-FILE_NAME = "permissions.json"
+DECISIONS_FILE = "permissions.json"
 
 _LARGEST = 8 << 20
 _MOST_GRANTS = 10_000
@@ -39,7 +39,7 @@ class KeptDecisions:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+        self.path = folder / DECISIONS_FILE
 
     def for_owner(self, owner: str) -> "OwnerGrants":
         """Return the approvals that the file keeps for the sessions of an owner."""
@@ -118,7 +118,7 @@ class KeptDecisions:
     def _change(self, change: Callable[[_Decisions], _Decisions]) -> None:
         """Replace the file by a changed one, in one step and for one process at a time."""
         try:
-            with locked(self.path):
+            with file_lock(self.path):
                 before = self._read()
                 after = change(before)
                 if after != before:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.auth.atomic_files import locked, replace_file
+from holdfast.auth.atomic_files import file_lock, replace_file
 from holdfast.config.file import load_config, parse_config
 from holdfast.config.schema import McpServerEntry, dotted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
@@ -85,7 +85,7 @@ def _replace(
     """Change a file and check that the new one says what was meant, and all else as before."""
     real = Path(path).resolve()  # a file of a folder of settings that is linked to stays there
     try:
-        with locked(real):
+        with file_lock(real):
             # A file that others can write is refused, and one that is no text.
             load_config(real, key_headers=key_headers)
             content = real.read_bytes() if real.exists() else b""
@@ -126,7 +126,8 @@ def _written(value: Json) -> str:
     """Write a value as TOML."""
     if isinstance(value, str) and writable(value) != value:
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"{value!r} is no text, and cannot be written into the file"
+            ErrorCode.CONFIG_INVALID,
+            f"{value!r} is not valid text and cannot be written into the file",
         )
     if isinstance(value, str):
         # Strings of JSON are strings of TOML, but for one character that TOML wants escaped.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.config.file import LARGEST_FILE, ConfigFile, parse_config
+from holdfast.config.file import LARGEST_CONFIG_FILE, ConfigFile, parse_config
 from holdfast.config.kept_decisions import KeptDecisions
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.agent_defaults import AgentDefaults
@@ -57,8 +57,8 @@ class ProjectFile(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from None
         for section in ("providers", "models", "fallbacks", "prices", "runtime", "mcp_servers"):
             if getattr(config, section):
-                place = "mcpServers" if section == "mcp_servers" else section
-                raise config.error((place,), "cannot be set by the file of a project")
+                table = "mcpServers" if section == "mcp_servers" else section
+                raise config.error((table,), "cannot be set by the file of a project")
         for name in config.defaults:
             if name in AgentDefaults.__struct_fields__ and name not in _OF_PROJECTS:
                 raise config.error(("defaults", name), "cannot be set by the file of a project")
@@ -79,9 +79,9 @@ def find_project_file(folder: Path, decisions: KeptDecisions) -> ProjectFile | N
         os.close(descriptor)
         return None
     with os.fdopen(descriptor, "rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        _logger.warning("%s is larger than %d bytes and is not used", path, LARGEST_FILE)
+        content = file.read(LARGEST_CONFIG_FILE + 1)
+    if len(content) > LARGEST_CONFIG_FILE:
+        _logger.warning("%s is larger than %d bytes and is not used", path, LARGEST_CONFIG_FILE)
         return None
     found = ProjectFile(path=path, content=content)
     return found.as_trusted() if decisions.trusted_digest(folder) == found.digest else found

@@ -15,11 +15,11 @@ from holdfast.config.schema import ModelEntry, checked, dotted
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
+from holdfast.vocabulary.json_types import Json, JsonObject, plain_value, python_words
 from holdfast.vocabulary.option_declarations import did_you_mean, meant_name, unknown_name
 from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 
-Origin: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
+ValueSource: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
 
 _SETTINGS = frozenset(Settings.__struct_fields__)
 _RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
@@ -37,10 +37,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """No argument of an agent sets these: an agent has no pool."""
     alias: ModelEntry | None = None
     """The entry of the chosen model, if it was chosen by its short name."""
-    origins: dict[str, Origin]
+    origins: dict[str, ValueSource]
     """By dotted path; what is not here is the default."""
 
-    def origin_of(self, path: str) -> Origin:
+    def origin_of(self, path: str) -> ValueSource:
         """Return where a value came from."""
         return self.origins.get(path, "default")
 
@@ -65,7 +65,7 @@ def resolve(
     given = check_arguments(arguments)
     runtime = given.pop("runtime", None)
     variables = _checked_variables(environment)
-    below = merged(file.defaults, file.runtime)
+    below = merged_tables(file.defaults, file.runtime)
     # The model first: which settings of the file hold depends on it, wherever it was chosen.
     name = next(
         (
@@ -80,7 +80,7 @@ def resolve(
     _refuse_unknown_plans(file)
     alias = file.models.get(name)
     plan = fallback_plan(name, file)
-    layers: list[tuple[Origin, JsonObject]] = [
+    layers: list[tuple[ValueSource, JsonObject]] = [
         ("file", below),
         ("file", {"fallbacks": plan} if plan else {}),
         ("file", {} if alias is None else alias.settings),
@@ -89,9 +89,9 @@ def resolve(
         ("argument", given),
     ]
     values: JsonObject = {}
-    origins: dict[str, Origin] = {}
+    origins: dict[str, ValueSource] = {}
     for origin, layer in layers:
-        values = merged(values, layer)
+        values = merged_tables(values, layer)
         origins = _without(origins, layer) | dict.fromkeys(_leaves(layer), origin)
     if name:
         values["model"] = alias.model if alias is not None else _full_name(name, file)
@@ -125,22 +125,22 @@ def fallback_plan(name: str, file: ConfigFile) -> tuple[ModelStep, ...]:
     return ()
 
 
-def merged(below: JsonObject, above: JsonObject) -> JsonObject:
+def merged_tables(below: JsonObject, above: JsonObject) -> JsonObject:
     """Lay one set of values over another; tables are laid over each other field by field."""
     result = dict(below)
     for name, value in above.items():
         under = result.get(name)
         if isinstance(value, dict) and isinstance(under, dict):
-            result[name] = merged(under, value)
+            result[name] = merged_tables(under, value)
         else:
             result[name] = value
     return result
 
 
-def _step(step: ModelStep, place: tuple[str, int], file: ConfigFile) -> ModelStep:
+def _step(step: ModelStep, position: tuple[str, int], file: ConfigFile) -> ModelStep:
     alias = file.models.get(step.model)
     if alias is None and "/" not in step.model:
-        path: KeyPath = ("fallbacks", *place)
+        path: KeyPath = ("fallbacks", *position)
         raise file.error(path, _unknown_model(step.model, file))
     if alias is None:
         return step
@@ -196,7 +196,8 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
     """Check what the caller gave, and return it; an error names the argument."""
 
     def complain(path: KeyPath, message: str) -> ConfigError:
-        return ConfigError(ErrorCode.CONFIG_INVALID, f"{dotted(path)}: {message}")
+        told = f"{dotted(path)}: {python_words(message)}"
+        return ConfigError(ErrorCode.CONFIG_INVALID, told)
 
     known = _SETTINGS | _RUNTIME | _AGENT | {"runtime"}
     for name in arguments:
@@ -214,9 +215,9 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
 
 def _checked_variables(environment: Environment) -> JsonObject:
     """Check what the environment says; an error names the variable."""
-    variables = environment.options()
 
     def complain(path: KeyPath, message: str) -> ConfigError:
+        variables = environment.options()
         steps = [str(step) for step in path if isinstance(step, str)]
         named = (variables.get(".".join(steps[:length])) for length in range(len(steps), 0, -1))
         variable = next((name for name in named if name), PREFIX + "…")
@@ -234,7 +235,7 @@ def _built(values: JsonObject, kind: type[msgspec.Struct]) -> Json:
     return msgspec.convert({name: plain_value(value) for name, value in values.items()}, kind)
 
 
-def _without(origins: dict[str, Origin], layer: JsonObject) -> dict[str, Origin]:
+def _without(origins: dict[str, ValueSource], layer: JsonObject) -> dict[str, ValueSource]:
     """Forget where the fields of a value came from that is now replaced as a whole."""
     replaced = tuple(f"{path}." for path in _leaves(layer))
     return {path: origin for path, origin in origins.items() if not path.startswith(replaced)}

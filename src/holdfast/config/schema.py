@@ -32,7 +32,7 @@ T = TypeVar("T")
 Complain: TypeAlias = Callable[[KeyPath, str], ConfigError]
 """Makes the error for a value: where it stands, and what is wrong with it."""
 
-_PLACE = r" - at `(?:key in )?\$(.*)`$"
+_KEY_PATH = r" - at `(?:key in )?\$(.*)`$"
 _STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 
 
@@ -40,6 +40,12 @@ class _Table(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
     """What all tables share: immutable, and nothing in them is passed over."""
+
+
+HOW_TO_NAME_A_KEY = (
+    "secrets are not written into this file; say where the secret is instead: "
+    '{ env = "VARIABLE" }, { keyring = "service/user" } or { command = ["program", "argument"] }'
+)
 
 
 class KeyReference(_Table, frozen=True, kw_only=True):
@@ -194,8 +200,8 @@ def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> 
     try:
         result = msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        place = re.search(_PLACE, str(error))
-        steps = _steps(place.group(1)) if place else ()
+        found = re.search(_KEY_PATH, str(error))
+        steps = _steps(found.group(1)) if found else ()
         raise complain((*at, *steps), _fault(error, values, kind=kind, steps=steps)) from None
     refuse_out_of_bounds(values, kind, at=at, complain=complain)
     return result
@@ -213,18 +219,18 @@ def _fault(
         struct = struct_in(kind)
         fields = declared_fields(struct) if struct is not None else {}
         if step not in fields or not isinstance(found, Mapping) or step not in found:
-            return re.sub(_PLACE, "", str(error))
+            return re.sub(_KEY_PATH, "", str(error))
         kind, found = fields[step].kind, found[step]
     allowed = allowed_words(kind)
     if not allowed or not isinstance(found, str):
-        return re.sub(_PLACE, "", str(error))
+        return re.sub(_KEY_PATH, "", str(error))
     return word_fault(found, allowed)
 
 
 def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
     """Raise for the first field that `kind` does not have."""
-    for place, value in enumerate(values if isinstance(values, list) else ()):
-        refuse_unknown(value, _item_of(kind), at=(*at, place), complain=complain)
+    for index, value in enumerate(values if isinstance(values, list) else ()):
+        refuse_unknown(value, _item_of(kind), at=(*at, index), complain=complain)
     struct = struct_in(kind)
     if struct is None or not isinstance(values, Mapping):
         return
@@ -237,8 +243,8 @@ def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complai
 
 def refuse_out_of_bounds(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
     """Raise for the first number that is too small or too large to make sense."""
-    for place, value in enumerate(values if isinstance(values, list) else ()):
-        refuse_out_of_bounds(value, _item_of(kind), at=(*at, place), complain=complain)
+    for index, value in enumerate(values if isinstance(values, list) else ()):
+        refuse_out_of_bounds(value, _item_of(kind), at=(*at, index), complain=complain)
     struct = struct_in(kind)
     if struct is None or not isinstance(values, Mapping):
         return

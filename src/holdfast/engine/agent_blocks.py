@@ -1,5 +1,7 @@
 """The blocks that all conversations of an agent share, each made once and joined here."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
@@ -46,6 +48,10 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     turn_runner: TurnRunnerInterface | None = None
 
 
+def _are_open() -> None:
+    """Raise nothing: an agent closes its sessions, and these ask no blocks afterwards."""
+
+
 class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Joined blocks. They hold nothing of any query or conversation."""
 
@@ -58,6 +64,8 @@ class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     guards: TurnGuards
     hooks: HookDispatch
     query_runner: Runner[QueryScope]
+    check_open: Callable[[], None] = _are_open
+    """Raises CLOSED once their owner has closed what they use."""
 
 
 def join_blocks(inputs: BlockInputs) -> AgentBlocks:

@@ -169,12 +169,12 @@ class CallPermissions:
 
     async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
         session = scope.session.session_id
-        place = CallSite(query_id=scope.query_id, session_id=session, folder=judged.folder)
+        site = CallSite(query_id=scope.query_id, session_id=session, folder=judged.folder)
         own = [grant for grant in scope.fold.standing.grants if grant.scope != "project"]
-        grant = find_grant(own, judged.key, place)
+        grant = find_grant(own, judged.key, site)
         if grant is None and self._project is not None:
             # Not from the log: it could have been taken back, or come from another machine.
-            grant = find_grant(await self._project.find(judged.folder), judged.key, place)
+            grant = find_grant(await self._project.find(judged.folder), judged.key, site)
         return grant
 
     def _in_force(self, scope: QueryScope) -> PermissionRules:

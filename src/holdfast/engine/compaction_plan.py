@@ -78,16 +78,16 @@ def first_kept(view: Sequence[Message], most: int) -> int | None:
     tokens = estimate_all(view[kept:])
     prompt = answer = kept
     # Not down to `first`: at least one message must be left out.
-    for place in range(kept - 1, first, -1):
-        tokens += estimate_message(view[place])
+    for index in range(kept - 1, first, -1):
+        tokens += estimate_message(view[index])
         if tokens > most:
             break
-        if is_prompt(view[place]):
-            prompt = place
+        if is_prompt(view[index]):
+            prompt = index
         # What is kept may begin with an answer that calls tools, but not with results: no provider
         # takes results without their calls.
-        elif _calls_tools(view[place]):
-            answer = place
+        elif _calls_tools(view[index]):
+            answer = index
     return prompt if prompt < kept else answer
 
 
@@ -101,13 +101,13 @@ def prunable_before(view: Sequence[Message]) -> tuple[int, int] | None:
     None when it is not worth it.
     """
     turns = newest = 0
-    place = len(view)
-    while place and (turns < _PRUNED_TURNS or newest < _PRUNED_BEHIND):
-        place -= 1
-        turns += isinstance(view[place], AssistantMessage)
-        newest += _tokens_of_results(view[place])
-    saved = sum(map(_tokens_of_results, view[:place]))
-    return (place, saved) if saved >= _WORTH_PRUNING else None
+    index = len(view)
+    while index and (turns < _PRUNED_TURNS or newest < _PRUNED_BEHIND):
+        index -= 1
+        turns += isinstance(view[index], AssistantMessage)
+        newest += _tokens_of_results(view[index])
+    saved = sum(map(_tokens_of_results, view[:index]))
+    return (index, saved) if saved >= _WORTH_PRUNING else None
 
 
 def _tokens_of_results(message: Message) -> int:
@@ -145,6 +145,6 @@ def last_prompt(messages: Sequence[Message]) -> str:
     return ""
 
 
-def id_at(view: Sequence[Message], place: int) -> MessageId | None:
-    """Return the id of the message at a place; None at the end."""
-    return view[place].id if place < len(view) else None
+def id_at(view: Sequence[Message], index: int) -> MessageId | None:
+    """Return the id of the message at an index; None at the end."""
+    return view[index].id if index < len(view) else None

@@ -29,7 +29,7 @@ from holdfast.engine.summaries import (
     why_rejected,
 )
 from holdfast.engine.token_meter import estimate_all
-from holdfast.engine.turn_runner import TurnOutcome, cost_of
+from holdfast.engine.turn_runner import TurnOutcome, cost_of_call
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.vocabulary.compactions import Compaction, CompactionTrigger
@@ -198,7 +198,7 @@ class Compactor:
         found = prunable_before(view) if need.trigger != "manual" else None
         if found is None or not scope.settings.compaction.prune:
             return None
-        place, saved = found
+        index, saved = found
         if need.tokens - saved > need.window.usable:
             return None
         entry = Compaction(
@@ -206,7 +206,7 @@ class Compactor:
             trigger=need.trigger,
             strategy="prune",
             summary="",
-            kept_from=id_at(view, place),
+            kept_from=id_at(view, index),
             tokens_before=need.tokens,
             tokens_after=need.tokens - saved,
         )
@@ -278,7 +278,9 @@ class Compactor:
             told = f"the model could not be asked: {error.code}: {error.message}"
             return Summary(rejected=told, failure=error)
         usage = reply.finished.usage
-        cost = cost_of(reply.finished, self._catalogue, provider=reply.provider, model=reply.model)
+        cost = cost_of_call(
+            reply.finished, self._catalogue, provider=reply.provider, model=reply.model
+        )
         rejected = why_rejected(reply, most=most)
         return Summary(text=reply.text, rejected=rejected, usage=usage, cost=cost)
 

@@ -12,7 +12,7 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.engine.agent_blocks import AgentBlocks
 from holdfast.engine.measurements import QueryMeasurement
-from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
+from holdfast.engine.query_end import closing_events, query_ended, query_outcome, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
@@ -47,7 +47,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
 )
 from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.prompts import prompt_parts
 from holdfast.vocabulary.settings import Settings
 
 
@@ -125,9 +125,13 @@ class HeldConversation:
         changes what tools return, in this query.
 
         Raises:
-            SessionError: BUSY while another query runs on this conversation.
+            SessionError: BUSY while another query runs on this conversation, CLOSED when the blocks
+                are closed.
+            ConfigError: CONFIG_INVALID when there is nothing in the prompt, or something that
+                cannot be said.
 
         """
+        self._blocks.check_open()
         if self._running is not None:
             raise SessionError(ErrorCode.BUSY, "a query is already running on this conversation")
         message = _as_message(prompt)
@@ -189,7 +193,7 @@ class HeldConversation:
             running.stop("the caller was cancelled")
             await until_over(worker, running.stopped, query_id=scope.query_id)
         self.approvals.forget()
-        outcome = outcome_of(worker, running.stop_error)
+        outcome = query_outcome(worker, running.stop_error)
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
         ended = query_ended(scope, outcome, duration_ms=duration_ms)
         self.apply(
@@ -360,11 +364,10 @@ async def _wait_for_command(request: ApprovalRequest) -> Decision:
 
 
 def _as_message(prompt: str | UserMessage) -> UserMessage:
-    if isinstance(prompt, UserMessage):
-        if prompt.query_id is not None:
-            return prompt
-        return msgspec.structs.replace(prompt, query_id=new_query_id())
-    return UserMessage(id=new_message_id(), parts=(TextPart(text=prompt),), query_id=new_query_id())
+    parts = prompt_parts(prompt)
+    if not isinstance(prompt, UserMessage):
+        return UserMessage(id=new_message_id(), parts=parts, query_id=new_query_id())
+    return msgspec.structs.replace(prompt, parts=parts, query_id=prompt.query_id or new_query_id())
 
 
 def _nothing() -> None:

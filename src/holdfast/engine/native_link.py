@@ -1,4 +1,4 @@
-"""NativeLink: what a native agent asks, handed to the query that runs; and the slot of a session.
+"""NativeLink: what a native agent asks, handed to the query that runs.
 
 An agent asks in tasks of its own. The questions are answered in the query's task group, so that
 what runs on behalf of a query belongs to it: it is cancelled with it, and its failures are its own.
@@ -98,24 +98,3 @@ class NativeLive(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     link: NativeLink
     opened_with: bytes
     """What the process was started with; another value needs another process."""
-
-
-class NativeSlot:
-    """Keeps the open native session of a session, and closes it with the session."""
-
-    def __init__(self) -> None:
-        self.live: NativeLive | None = None
-        self.closed = False
-
-    async def clear(self) -> None:
-        """Close what is open."""
-        # Taken out before the wait, so that no query can use what is being closed.
-        live, self.live = self.live, None
-        if live is not None:
-            live.link.end()
-            await live.driver.close(within=0)
-
-    async def close(self) -> None:
-        """Close what is open; nothing is opened any more."""
-        self.closed = True
-        await self.clear()

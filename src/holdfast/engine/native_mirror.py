@@ -155,7 +155,7 @@ class NativeMirror:
                 if session_id and session_id != self._scope.fold.native.session_id:
                     self._change({"native_session_id": session_id})
                 if self._is_prompted:
-                    self._note_place()  # it says so when it has taken the prompt
+                    self._note_through()  # it says so when it has taken the prompt
                 await self._flush()
             case NativeResult():
                 await self._take_result(message)
@@ -181,7 +181,7 @@ class NativeMirror:
     def _change(self, changes: JsonObject) -> None:
         self._out.append(SessionChanged(**self._scope.stamp(), changes=changes))
 
-    def _note_place(self) -> None:
+    def _note_through(self) -> None:
         """Record that the agent has the conversation up to here."""
         self._is_prompted = False
         tip = self._scope.fold.conversation.tip
@@ -237,7 +237,7 @@ class NativeMirror:
             measurement=scope.measurement.begin_turn(begun, answer),
         )
         if self._is_prompted:
-            self._note_place()
+            self._note_through()
         self._out.append(
             TurnStarted(
                 **stamp(),
@@ -334,7 +334,7 @@ class NativeMirror:
         await self._flush()
         # Also one that failed before any answer: the agent has the prompt all the same.
         if self._is_prompted or self._scope.fold.open_turn is None:
-            self._note_place()
+            self._note_through()
 
     def _count(self, message: NativeResult) -> None:
         """Say what the query used: the agent knows of requests that it does not show."""

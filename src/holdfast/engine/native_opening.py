@@ -35,13 +35,6 @@ _LONGEST_RESULT = 2_000
 _STALE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.BAD_REQUEST})
 
 
-class NativePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How native sessions are opened and how long they may take."""
-
-    resume: ResumePolicy = "native"
-    times: TurnTimes = TurnTimes()
-
-
 class OpenedNative(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """An open native session, and what its next prompt must begin with."""
 
@@ -59,12 +52,14 @@ class NativeOpener:
         agent: NativeAgent,
         *,
         opening: NativeOpening,
-        policy: NativePolicy,
+        resume: ResumePolicy,
+        times: TurnTimes,
     ) -> None:
         self._scope = scope
         self._agent = agent
         self._opening = opening
-        self._policy = policy
+        self._resume_policy = resume
+        self._times = times
 
     async def open(self) -> OpenedNative:
         """Return the session that is open, the agent's own earlier one, or a new one.
@@ -74,21 +69,21 @@ class NativeOpener:
             AgentError: what the agent said.
 
         """
-        scope, policy = self._scope, self._policy
-        history, slot, place = scope.before, scope.session.native, scope.fold.native
-        has_all, live = place.knows(history), slot.live
+        scope, policy = self._scope, self._resume_policy
+        history, slot, known = scope.before, scope.session.native, scope.fold.native
+        has_all, live = known.knows(history), slot.live
         fits = live is not None and live.opened_with == _key_of(self._opening)
         if live is not None and fits and live.driver.usable and has_all:
             scope.resume = "native" if history else None
             return OpenedNative(live=live)
         await slot.clear()
-        wanted = place.session_id or place.fork_of
-        if wanted is not None and has_all and history and policy.resume != "replay":
+        wanted = known.session_id or known.fork_of
+        if wanted is not None and has_all and history and policy != "replay":
             resumed = await self._resume(wanted)
             if resumed is not None:
                 scope.resume, scope.resumed = "native", True
                 return OpenedNative(live=resumed)
-        if wanted is not None and history and policy.resume == "fail":
+        if wanted is not None and history and policy == "fail":
             raise SessionError(
                 ErrorCode.NOT_FOUND,
                 f"the native session {wanted} cannot be resumed",
@@ -122,7 +117,7 @@ class NativeOpener:
         link = NativeLink()
         session = await self._agent.open(msgspec.structs.replace(opening, host=link))
         slot.live = live = NativeLive(
-            driver=TurnDriver(session, times=self._policy.times),
+            driver=TurnDriver(session, times=self._times),
             link=link,
             opened_with=_key_of(opening),
         )

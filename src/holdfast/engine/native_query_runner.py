@@ -1,9 +1,9 @@
 """NativeQueryRunner: one prompt, answered by an agent that keeps its own session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,7 +13,8 @@ from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls, approved_arguments
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
-from holdfast.engine.native_opening import NativeOpener, NativePolicy, OpenedNative
+from holdfast.engine.native_opening import NativeOpener, OpenedNative
+from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.query_progress import take_output
 from holdfast.engine.query_scope import QueryScope, promote_steers, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -27,11 +28,12 @@ from holdfast.vocabulary.errors import (
     ConfigError,
     ErrorCode,
     RequestError,
-    error_of,
+    error_with_code,
 )
 from holdfast.vocabulary.ids import DEFAULT_OWNER, InputId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
+from holdfast.vocabulary.native_settings import ResumePolicy
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import RuntimeSettings
@@ -53,21 +55,23 @@ class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What queries with native agents need."""
 
     route: NativeRoute
-    is_native: Callable[[str], bool]
-    """Whether a model is run by a native agent."""
     dispatcher: ToolDispatcher
     permissions: CallPermissions
     catalogue: ModelCatalogue
     clock: Clock
     runtime: RuntimeSettings
-    policy: NativePolicy = NativePolicy()
+    resume: ResumePolicy = "native"
+    send_timeout: float | None = None
+    """Seconds until a prompt must be taken."""
+    result_timeout: float | None = None
+    """Seconds until a query must be answered."""
 
 
 class NativeQueryRunner:
-    """Runs a query with the agent or the model that its settings name. Implements `Runner`.
+    """Runs queries of sessions that have, or had, a native agent. Implements `Runner`.
 
-    Owns which of the two it is, and the loop with a native agent: its turns, its questions, its
-    result. Does not own queries with models (QueryRunner), what is recorded of an agent
+    Owns the loop with the agent: its turns, its questions, its result. A query with a model is left
+    to the runner for models, once the agent is closed. Does not own what is recorded of an agent
     (NativeMirror), its calls (NativeCalls) or the terminal entry (its caller).
     """
 
@@ -80,9 +84,7 @@ class NativeQueryRunner:
 
         The conversation joins the two where the query before was not answered.
         """
-        fold = scope.fold
-        if fold.native.session_id is not None or self._blocks.is_native(scope.settings.model):
-            self._remember(scope)
+        self._remember(scope)
         await self._wire.start(scope)
 
     def _remember(self, scope: QueryScope) -> None:
@@ -96,21 +98,13 @@ class NativeQueryRunner:
             led = lead_with_reminders(scope.native_prompt, reminders, fold.sent_view())
             scope.native_prompt = fold.notes.lead(led)
 
-    def run(self, scope: QueryScope) -> Coroutine[Any, Any, QueryOutcome]:
+    async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer it.
-
-        Not a coroutine function itself: it would be one more call for every delta of a model.
 
         Raises:
             AgentError: when the query cannot go on.
 
         """
-        never_native = scope.fold.native.session_id is None and scope.session.native.live is None
-        if never_native and not self._blocks.is_native(scope.settings.model):
-            return self._wire.run(scope)
-        return self._run(scope)
-
-    async def _run(self, scope: QueryScope) -> QueryOutcome:
         found = await self._blocks.route(scope.settings.model)
         if found is None:
             await scope.session.native.clear()
@@ -148,8 +142,13 @@ class _NativeQuery:
         scope = self._scope
         # Collected before the first turn, which settles the calls in the fold.
         granted = _granted_calls(scope)
+        times = TurnTimes(send=self._blocks.send_timeout, result=self._blocks.result_timeout)
         opened = await NativeOpener(
-            scope, self._agent, opening=await self._opening(), policy=self._blocks.policy
+            scope,
+            self._agent,
+            opening=await self._opening(),
+            resume=self._blocks.resume,
+            times=times,
         ).open()
         parts = self._first_parts(opened, granted)
         while True:
@@ -327,4 +326,6 @@ def _error_of(result: NativeResult, provider: str) -> AgentError:
         code = code_of_status(result.status)
     word = result.error or ""
     code = code or _AGENT_CODES.get(word) or TYPED_CODES.get(word) or ErrorCode.SERVER_ERROR
-    return error_of(code, f"the agent failed: {text}", status=result.status, provider=provider)
+    return error_with_code(
+        code, f"the agent failed: {text}", status=result.status, provider=provider
+    )

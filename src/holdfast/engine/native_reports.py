@@ -6,7 +6,7 @@ from holdfast.blocks.error_classification import code_of_status
 from holdfast.engine.query_scope import QueryScope
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import RetryScheduled
-from holdfast.vocabulary.errors import ErrorCode, error_of
+from holdfast.vocabulary.errors import ErrorCode, error_with_code
 from holdfast.vocabulary.events import (
     Event,
     NativeNoted,
@@ -72,7 +72,7 @@ def _boundary(scope: QueryScope, message: NativeBoundary) -> Sequence[Event]:
 
 def _retry(scope: QueryScope, message: NativeRetry, *, provider: str) -> Sequence[Event]:
     code = ErrorCode.SERVER_ERROR if message.status is None else code_of_status(message.status)
-    error = error_of(
+    error = error_with_code(
         code,
         f"the agent's request failed: {message.error or message.status}",
         status=message.status,

@@ -229,13 +229,13 @@ def _models_to_try(settings: Settings) -> Iterator[Settings]:
     """Yield the settings for each model to try; the last one has no fallbacks left."""
     steps = settings.fallbacks
     yield settings
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         yield msgspec.structs.replace(
             settings,
             model=step.model,
             thinking=step.thinking if step.thinking is not None else settings.thinking,
             retry=_limited(settings.retry, step),
-            fallbacks=steps[place + 1 :],
+            fallbacks=steps[index + 1 :],
         )
 
 

@@ -1,7 +1,6 @@
 """How a query ends: waiting for its work, judging it, and the entries that record its end."""
 
 import asyncio
-from typing import Any
 
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.error_classification import to_agent_error
@@ -28,10 +27,28 @@ async def until_over(
     worker: "asyncio.Task[QueryOutcome]", stopped: "asyncio.Future[None]", *, query_id: QueryId
 ) -> None:
     """Wait for the work of a query; once it was stopped, no longer than a moment."""
-    ends: set[asyncio.Future[Any]] = {worker, stopped}
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    if not worker.done():
-        await asyncio.wait({worker}, timeout=_STOP_SECONDS)
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    timers: list[asyncio.TimerHandle] = []
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def limit(_: object) -> None:
+        timers.append(loop.call_later(_STOP_SECONDS, end))
+
+    # The end of the work wakes the caller, not that it was stopped: what the work closes, such
+    # as its connection, is closed before the caller records anything.
+    worker.add_done_callback(end)
+    stopped.add_done_callback(limit)
+    try:
+        await over
+    finally:
+        worker.remove_done_callback(end)
+        stopped.remove_done_callback(limit)
+        for timer in timers:
+            timer.cancel()
     # Python cannot end a task that swallows its cancellation; waiting for it would hang the caller.
     if not worker.done():
         worker.add_done_callback(_forget)
@@ -49,7 +66,9 @@ def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
         worker.exception()
 
 
-def outcome_of(worker: "asyncio.Task[QueryOutcome]", stop_error: AgentError | None) -> QueryOutcome:
+def query_outcome(
+    worker: "asyncio.Task[QueryOutcome]", stop_error: AgentError | None
+) -> QueryOutcome:
     """Say how a query ended: by its own account, unless it was stopped from outside."""
     # Not done: it ignores its cancellation and was left behind.
     if not worker.done() or worker.cancelled():

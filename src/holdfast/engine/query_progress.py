@@ -185,6 +185,7 @@ def _refuse_last_try(output: OutputSpec, error: ValueError, *, tries: int, provi
     if tries > output.max_repairs:
         raise ProviderError(
             ErrorCode.PROTOCOL,
-            f"the answer does not fit {output.schema.name} after {tries} tries: {error}",
+            f"the answer does not match the schema {output.schema.name!r} after {tries} tries: "
+            f"{error}",
             provider=provider,
         ) from error

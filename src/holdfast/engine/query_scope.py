@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +19,6 @@ from holdfast.blocks.tool_registry.registry import (
     ready_tools,
 )
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
-from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.query_hooks import HookedQuery, QueryHooks
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.engine.token_meter import TokenMeter
@@ -44,6 +44,30 @@ from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
+
+if TYPE_CHECKING:
+    from holdfast.engine.native_link import NativeLive
+
+
+class NativeSlot:
+    """Keeps the open native session of a session, and closes it with the session."""
+
+    def __init__(self) -> None:
+        self.live: NativeLive | None = None
+        self.closed = False
+
+    async def clear(self) -> None:
+        """Close what is open."""
+        # Taken out before the wait, so that no query can use what is being closed.
+        live, self.live = self.live, None
+        if live is not None:
+            live.link.end()
+            await live.driver.close(within=0)
+
+    async def close(self) -> None:
+        """Close what is open; nothing is opened any more."""
+        self.closed = True
+        await self.clear()
 
 
 class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):

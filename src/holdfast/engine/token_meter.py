@@ -83,9 +83,9 @@ class TokenMeter:
         if self._answer is None:
             return 0
         message_id, tokens = self._answer
-        for place in range(len(view) - 1, max(-1, len(view) - 1 - _NEAR_THE_END), -1):
-            if view[place].id == message_id:
-                return tokens + estimate_all(view[place + 1 :])
+        for index in range(len(view) - 1, max(-1, len(view) - 1 - _NEAR_THE_END), -1):
+            if view[index].id == message_id:
+                return tokens + estimate_all(view[index + 1 :])
         return 0
 
 

@@ -26,6 +26,7 @@ from holdfast.engine.tool_execution import (
     record_failure,
 )
 from holdfast.ports.hooks import Answer, Block, Proceed, Verdict
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
@@ -33,6 +34,8 @@ from holdfast.vocabulary.errors import ErrorCode, ToolError
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import TextPart, ToolCallPart
+
+_logger = scrubbed_logger(__name__)
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
 
@@ -241,7 +244,10 @@ class ToolDispatcher:
                 arguments=arguments,
                 arguments_hash=arguments_hash(call.name, arguments),
             )
-        await record_failure(scope, call, _why_not(resolution), arguments=changed)
+        # Those of a question that was asked earlier may be the model's own.
+        is_changed = changed is not None and changed != call.arguments
+        failure = _why_not(resolution, is_changed=is_changed)
+        await record_failure(scope, call, failure, arguments=changed)
         return None
 
     async def _run_as_approved(
@@ -345,9 +351,20 @@ def _is_stopped(scope: QueryScope) -> bool:
     return scope.denied_call is not None and scope.settings.on_deny == "stop"
 
 
-def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
+def _why_not(resolution: NotFound | InvalidInput, *, is_changed: bool) -> ToolError:
     if isinstance(resolution, NotFound):
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {resolution.name!r}")
+    if is_changed:  # by the program: the model must not take it for its own mistake
+        _logger.warning(
+            "tool %s was not run: the arguments that an approver or a hook gave it do not fit",
+            resolution.name,
+        )
+        return ToolError(
+            ErrorCode.TOOL_INVALID_INPUT,
+            "the call was not run: its arguments were changed after you made it, by a person or by "
+            f"the program, and the changed ones do not fit: {resolution.message}. Your own "
+            "arguments were not the reason.",
+        )
     return ToolError(
         ErrorCode.TOOL_INVALID_INPUT,
         f"the arguments do not fit: {resolution.message}. Correct them and call again.",

@@ -40,6 +40,8 @@ class _Failure(NamedTuple):
 
     told: ToolError
     raised: Exception | None = None
+    is_meant: bool = True
+    """Whether it is the tool's word to the model, and not a mistake in a program."""
 
     def classify(self) -> AgentError:
         """Return what it was, for the retry policy; without an error nothing is known of it."""
@@ -141,12 +143,11 @@ class ToolExecution:
             outcome = await self._run_once(scope, call, ready)
             if isinstance(outcome, Succeeded | Resting):
                 return outcome
-            if not ready.rules.retries:
-                return outcome.told
             cause = outcome.classify()
             failures = failures.after(cause)
             decision = self._decide(scope, ready, cause, failures=failures)
             if isinstance(decision, GiveUp):
+                _log_failure(call, outcome)
                 return outcome.told
             await self._wait(scope, call, decision, attempt=attempt, cause=cause)
             attempt, ready = attempt + 1, ready.afresh()
@@ -159,6 +160,8 @@ class ToolExecution:
         What is known to fail again (a mistake in the tool, a refused key) is not repeated. What
         nothing is known of is: the tool says itself that it may be run again.
         """
+        if not ready.rules.retries:
+            return GiveUp("the tool may not be run again")
         if cause.basis != "fallback" and not cause.retryable:
             return GiveUp(f"{cause.code} does not go away")
         allowed = replace(
@@ -233,8 +236,21 @@ class ToolExecution:
             running.cancel()
             await child.ended(running)
         if isinstance(outcome, FunctionFailed):
-            return _Failure(ToolError(ErrorCode.TOOL_FAILED, outcome.message), outcome.error)
+            told = ToolError(ErrorCode.TOOL_FAILED, outcome.message)
+            return _Failure(told, outcome.error, outcome.is_meant)
         return outcome
+
+
+def _log_failure(call: ToolCallPart, failure: _Failure) -> None:
+    """Say that a call failed; of an exception that was not raised for the model, say where."""
+    if failure.is_meant:
+        _logger.info("tool %s failed (%s)", call.name, failure.told.code)
+    else:
+        _logger.warning(
+            "tool %s raised an exception, which the model is told",
+            call.name,
+            exc_info=failure.raised,
+        )
 
 
 def _repeating(call: ToolCallPart) -> str:

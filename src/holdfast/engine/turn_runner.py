@@ -211,7 +211,7 @@ class TurnRunner:
 
     def _end(self, scope: QueryScope, turn: Turn, finished: StreamFinished) -> TurnEnded:
         provider, model = turn.provider, turn.model
-        cost = cost_of(finished, self._catalogue, provider=provider, model=model)
+        cost = cost_of_call(finished, self._catalogue, provider=provider, model=model)
         scope.turns += 1
         scope.finish_reason = finished.reason
         scope.add_usage(finished.usage, cost)
@@ -228,7 +228,7 @@ class TurnRunner:
         return ended
 
 
-def cost_of(
+def cost_of_call(
     finished: StreamFinished, catalogue: ModelCatalogue, *, provider: str, model: str
 ) -> Decimal | None:
     """Return what a call cost: what the provider says, or else what its price says."""

@@ -1,4 +1,7 @@
-"""WatchedRunner: what happens around a query: context files, files, and an end without progress."""
+"""Which runner answers a query, and what happens around it.
+
+`WatchedRunner` has context files, snapshots of files, and the end of a query without progress.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -17,6 +20,44 @@ from holdfast.vocabulary.context_files import ContextLoaded
 _LOOKS = 4
 """How often progress is looked for in the time that a query may be without it."""
 _CANCEL_SECONDS = 0.5
+
+
+class RunnerChoice:
+    """Hands a query to the runner for models or to that for native agents. Implements `Runner`.
+
+    Owns which of the two it is. The one for native agents is made for the first session that has
+    one: most programs have none.
+    """
+
+    def __init__(
+        self,
+        models: Runner[QueryScope],
+        *,
+        is_native: Callable[[str], bool],
+        make_native: Callable[[], Runner[QueryScope]],
+    ) -> None:
+        self._models = models
+        self._is_native = is_native
+        self._make_native = make_native
+        self._native: Runner[QueryScope] | None = None
+
+    async def start(self, scope: QueryScope) -> None:
+        """Record the prompt."""
+        await self._runner_of(scope).start(scope)
+
+    def run(self, scope: QueryScope) -> Coroutine[Any, Any, QueryOutcome]:
+        """Answer it."""
+        # Not a coroutine of its own: each delta would pass through it once more.
+        return self._runner_of(scope).run(scope)
+
+    def _runner_of(self, scope: QueryScope) -> Runner[QueryScope]:
+        native_id, live = scope.fold.native.session_id, scope.session.native.live
+        is_new = native_id is None and live is None
+        if is_new and not self._is_native(scope.settings.model):
+            return self._models
+        if self._native is None:
+            self._native = self._make_native()
+        return self._native
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True, eq=False):

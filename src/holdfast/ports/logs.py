@@ -1,23 +1,25 @@
-"""Loggers whose records hold no secrets, for every log handler."""
+"""Loggers whose records hold no secrets, and text that every handler can write."""
 
 import logging
 
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.secrets import scrub
 
 
 class _Scrubbing(logging.Filter):
-    """Takes secrets out of a record before any handler sees it.
+    """Takes secrets out of a record before any handler sees it, and halves of characters.
 
-    An exception whose traceback shows one is replaced by its scrubbed text.
+    An exception whose traceback shows either is replaced by its clean text: a file in UTF-8 could
+    not hold the halves.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         said = record.getMessage()
-        if (clean := scrub(said)) != said:
+        if (clean := writable(scrub(said))) != said:
             record.msg, record.args = clean, ()
         if record.exc_info:
             shown = logging.Formatter().formatException(record.exc_info)
-            if (clean := scrub(shown)) != shown:
+            if (clean := writable(scrub(shown))) != shown:
                 # Handlers write `exc_text` where there is no exception to format.
                 record.exc_info, record.exc_text = None, clean
         return True

@@ -132,9 +132,9 @@ class SessionLog(Protocol):
       or a foreign entry raises CONFLICT. Entries that are already stored under the same id and
       `seq` are accepted again without effect.
     - An append under a lease that is no longer the newest raises FENCED, whatever the clocks say.
-    - `consumed` commands leave the inbox in the same step: entries and consumption are stored
-      together or not at all. A holder consumes a command in the append that holds its effect, and
-      in no other, so that a crash loses none and repeats none.
+    - `consumed` commands leave the inbox in the same step as the entries are stored, or neither
+      happens. A holder consumes a command in the append that holds its effect, and in no other, so
+      that a crash loses none and repeats none.
     - `session.opened` and `session.changed` update the index in the same step; a name that is
       taken by the same owner and project raises CONFLICT.
     - Reading never blocks a writer, in this process or another. Unknown entries come back as they

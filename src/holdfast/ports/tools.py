@@ -166,7 +166,9 @@ class ToolContext(Generic[DepsT_co]):
         except Exception as error:
             _logger.exception("an approver failed; what was asked is denied")
             return Deny(f"the approver failed: {type(error).__name__}")
-        return Deny(f"the approver returned {type(decision).__name__}, which is no decision")
+        return Deny(
+            f"the approver returned {type(decision).__name__}; it must return Approve or Deny"
+        )
 
 
 PreparedCall: TypeAlias = Callable[[ToolContext[Any]], Awaitable[object]]

@@ -28,6 +28,8 @@ _FEW = 2
 _SHORTEST_PART = 3
 """Characters that a part of a model's name must have to stand for it in a suggestion."""
 
+_FREE = (Price(rates=Rates(input=Decimal(0), output=Decimal(0))),)
+"""The prices of a model that runs on this machine."""
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 
 
@@ -120,6 +122,8 @@ class CatalogueFile:
         makers = [name for name, vendor in VENDORS.items() if vendor.default_model]
         if (maker := model.rstrip("/")) in makers:
             return (f"{maker}/{VENDORS[maker].default_model}",)
+        if len(named := self._with_colon(model)) > 0:
+            return named
         known: dict[str, list[str]] = {}
         for maker in makers:
             own = {VENDORS[maker].default_model, *(each.model for each in self.models(maker))}
@@ -131,6 +135,17 @@ class CatalogueFile:
             usual = [VENDORS[maker].default_model or "" for maker in makers]
             close = [name for name in (*usual, *sorted(known, reverse=True)) if model in name]
         return tuple(known[close[0]][:_FEW]) if close else ()
+
+    def _with_colon(self, model: str) -> tuple[str, ...]:
+        """Return the full name of `provider:model`, which is how other libraries write it."""
+        provider, _, name = model.partition(":")
+        if provider not in VENDORS or not name:
+            return ()
+        known = [each.model for each in self.models(provider)]
+        if name in known:
+            return (f"{provider}/{name}",)
+        close = late_module("difflib").get_close_matches(name, known, n=1, cutoff=0.8)
+        return (f"{provider}/{close[0] if close else name}",)
 
     @property
     def source(self) -> str:
@@ -214,6 +229,8 @@ class KnownModels:
         return self._catalogue.find(self._same_as.get(provider, provider), model)
 
     def _known_prices(self, provider: str, model: str) -> PriceList | None:
+        if protocol_of(provider) == "process":
+            return _FREE  # it runs on this machine
         return self._catalogue.prices(self._same_as.get(provider, provider), model)
 
 

@@ -1,8 +1,10 @@
 """Wire client: a model behind HTTP, as a protocol, an endpoint, credentials and a transport."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -14,18 +16,29 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.token_source import Origin, TokenSource
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
-from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.transport.protocol import HttpRequest, Reply, Transport
 from holdfast.providers.wire.failures import request_id_in
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
+from holdfast.vocabulary.late_names import on_first_use
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.secrets import Secret, remember_headers, remember_url, scrub
 from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartOpened, StreamOpened, StreamPart
 
+if TYPE_CHECKING:
+    from holdfast.providers import schema_targets
+    from holdfast.providers.schema_targets import SchemaAdapter
+else:
+    schema_targets = on_first_use("holdfast.providers.schema_targets")
+
 _NOT_OFFERED = frozenset({404, 405, 501})
 """The statuses of servers that have a provider's protocol but cannot count tokens."""
+_NOTHING_THERE = frozenset({404, 405})
+_KEY_REFUSED = frozenset({400, 401})
+"""Statuses of a refused key; 403 may have another reason, such as a region."""
+_VERSION = r"/v\d"
+"""The version of an API in its URL."""
 _OK = 200
 _REDIRECTS = range(300, 400)
 _HTML = "text/html"
@@ -46,6 +59,8 @@ class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     key_header: str = "authorization"
     """The header for a key; in `authorization` it is sent as a bearer token."""
     query: dict[str, str] = msgspec.field(default_factory=dict)
+    advice: str = ""
+    """What to do about a key that the provider refuses."""
 
     def __repr__(self) -> str:
         return f"ProviderEndpoint(base_url={scrub(self.base_url)!r})"
@@ -90,14 +105,14 @@ class WireModelClient:
         remember_url(endpoint.base_url)
         self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
         self._history = HistoryAdapter(provider=provider, rules=protocol.history)
-        self._schemas = SchemaAdapter()
+        self._schemas: SchemaAdapter | None = None
         self._encode = protocol.new_encoder()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Send `request` when first iterated, and yield the answer."""
         adapted = self._history.adapt(request)
         wire = self._encode(self._with_adapted_schemas(adapted.request))
-        sent = await self._send(wire, request.timeouts)
+        sent = await self._send(wire, request.timeouts, model=request.model)
         try:
             reader = ReplyReader(
                 self._protocol,
@@ -155,6 +170,10 @@ class WireModelClient:
             sent.reply.close()
 
     def _with_adapted_schemas(self, request: ModelRequest) -> ModelRequest:
+        if not request.tools and request.output_schema is None:
+            return request
+        if self._schemas is None:
+            self._schemas = schema_targets.SchemaAdapter()
         return self._schemas.adapt(request, self._protocol.schema_targets(request.model))
 
     async def close(self) -> None:
@@ -189,10 +208,11 @@ class WireModelClient:
                 return resumed
         raise self._completed(failure, sent.reply.headers, sent.secret)
 
-    async def _send(self, wire: WireRequest, timeouts: Timeouts) -> "_Sent":
+    async def _send(self, wire: WireRequest, timeouts: Timeouts, *, model: str = "") -> "_Sent":
         """Send a request and return its reply; raises the typed error of any but a success.
 
-        Some gateways report errors as an HTML page with status 200.
+        `model` is the model that the request is for, if there is one to name in an error. Some
+        gateways report errors as an HTML page with status 200.
         """
         url = self._endpoint.url(wire.path)
         # The origin of the URL that is really requested: the source refuses any but the configured
@@ -212,7 +232,8 @@ class WireModelClient:
             refusal = await self._refusal(reply, secret, seconds=timeouts.content)
         finally:
             reply.close()
-        raise self._completed(refusal, reply.headers, secret)
+        explained = self._explained(refusal, url, model=model)
+        raise self._completed(explained, reply.headers, secret)
 
     def _headers(self, wire: WireRequest, secret: Secret | None) -> dict[str, str]:
         accept = "text/event-stream" if self._protocol.framing == "sse" else "application/x-ndjson"
@@ -244,6 +265,24 @@ class WireModelClient:
         # Before the text is shortened, so that no half of a credential is left.
         text = scrub(body, [secret] if secret else [])
         return self._protocol.classify(reply.status, reply.headers, text.encode())
+
+    def _explained(self, error: AgentError, url: str, *, model: str) -> AgentError:
+        """Return the error of a refused request with what to look at, where that is known."""
+        told = ""
+        # Only a status says that nothing is there: it may be the model, or the URL is wrong.
+        if model and error.basis == "status" and error.status in _NOTHING_THERE:
+            hint = "" if re.search(_VERSION, url) else ", which often ends with /v1,"
+            told = (
+                f" (at {scrub(url)}, for the model {model!r}); check the base URL{hint} and the "
+                "name of the model"
+            )
+        elif (
+            error.code is ErrorCode.AUTH and error.status in _KEY_REFUSED and self._endpoint.advice
+        ):
+            told = f"; {self._endpoint.advice}"
+        if not told:
+            return error
+        return error_from_report(replace(error.report, message=f"{error.message}{told}"))
 
     def _completed(
         self, error: AgentError, headers: Mapping[str, str], secret: Secret | None

@@ -104,7 +104,7 @@ def content_part(
     if not content:
         raise refused_attachment(shown, "is empty")
     if len(content) > limits.media:
-        raise too_large(shown, limits.media)
+        raise too_large_attachment(shown, limits.media)
     filename = _UNSAFE_IN_NAMES.sub("_", PurePath(shown).name)
     mime, text = media_type_of(content), _as_text(content)
     # Some signatures are plain letters, such as `BM` and `FORM`: content that is text counts as
@@ -115,7 +115,7 @@ def content_part(
     if text is None:
         raise refused_attachment(shown, _unknown(content))
     if len(content) > limits.text:
-        raise too_large(shown, limits.text, "is a text and ")
+        raise too_large_attachment(shown, limits.text, "is a text and ")
     return TextPart(text=f'<attachment name="{filename}">\n{text}\n</attachment>')
 
 
@@ -134,7 +134,7 @@ def media_type_of_name(name: str) -> str | None:
     return _SUFFIXES.get(PurePath(name).suffix.lower())
 
 
-def too_large(name: str, largest: int, what: str = "") -> ConfigError:
+def too_large_attachment(name: str, largest: int, what: str = "") -> ConfigError:
     """Return the error for content of more than `largest` bytes."""
     return refused_attachment(name, f"{what}is larger than {largest / 1024 / 1024:g} MiB")
 

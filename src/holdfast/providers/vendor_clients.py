@@ -62,6 +62,8 @@ class VendorAccess(msgspec.Struct, frozen=True, kw_only=True):
     """What else the vendor has to be told."""
     clock: Clock | None = None
     """With a clock, a background response that broke off is continued."""
+    advice: str = ""
+    """What to do about a key that the provider refuses, for its error."""
     is_bearer: bool = False
     """Whether a key is sent as a bearer token, whatever the vendor's header is."""
 
@@ -83,6 +85,7 @@ def make_client(vendor: Vendor, access: VendorAccess) -> WireModelClient:
             base_url=_base_url(vendor, access),
             headers={**_own_headers(vendor, access), **access.headers},
             key_header="authorization" if access.is_bearer else vendor.key_header,
+            advice=access.advice,
             query={"api-version": version} if (version := _azure_version(vendor, access)) else {},
         ),
         tokens=access.tokens,

@@ -5,6 +5,8 @@ bytes they were read from, so that writing an entry out again gives the same byt
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, get_args
 
 import msgspec
 
@@ -52,13 +54,32 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(KnownEntry)
-_list_decoder = msgspec.json.Decoder(list[KnownEntry])
+_KINDS = frozenset(get_args(KnownEntry))
 _header_decoder = msgspec.json.Decoder(_Header)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 # A decoder stops at the first thing it does not like, so either of the two may meet any of these.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+# Made when they are needed: the decoder of all kinds takes milliseconds to make, and a session that
+# is new, or not stored, reads none.
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Entry]:
+    return msgspec.json.Decoder(KnownEntry)
+
+
+@cache
+def _list_decoder() -> msgspec.json.Decoder[list[Entry]]:
+    return msgspec.json.Decoder(list[KnownEntry])
+
+
+@cache
+def _decoder_of(kind: type[Entry]) -> msgspec.json.Decoder[Any]:
+    """Return what reads entries of one kind."""
+    return msgspec.json.Decoder(kind) if kind in _KINDS else _decoder()
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -136,7 +157,7 @@ def refuse_unreadable(entry: Entry) -> None:
     """
     if type(entry) not in _OWN_VALUES and entry.raw is None:
         try:
-            _decoder.decode(_encoder.encode(entry))
+            _decoder_of(type(entry)).decode(_encoder.encode(entry))
         except (*_UNREADABLE, TypeError, UnicodeEncodeError) as error:
             raise StoreError(
                 ErrorCode.CORRUPT,
@@ -148,7 +169,7 @@ def refuse_unreadable(entry: Entry) -> None:
 def decode_entry(raw: bytes) -> Entry:
     """Read an entry; raises CORRUPT when the bytes are not an entry of any version."""
     try:
-        entry: Entry = _decoder.decode(raw)
+        entry = _decoder().decode(raw)
     # A DecodeError, too, but of valid JSON: it may be an entry of a later version.
     except msgspec.ValidationError:
         return _decode_unknown(raw)
@@ -168,7 +189,7 @@ def decode_entries(bodies: Sequence[bytes]) -> list[Entry]:
     """
     joined = b"[%s]" % b",".join(bodies)
     try:
-        entries: list[Entry] = [*_list_decoder.decode(joined)]
+        entries = _list_decoder().decode(joined)
     except _UNREADABLE:
         return [decode_entry(body) for body in bodies]
     # A damaged body can hold two values with a comma between them, which are two items of a list.

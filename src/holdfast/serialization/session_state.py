@@ -6,7 +6,14 @@ import msgspec
 
 from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject, is_too_deep, writable
+from holdfast.vocabulary.json_types import (
+    DEEPEST,
+    Json,
+    JsonObject,
+    is_too_deep,
+    python_words,
+    writable,
+)
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
 
@@ -58,7 +65,14 @@ def check_state(value: object) -> SessionState:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, "the session state is nested too deeply to be stored"
         )
-    version = value.get("version") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        is_json = isinstance(value, str | bytes)
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            "restore= takes a SessionState, or the dictionary of its to_dict(), not "
+            f"{type(value).__name__}{'; read JSON with json.loads() first' if is_json else ''}",
+        )
+    version = value.get("version")
     # `True` equals 1.
     if version != STATE_VERSION or isinstance(version, bool):
         raise ConfigError(
@@ -69,19 +83,19 @@ def check_state(value: object) -> SessionState:
         return msgspec.convert(value, SessionState)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"the session state is not valid: {error}"
+            ErrorCode.CONFIG_INVALID, f"the session state is not valid: {python_words(str(error))}"
         ) from error
 
 
-def _half_character(value: Json, place: str = "$") -> str | None:
+def _half_character(value: Json, path: str = "$") -> str | None:
     """Return where there is a text with a lone surrogate, which cannot be encoded."""
     if isinstance(value, str):
-        return place if writable(value) != value else None
+        return path if writable(value) != value else None
     inside: list[tuple[str, Json]] = []
     if isinstance(value, dict):
-        inside = [(f"{place}.{writable(str(name))}", each) for name, each in value.items()]
+        inside = [(f"{path}.{writable(str(name))}", each) for name, each in value.items()]
         if any(isinstance(name, str) and writable(name) != name for name in value):
-            return f"a key of {place}"
+            return f"a key of {path}"
     elif isinstance(value, list | tuple):
-        inside = [(f"{place}[{index}]", each) for index, each in enumerate(value)]
+        inside = [(f"{path}[{index}]", each) for index, each in enumerate(value)]
     return next((found for name, each in inside if (found := _half_character(each, name))), None)

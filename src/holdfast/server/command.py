@@ -20,7 +20,7 @@ from holdfast.administration import (
     pool_limits,
     state_folder,
 )
-from holdfast.administration.command_flags import MODEL, STORE, flag
+from holdfast.administration.command_flags import MODEL_FLAG, STORE_FLAG, flag
 from holdfast.administration.configured import configured_store
 from holdfast.administration.failure_log import log_to_stderr
 from holdfast.administration.pool import PoolLimits
@@ -70,8 +70,8 @@ def _setting(
     type=click.IntRange(0, 65535),
     help="The port to listen on; 0 takes a free one.",
 )
-@MODEL
-@STORE
+@MODEL_FLAG
+@STORE_FLAG
 @click.option(
     "--tls-certificate",
     type=click.Path(exists=True, dir_okay=False),
@@ -115,8 +115,8 @@ The end of the input ends the command, after running queries. Nothing listens on
 token is needed: the caller is the user who starts it. Messages for people go to standard error.
 """
 )
-@MODEL
-@STORE
+@MODEL_FLAG
+@STORE_FLAG
 def rpc(**flags: object) -> None:
     """Answer until the input ends, or SIGINT or SIGTERM comes."""
     log_to_stderr()

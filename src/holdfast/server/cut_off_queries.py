@@ -134,7 +134,7 @@ class CutOffQueries:
                 closing = self._pool.discard(session_id, owner=owner)
                 self._tasks.start(closing, name="holdfast-discard")
             elif self._resumes(session):
-                head = session.snapshot().head
+                head = session.view().head
                 found.append(HeldQuery(session_id=SessionId(session_id), owner=owner, head=head))
         return found
 

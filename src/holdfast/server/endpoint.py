@@ -23,7 +23,7 @@ from holdfast.server.responses import problem_page, problem_response, response_o
 
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE | re.ASCII)
-_NOBODY = Principal(owner="", scopes=frozenset())
+_UNAUTHENTICATED = Principal(owner="", scopes=frozenset())
 
 
 def routes_of(server: Server) -> list[Route]:
@@ -67,7 +67,7 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _call(self, operation: Operation, request: Request) -> AnyAnswer:
-        principal = _NOBODY
+        principal = _UNAUTHENTICATED
         if operation.scope is not None:
             principal = authenticated(self._server, request)
             self._server.count(principal)

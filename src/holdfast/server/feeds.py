@@ -179,7 +179,7 @@ class SessionFeed:
             limit=_KEPT - 1, when_full="lag", size_limit=_KEPT_SIZE, size_of=_size_of
         )
         self._live = live, session.attach(live)
-        head = session.snapshot().head
+        head = session.view().head
         if self.seen < head:
             self._read(_stored(session, after=self.seen, head=head))
         self._parts.append(live)

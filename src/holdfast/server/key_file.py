@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import ConfigError, ErrorCode
-from holdfast.administration.credentials import locked, replace_file
+from holdfast.administration.credentials import file_lock, replace_file
 from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import ApiKey
 from holdfast.vocabulary.json_types import writable
@@ -103,7 +103,7 @@ def add_key(folder: Path, key: ApiKey) -> None:
         told = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
     if writable(key.label) != key.label:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"the label {key.label!r} is no text")
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"the label {key.label!r} is not valid text")
     with _locked(folder):
         _write(folder, (*read_keys(folder), key))
 
@@ -124,7 +124,7 @@ def _locked(folder: Path) -> Generator[None, None, None]:
     """Let one process at a time read the keys and write them again: none of them is lost."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / _FILE))
+            stack.enter_context(file_lock(folder / _FILE))
         except OSError as error:
             raise _unusable(folder, error) from error
         yield

@@ -11,7 +11,7 @@ from holdfast.server.access import COOKIE
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import FILE_TYPES, JSON, Nothing, Operation
 from holdfast.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
-from holdfast.server.rpc_aliases import ALIASES
+from holdfast.server.rpc_aliases import RPC_ALIASES
 from holdfast.server.rpc_methods import RpcOptions, RpcParams
 
 _REF = "#/components/schemas/{name}"
@@ -113,7 +113,7 @@ def _rpc_methods(
     }
     aliases = {
         name: {"summary": (method.__doc__ or "").strip(), "params": schemas[id(kind)]}
-        for name, (kind, method) in ALIASES.items()
+        for name, (kind, method) in RPC_ALIASES.items()
     }
     return dict(sorted({**found, **aliases}.items()))
 
@@ -146,7 +146,7 @@ _EVENT_TYPES = (PUBLIC_TYPES["Entry"], PUBLIC_TYPES["LiveEvent"])
 
 def _types_of(operations: Iterable[Operation]) -> list[Any]:
     types: list[Any] = [ProblemBody, *_EVENT_TYPES, RpcOptions]
-    types += [kind for kind, _ in ALIASES.values()]
+    types += [kind for kind, _ in RPC_ALIASES.values()]
     for operation in operations:
         given = (operation.body, operation.answer, operation.query)
         types += [each for each in given if each not in {None, bytes} and each not in types]
@@ -195,7 +195,7 @@ def _described(
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
-        _parameter(name, _PATH_SCHEMAS[name], place="path", is_required=True)
+        _parameter(name, _PATH_SCHEMAS[name], location="path", is_required=True)
         for name in operation.path_names
     ]
 
@@ -208,20 +208,20 @@ def _query_parameters(
     struct = _resolved(schemas[id(kind)], components)
     required = struct.get("required", [])
     return [
-        _parameter(name, _without_null(schema), place="query", is_required=name in required)
+        _parameter(name, _without_null(schema), location="query", is_required=name in required)
         for name, schema in struct["properties"].items()
     ]
 
 
 def _parameter(
-    name: str, schema: dict[str, Any], *, place: str, is_required: bool
+    name: str, schema: dict[str, Any], *, location: str, is_required: bool
 ) -> dict[str, Any]:
     """Return a parameter, which has the sentence that its schema would have in a body."""
     plain = {key: value for key, value in schema.items() if key != "description"}
     told = schema["description"]
     return {
         "name": name,
-        "in": place,
+        "in": location,
         "required": is_required,
         "description": told,
         "schema": plain,

@@ -66,9 +66,9 @@ async def resume_session(call: Call) -> OperationAnswer:
         if body.model is not None:
             await handle.configure(model=body.model)
         if isinstance(handle, AgentSession):
-            left, view, is_native = handle.unfinished, handle.snapshot(), handle.is_native
+            left, view, is_native = handle.unfinished, handle.view(), handle.is_native
         else:
-            left, view = await handle.unfinished(), await handle.snapshot()
+            left, view = await handle.unfinished(), await handle.view()
             is_native = await handle.is_native()
         native = view.native_session_id if is_native else None
         told = {} if native is not None else await _replayed(handle, head=view.head)

@@ -220,7 +220,7 @@ def _model(found: SessionDescription, provider: str | None, model: str | None) -
 
 
 AliasMethod: TypeAlias = Callable[[AliasCall, Any], Awaitable[object]]
-ALIASES: dict[str, tuple[type[msgspec.Struct], AliasMethod]] = {
+RPC_ALIASES: dict[str, tuple[type[msgspec.Struct], AliasMethod]] = {
     "ai/session/resume": (ResumeParams, resume),
     "chat/session/create": (CreateParams, create),
     "chat/session/get": (GetParams, get),

@@ -22,11 +22,11 @@ from holdfast.server.rpc_messages import (
     RpcError,
     RpcMessage,
     RpcRequest,
-    error_of,
     error_to,
-    read_message,
+    read_rpc_message,
     response_to,
     rpc_error,
+    rpc_error_of,
 )
 from holdfast.server.rpc_methods import RpcCaller, RpcMethods, file_result
 from holdfast.server.rpc_subscription import RpcSubscription, Send
@@ -72,7 +72,7 @@ class RpcConnection:
 
     async def answer(self, content: bytes) -> bytes | None:
         """Answer a message to its end, for a client that gets nothing else."""
-        message = read_message(content)
+        message = read_rpc_message(content)
         if len(message.requests) > self._free_calls:
             responses = self._refusals(message)
         else:
@@ -200,7 +200,7 @@ def _failed(request: RpcRequest, error: BaseException) -> tuple[bytes | None, No
         asyncio.get_running_loop().call_exception_handler(
             {"message": f"the method {request.method[:60]!r} failed", "exception": error}
         )
-    return _unless_silent(request, error_to(request, error_of(error))), None
+    return _unless_silent(request, error_to(request, rpc_error_of(error))), None
 
 
 def _unless_silent(request: RpcRequest, response: bytes) -> bytes | None:

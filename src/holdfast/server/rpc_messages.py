@@ -89,7 +89,7 @@ class RpcMessage(msgspec.Struct, frozen=True):
         return responses
 
 
-def read_message(content: bytes) -> RpcMessage:
+def read_rpc_message(content: bytes) -> RpcMessage:
     """Read what a client sent; failures are in the requests."""
     try:
         check_depth(content)
@@ -105,7 +105,7 @@ def read_message(content: bytes) -> RpcMessage:
     return RpcMessage(tuple(map(_request_of, value)), is_batch=True)
 
 
-def too_large(limit: int) -> RpcMessage:
+def too_large_message(limit: int) -> RpcMessage:
     """Return what stands for a message that was not read because of its size."""
     return _refused(INVALID_REQUEST, "TOO_LARGE", f"a message has at most {limit} bytes")
 
@@ -136,7 +136,7 @@ def rpc_error(code: int, name: str, detail: str) -> RpcError:
     return RpcError(code, problem)
 
 
-def error_of(error: Exception) -> RpcError:
+def rpc_error_of(error: Exception) -> RpcError:
     """Return what a handler failed with; an unforeseen error says nothing of what it was."""
     match error:
         case RpcError():

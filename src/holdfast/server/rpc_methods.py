@@ -21,7 +21,7 @@ from holdfast.server.operations import (
     OperationAnswer,
     Server,
 )
-from holdfast.server.rpc_aliases import ALIASES, AliasCall
+from holdfast.server.rpc_aliases import RPC_ALIASES, AliasCall
 from holdfast.server.rpc_messages import INVALID_PARAMS, UNKNOWN_METHOD, rpc_error
 
 
@@ -90,7 +90,7 @@ class RpcMethods:
             AgentError: what the library refuses.
 
         """
-        if name in ALIASES:
+        if name in RPC_ALIASES:
             return await self._call_source(name, params, client)
         operation = self._operations.get(name)
         if operation is None:
@@ -130,7 +130,7 @@ class RpcMethods:
             answer = await self.call(method, named, client, can_stream=False)
             return answer.value if isinstance(answer, OperationAnswer) else None
 
-        kind, method = ALIASES[name]
+        kind, method = RPC_ALIASES[name]
         given = decode_body(msgspec.json.encode(params), kind)
         sessions = self.server.hub.owner(client.principal.owner)
         return OperationAnswer(await method(AliasCall(invoke=invoke, sessions=sessions), given))

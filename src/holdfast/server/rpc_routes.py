@@ -24,7 +24,7 @@ from holdfast.server.operations import JSON, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response, refuse_websocket
 from holdfast.server.rpc_connection import RpcConnection
-from holdfast.server.rpc_messages import read_message
+from holdfast.server.rpc_messages import read_rpc_message
 from holdfast.server.rpc_methods import RpcMethods
 
 RPC_PATH = "/rpc"
@@ -99,7 +99,7 @@ class RpcEndpoint:
                 if len(content) > limit:
                     await websocket.close(_TOO_LARGE, f"a message has at most {limit} bytes")
                     break
-                await connection.take(read_message(content))
+                await connection.take(read_rpc_message(content))
         except ConnectionError:
             pass
         finally:

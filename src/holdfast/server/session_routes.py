@@ -16,7 +16,7 @@ from holdfast.vocabulary.option_declarations import Declared, options_of
 from holdfast.vocabulary.results import SessionPhase
 
 ONE_SESSION = "/api/v1/sessions/{session_id}"
-Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 # The handler checks that it is one, and says so: a limit of its length here would not.
 NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
@@ -40,7 +40,7 @@ class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list."""
 
-    limit: Annotated[Limit, _sentence(_LIST["limit"])] = _LIST["limit"].default
+    limit: Annotated[PageLimit, _sentence(_LIST["limit"])] = _LIST["limit"].default
     after: Annotated[SessionIdText | None, described(_LIST["after"])] = None
     q: Annotated[
         Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None,
@@ -119,7 +119,7 @@ class Changed(Strict, frozen=True, kw_only=True):
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages to return."""
 
-    limit: Annotated[Limit, described("How many messages a page has at most.")] = 100
+    limit: Annotated[PageLimit, described("How many messages a page has at most.")] = 100
     before: Annotated[
         Name | None, described("The id of a message: those before it are returned.")
     ] = None

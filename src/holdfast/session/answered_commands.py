@@ -124,11 +124,11 @@ class AnsweredCommands:
             return report
         files, report = self.files() if order.files else None, RewindReport()
 
-        async def move(entries: Sequence[Entry], place: int) -> Sequence[Entry]:
+        async def move(entries: Sequence[Entry], seq: int) -> Sequence[Entry]:
             nonlocal report
             also: Sequence[Entry] = ()
             if files is not None:
-                report, also = await files.bring_back(entries, place, order.to, force=order.force)
+                report, also = await files.bring_back(entries, seq, order.to, force=order.force)
             return [*also, *self._ended(consumed, report)]
 
         await self._live.branches.rewind(order.to, moving=move, consumed=consumed)
@@ -148,7 +148,7 @@ class AnsweredCommands:
         files = self.files() if self._answering.snapshotter else None
         report = RewindReport()
 
-        async def move(entries: Sequence[Entry], _place: int) -> Sequence[Entry]:
+        async def move(entries: Sequence[Entry], _seq: int) -> Sequence[Entry]:
             nonlocal report
             also: Sequence[Entry] = ()
             if files is not None:

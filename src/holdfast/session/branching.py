@@ -70,10 +70,10 @@ class Branches:
         async with self._queue.at_rest():
             # Read while the queue is at rest: the log cannot grow before the move is in it.
             entries = await self.entries()
-            place = await self.place_of(entries, to)
-            also = await moving(entries, place) if moving is not None else ()
+            seq = await self.seq_after(entries, to)
+            also = await moving(entries, seq) if moving is not None else ()
             shown = self._as_shown(to)
-            await self._go_to(place, message_id=shown, also=also, consumed=consumed)
+            await self._go_to(seq, message_id=shown, also=also, consumed=consumed)
 
     async def left_by_rewind(self, entries: Sequence[Entry], to: str) -> tuple[MessageId, ...]:
         """Return the messages that a rewind would take out of the conversation.
@@ -86,7 +86,7 @@ class Branches:
         rewound = Rewound(
             **self._stamp(),
             seq=entries[-1].seq + 1,
-            to_seq=await self.place_of(entries, to),
+            to_seq=await self.seq_after(entries, to),
             message_id=self._as_shown(to),
         )
         after = (await fold_log(self._store.log, [*entries, rewound])).messages()
@@ -217,14 +217,14 @@ class Branches:
         """Read what the session has from those it was forked from."""
         return await inherited_entries(self._store.log, entries[0])
 
-    async def place_of(self, entries: Sequence[Entry], message_id: str) -> int:
+    async def seq_after(self, entries: Sequence[Entry], message_id: str) -> int:
         """Return the `seq` after which a message is the last one.
 
         Raises:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
 
         """
-        return await _place_of(self._store.log, entries, message_id)
+        return await _seq_after(self._store.log, entries, message_id)
 
     async def _go_to(
         self,
@@ -268,12 +268,12 @@ async def _fork_of(
     fold: SessionFold,
 ) -> Fork:
     """Say where a branch of these entries begins; `fold` is what they come to."""
-    place = entries[-1].seq if after is None else await _place_of(log, entries, after)
+    seq = entries[-1].seq if after is None else await _seq_after(log, entries, after)
     # All messages that a session began with have the `seq` of its opening: the id says which one.
-    is_inherited = place == entries[0].seq
+    is_inherited = seq == entries[0].seq
     return Fork(
         parent=session_id,
-        forked_at=place,
+        forked_at=seq,
         forked_after=_as_shown(fold, after) if after is not None and is_inherited else None,
         parent_head=entries[-1].seq,
         settings=fold.settings,
@@ -305,7 +305,7 @@ def _native_at(fold: SessionFold, after: str | None) -> str | None:
     return fold.native.session_id if at_the_end and knows else None
 
 
-async def _place_of(log: SessionLog, entries: Sequence[Entry], message_id: str) -> int:
+async def _seq_after(log: SessionLog, entries: Sequence[Entry], message_id: str) -> int:
     inherited = await inherited_entries(log, entries[0])
     seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
     if seq is None:

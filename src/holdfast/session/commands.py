@@ -169,7 +169,7 @@ class SessionCommands:
     async def _do(
         self, command: PlainCommand, *, consumed: Sequence[CommandId], starts: bool = True
     ) -> None:
-        """Do what a command says; what comes of it and its consumption are one append."""
+        """Do what a command says; one append has what comes of it and consumes it."""
         match command:
             case AbortQuery(reason=reason, query_id=query_id):
                 self._session.abort(reason, query_id=query_id)

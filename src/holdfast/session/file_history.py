@@ -84,12 +84,12 @@ class FileHistory:
     async def preview(self, to: str) -> RewindReport:
         """Say what a rewind to a message would do to files; nothing is changed."""
         entries = await self._branches.entries()
-        place = await self._branches.place_of(entries, to)
-        plan = await self._plan(await self._since(entries, place, to))
+        seq = await self._branches.seq_after(entries, to)
+        plan = await self._plan(await self._since(entries, seq, to))
         return msgspec.structs.replace(plan.report, is_done=False) if plan else RewindReport()
 
     async def bring_back(
-        self, entries: Sequence[Entry], place: int, to: str, *, force: bool
+        self, entries: Sequence[Entry], seq: int, to: str, *, force: bool
     ) -> tuple[RewindReport, Sequence[Entry]]:
         """Make the files what they were after a message; returns what to record of that.
 
@@ -98,7 +98,7 @@ class FileHistory:
                 UNAVAILABLE when the files of that time are not known. Nothing is changed then.
 
         """
-        plan = await self._plan(await self._since(entries, place, to))
+        plan = await self._plan(await self._since(entries, seq, to))
         return await self._carried_out(plan, force=force)
 
     async def bring_forward(
@@ -162,10 +162,10 @@ class FileHistory:
         changes = await self._snapshotter.changes(now, before)
         return _plan_of(now, before, changes, own=own, foreign=foreign)
 
-    async def _since(self, entries: Sequence[Entry], place: int, to: str) -> list[Snapshot]:
-        """Return the snapshots that were taken after a place, those that a fork inherits first."""
-        own = [item for item in _snapshots(entries) if item.seq > place]
-        if place != entries[0].seq:
+    async def _since(self, entries: Sequence[Entry], seq: int, to: str) -> list[Snapshot]:
+        """Return the snapshots that were taken after a `seq`, those that a fork inherits first."""
+        own = [item for item in _snapshots(entries) if item.seq > seq]
+        if seq != entries[0].seq:
             return own
         inherited = await self._branches.inherited(entries)
         # The entries of all generations are one list, in which a `seq` says nothing.

@@ -37,15 +37,15 @@ def left_out_by(compaction: Compaction, before: Sequence[Entry]) -> tuple[Messag
     if compaction.strategy == "server":
         return _before_own_summary(fold.messages())
     view = fold.conversation.wire_view() if compaction.strategy == "prune" else fold.settled_view()
-    places = [place for place, item in enumerate(view) if item.id == compaction.kept_from]
-    return view[: places[-1]] if places else view
+    indexes = [index for index, item in enumerate(view) if item.id == compaction.kept_from]
+    return view[: indexes[-1]] if indexes else view
 
 
 def _before_own_summary(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages between a provider's last summary and the one before it."""
     summaries = [
-        place
-        for place, message in enumerate(messages)
+        index
+        for index, message in enumerate(messages)
         if any(isinstance(part, CompactionPart) for part in message.parts)
     ]
     start, end = [0, *summaries][-2:] if summaries else (0, 0)
@@ -61,13 +61,13 @@ def seq_of_message(
     the message is still there.
     """
     for path in (current_path(entries), entries):
-        seq = _last_place(path, message_id, inherited)
+        seq = _last_seq(path, message_id, inherited)
         if seq is not None:
             return seq
     return None
 
 
-def _last_place(
+def _last_seq(
     entries: Sequence[Entry], message_id: MessageId, inherited: Sequence[Entry]
 ) -> int | None:
     fold = SessionFold()
@@ -112,7 +112,7 @@ def _refuse_newer(opened: Entry | None) -> None:
         )
 
 
-async def read_session(
+async def read_for_opening(
     log: SessionLog, session_id: SessionId, compacted: tuple[int, int] | None
 ) -> tuple[Sequence[Entry], SessionFold | None]:
     """Read what is needed to open a session: its opening and, after a compaction, what follows.

@@ -79,7 +79,7 @@ def transcript_of(messages: Sequence[Message]) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
-def shortened(text: str, most: int) -> str:
+def without_middle(text: str, most: int) -> str:
     """Return a text without its middle when it is too long: the end matters more."""
     if len(text) <= most:
         return text

@@ -31,15 +31,23 @@ async def observe(
     `ObserverLagged` and nothing more; reading again from the `seq` it names loses nothing but
     live-only deltas.
     """
-    # Attached before the log is read, so that nothing falls between the two. What both have is
+    composer = _EntryComposer(log, session_id, after=after)
+    seen = after
+    # An observer that is far behind reads by pages, and is not attached yet: its buffer would be
+    # full before it is there.
+    while head() - seen > _PAGE and (page := await log.read(session_id, after=seen, limit=_PAGE)):
+        for entry in await composer.compose(page):
+            yield entry
+        seen = page[-1].seq
+    # Attached before the rest is read, so that nothing falls between the two. What both have is
     # dropped below.
     live = head()
     detach = channel.attach(subscription)
     try:
-        seen = after
-        for entry in await read_events(log, session_id, after=after):
-            seen = entry.seq
-            yield entry
+        if rest := await log.read(session_id, after=seen):
+            for entry in await composer.compose(rest):
+                yield entry
+            seen = rest[-1].seq
         while batch := await subscription.next_batch():
             for event in batch:
                 # What happened before the last entry that was seen, the log has shown already.
@@ -54,12 +62,6 @@ async def observe(
             yield ObserverLagged(resume_after=seen)
     finally:
         detach()
-
-
-async def read_events(log: SessionLog, session_id: SessionId, *, after: int = 0) -> list[Entry]:
-    """Read the entries after a `seq` as consumers see them: an ended part is whole."""
-    composer = _EntryComposer(log, session_id, after=after)
-    return await composer.compose(await log.read(session_id, after=after))
 
 
 async def follow_entries(
@@ -130,7 +132,7 @@ class _EntryComposer:
             read = await self._log.read(self._session_id, after=start, limit=stop - start)
             # Where entries are damaged, this number of good ones reaches further than wanted.
             page = [entry for entry in read if entry.seq <= stop]
-            turns = [place for place, item in enumerate(page) if isinstance(item, TurnStarted)]
+            turns = [index for index, item in enumerate(page) if isinstance(item, TurnStarted)]
             pages.append(page[turns[-1] + 1 :] if turns else page)
             stop = 0 if turns else start
         for page in reversed(pages):

@@ -13,12 +13,18 @@ from holdfast.ports.clock import Stamp
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.session.live_session import LiveSession, SessionResources
-from holdfast.session.log_reading import fold_log, read_session
+from holdfast.session.log_reading import fold_log, read_for_opening
 from holdfast.session.notes import inherited_notes
 from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.errors import (
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    StoreError,
+    error_from_report,
+)
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
 from holdfast.vocabulary.json_types import JsonObject
@@ -67,14 +73,10 @@ async def _open(
     record: SessionRecord | None = None,
 ) -> LiveSession:
     """Open a session; one whose id `is_new`, minted just now, has no log to be read."""
-    holder = f"{os.getpid()}:{new_id('hld')}"
-    # A query that waits for this very caller keeps the session: waiting for it would never end.
-    is_own = any(session_id == query.session_id for query in waiting_for_caller())
-    busy = "reject" if is_own else request.busy
-    lease = await resources.store.leases.acquire(session_id, holder, busy=busy)
+    lease = await _acquire(resources, request, session_id)
     try:
         log, compacted = resources.store.log, record.compacted if record is not None else None
-        entries, fold = ([], None) if is_new else await read_session(log, session_id, compacted)
+        entries, fold = ([], None) if is_new else await read_for_opening(log, session_id, compacted)
         _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
         is_new = not entries
@@ -100,6 +102,24 @@ async def _open(
         await _to_its_end(live.close(force=True))
         raise
     return live
+
+
+async def _acquire(
+    resources: SessionResources, request: SessionRequest, session_id: SessionId
+) -> Lease:
+    """Acquire the session; an error names it as it was asked for, not by its id only."""
+    holder = f"{os.getpid()}:{new_id('hld')}"
+    # A query that waits for this very caller keeps the session: waiting for it would never end.
+    is_own = any(session_id == query.session_id for query in waiting_for_caller())
+    busy = "reject" if is_own else request.busy
+    try:
+        return await resources.store.leases.acquire(session_id, holder, busy=busy)
+    except SessionError as error:
+        if request.reference in {None, session_id}:
+            raise
+        named = f"{request.reference!r} ({session_id})"
+        message = error.message.replace(session_id, named, 1)
+        raise error_from_report(msgspec.structs.replace(error.report, message=message)) from None
 
 
 def _changes_at_opening(fold: SessionFold, request: SessionRequest) -> JsonObject:

@@ -6,7 +6,7 @@ from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
-from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
+from holdfast.engine.query_end import closing_events, query_ended, query_outcome, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
@@ -87,7 +87,7 @@ class QueryDriver:
             await until_over(worker, handle.stopped, query_id=scope.query_id)
         finally:
             self._session.approvals.forget()
-        return outcome_of(worker, handle.stop_error)
+        return query_outcome(worker, handle.stop_error)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
         settings = changed_settings(self._recorder.fold.settings, handle.query.settings)
@@ -203,8 +203,8 @@ def _text_of(answer: AssistantMessage) -> str:
 
 def _refusal_in(payload: JsonObject) -> str:
     """Find a refusal in an opaque part: providers put it on the part, or into its content."""
-    places = [payload, *(item for item in payload.get("content") or () if isinstance(item, dict))]
-    return "".join(str(place.get("refusal") or "") for place in places)
+    objects = [payload, *(item for item in payload.get("content") or () if isinstance(item, dict))]
+    return "".join(str(each.get("refusal") or "") for each in objects)
 
 
 def _added_by(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:

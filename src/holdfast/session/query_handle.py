@@ -19,7 +19,7 @@ from holdfast.vocabulary.errors import (
     ErrorCode,
     RequestError,
     SessionError,
-    shortened,
+    without_frames,
 )
 from holdfast.vocabulary.events import Event, StreamPhase
 from holdfast.vocabulary.ids import InputId, SessionId
@@ -133,7 +133,7 @@ class QueryHandle:
         """Note how it ended; the stream ends, too."""
         if not self.ended:
             self.phase = "closed" if error is None else "error"
-        self.result, self.error = result, error and shortened(error)
+        self.result, self.error = result, error and without_frames(error)
         # A handle that its caller keeps must not keep the work, or the queries that asked, alive.
         self._worker = self._work = self.asker = None
         self._trouble = _no_trouble

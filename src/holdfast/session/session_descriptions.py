@@ -15,7 +15,7 @@ from holdfast.ports.tools import Approver, ToolSession, ToolSource, Unanswered
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.commands import ApproveCall, Command, DenyCall, SendPrompt
-from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.entries import InputQueued, QueryEnded
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, Failed, Idle, SessionStatus
 from holdfast.vocabulary.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
@@ -59,19 +59,22 @@ class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):
         values = {name: value for name, value in self.values.items() if name not in but}
         if not values:
             return {}
-        now = plain_value(settings)
         # A short name for the model that the session has already must not reset settings that the
         # user changed since.
-        if values.get("model", now["model"]) != now["model"]:
+        if values.get("model", settings.model) != settings.model:
             implied = {name: value for name, value in self.implied.items() if name not in but}
             values = implied | values
-        return {name: _laid_over(now[name], value) for name, value in values.items()}
+        return {name: _laid_over(_plain(settings, name), item) for name, item in values.items()}
 
     def changes_to(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
         """Return those of them that are others than the settings have."""
-        now = plain_value(settings)
         laid = self.over(settings, but=but)
-        return {name: value for name, value in laid.items() if value != now[name]}
+        return {name: value for name, value in laid.items() if value != _plain(settings, name)}
+
+
+def _plain(settings: Settings, name: str) -> Json:
+    """Return one setting as JSON."""
+    return plain_value(getattr(settings, name))
 
 
 def _laid_over(below: Json, value: Json) -> Json:
@@ -297,7 +300,20 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
     # Only the first: the others wait behind the query that it becomes.
     for queued in waiting:
         return replace(queued_input(queued), message=None, input_id=queued.input_id)
-    raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")
+    raise SessionError(ErrorCode.NOTHING_TO_SEND, _why_nothing_is_left(fold.last_query))
+
+
+def _why_nothing_is_left(last: QueryEnded | None) -> str:
+    """Say why nothing can be resumed, and what to do after a query that did not complete."""
+    told = "there is no unfinished query to resume, and no prompt waits"
+    if last is None or last.stop_reason not in ("error", "aborted"):
+        return told
+    is_failure = last.error is not None and last.stop_reason == "error"
+    how = f"ended with {last.error.code}" if last.error and is_failure else "was aborted"
+    return (
+        f"{told}: the last query {how}. To try it again without sending its prompt twice, first go "
+        "back to the last message: session.rewind(to=session.messages[-1].id)"
+    )
 
 
 def has_approved_calls(fold: "SessionFold") -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.ports.clock import Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.session.notes import shortened, transcript_of
+from holdfast.session.notes import transcript_of, without_middle
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, SessionChanged
 from holdfast.vocabulary.errors import AgentError
@@ -83,7 +83,7 @@ def title_question(
         retry=msgspec.structs.replace(settings.retry, max_retries=1),
         timeouts=settings.timeouts,
     )
-    return asked, shortened(transcript_of(messages), _MOST_CHARACTERS)
+    return asked, without_middle(transcript_of(messages), _MOST_CHARACTERS)
 
 
 def clean_title(text: str) -> str:

@@ -211,8 +211,8 @@ def page_of(
     """Return one page of the records of an owner that match, the last updated first."""
     found = sorted(records, key=lambda record: (record.updated, record.id), reverse=True)
     if after is not None:
-        places = [place for place, record in enumerate(found) if record.id == after]
-        found = found[places[0] + 1 :] if places else []
+        indexes = [index for index, record in enumerate(found) if record.id == after]
+        found = found[indexes[0] + 1 :] if indexes else []
     return list(itertools.islice(filter(matching.matches, found), limit))
 
 

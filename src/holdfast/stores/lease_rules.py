@@ -10,7 +10,6 @@ is passed over after `PASS_OVER_SECONDS`.
 
 import asyncio
 import os
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
@@ -29,7 +28,7 @@ from holdfast.stores.processes import (
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
-LEASE_SECONDS = 60.0
+LOCAL_LEASE_SECONDS = 60.0
 """How long a holder that is stopped or cannot be seen keeps its lease without renewing it."""
 PASS_OVER_SECONDS = 2.0
 _SHORTEST_WAIT = 0.03
@@ -134,7 +133,7 @@ async def wait_for_lease(
     A release by this process wakes the caller; a release by another is found by trying again.
     """
     # Tickets are compared as texts, so the time has leading zeros. All processes share its clock.
-    ticket = f"{time.monotonic_ns():020d}-{secrets.token_hex(4)}-{this_process()}"
+    ticket = f"{time.monotonic_ns():020d}-{os.urandom(4).hex()}-{this_process()}"
     position = LinePosition(ticket)
     # A free session is the usual case, and needs no ticket.
     if (lease := await _try_once(attempt, position)) is not None:
@@ -144,11 +143,11 @@ async def wait_for_lease(
             await line.join(session_id, ticket)
             while (lease := await _try_once(attempt, position)) is None:
                 # Random, so that the waiters of several processes do not read and write in step.
-                await waiter.wait(_SHORTEST_WAIT + _JITTER * secrets.randbelow(1000) / 1000)
+                await waiter.wait(_SHORTEST_WAIT + _JITTER * os.urandom(1)[0] / 255)
         except BaseException:
             # A cancelled caller raises only once its ticket is gone, so that it blocks no other.
             with suppress(AgentError):
-                await finished(line.leave(session_id, ticket))
+                await result_of_thread(line.leave(session_id, ticket))
             raise
         with suppress(AgentError):  # a ticket that stays behind is void once its process ends
             line.leave(session_id, ticket)
@@ -165,11 +164,11 @@ async def lease_of_thread(asked: "Future[Lease]", give_back: Callable[[], "Futur
         return await asyncio.wrap_future(asked)
     except asyncio.CancelledError:
         with suppress(AgentError):  # a store that was closed meanwhile has released everything
-            await finished(give_back())
+            await result_of_thread(give_back())
         raise
 
 
-async def finished(work: "Future[T]") -> T:
+async def result_of_thread(work: "Future[T]") -> T:
     """Wait for work of another thread.
 
     The work goes on when the caller is cancelled; `wrap_future` would cancel it, too.

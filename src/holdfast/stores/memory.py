@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.ports.session_store import (
     ANY_SESSION,
@@ -24,11 +24,16 @@ from holdfast.stores.append_rules import (
 )
 from holdfast.stores.lease_rules import WaitersFirstError, busy_error
 from holdfast.stores.stored_records import blob_name, blob_not_found_error
-from holdfast.stores.text_search import TextScan
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import SessionError
 from holdfast.vocabulary.ids import EntryId, SessionId
+from holdfast.vocabulary.late_names import on_first_use
+
+if TYPE_CHECKING:
+    from holdfast.stores import text_search
+else:
+    text_search = on_first_use("holdfast.stores.text_search")
 
 
 class _Session:
@@ -386,13 +391,6 @@ class MemorySearch:
             for session_id, session in self._sessions.all()
             if session.record is not None and is_visible(session.record, owner, project)
         ]
-
-        def scan() -> list[SearchHit]:
-            texts = TextScan(query, limit=limit)
-            if not texts.is_pointless:
-                for session_id, entries in logs:
-                    texts.scan(session_id, entries)
-            return texts.hits()
-
         # Large logs take a while, so the event loop does not wait for them.
-        return await asyncio.to_thread(scan)
+        texts = text_search.TextScan(query, limit=limit)
+        return await asyncio.to_thread(texts.scan_all, logs)

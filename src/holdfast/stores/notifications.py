@@ -16,7 +16,7 @@ from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
-POLL_SECONDS = 0.05
+LOCAL_POLL_SECONDS = 0.05
 _PAGE = 256
 """The most entries that a follower of a log reads at once."""
 
@@ -93,7 +93,7 @@ class ChangeNotifier:
         self._poll = poll
         self._lock = threading.Lock()
         self._waiters: dict[SessionId, set[ChangeWaiter]] = {}
-        self._polling = PeriodicThread("holdfast-poll", POLL_SECONDS, self._poll_once)
+        self._polling = PeriodicThread("holdfast-poll", LOCAL_POLL_SECONDS, self._poll_once)
         self.closed = False
 
     @contextlib.contextmanager

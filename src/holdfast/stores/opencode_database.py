@@ -20,7 +20,7 @@ _SESSIONS = (
     "WHERE parent_id IS NULL ORDER BY time_updated DESC"
 )
 _SESSION = "SELECT id, directory, title, time_created, time_updated FROM session WHERE id = ?"
-# opencode makes ids that sort in the order of their making.
+# opencode makes ids that sort in the order in which they were made.
 _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
 _PARTS = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id"
 

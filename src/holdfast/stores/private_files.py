@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.auth.atomic_files import create_folder, sync_folder
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 FILE_MODE = 0o600
-FOLDER_MODE = 0o700
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 # EFBIG is a limit on the size of a file; for the program that writes, the disk is full.
@@ -30,24 +30,6 @@ def open_or_create(path: Path, flags: int) -> int:
     descriptor = os.open(path, flags | _FLAGS | os.O_CREAT, FILE_MODE)
     sync_folder(path.parent)
     return descriptor
-
-
-def create_folder(path: Path) -> None:
-    """Create a folder and its missing parents durably."""
-    if path.is_dir():
-        return
-    create_folder(path.parent)
-    path.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the list of files in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_or_empty(path: Path) -> bytes:

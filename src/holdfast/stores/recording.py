@@ -35,8 +35,8 @@ from holdfast.vocabulary.stream_parts import (
 
 _T = TypeVar("_T")
 
-FORMAT = "holdfast.recording"
-VERSION = 1
+RECORDING_FORMAT = "holdfast.recording"
+RECORDING_VERSION = 1
 
 _PART_TYPES: dict[str, type[StreamPart]] = {
     "stream_opened": StreamOpened,
@@ -152,7 +152,9 @@ class RecordingClient:
             descriptor = open_or_create(self._path, os.O_WRONLY | os.O_APPEND)
             with os.fdopen(descriptor, "ab") as file:
                 if not file.tell():
-                    header = RecordingHeader(format=FORMAT, version=VERSION, provider=self.provider)
+                    header = RecordingHeader(
+                        format=RECORDING_FORMAT, version=RECORDING_VERSION, provider=self.provider
+                    )
                     file.write(msgspec.json.encode(header) + b"\n")
 
     def _add(self, exchange: Exchange) -> None:
@@ -177,12 +179,13 @@ def read_recording(path: Path) -> tuple[str, tuple[Exchange, ...]]:
     except FileNotFoundError as error:
         raise ConfigError(ErrorCode.CONFIG_MISSING, f"there is no recording {path}") from error
     header = _decode(first, RecordingHeader, f"line 1 of {path}")
-    if header.format != FORMAT:
+    if header.format != RECORDING_FORMAT:
         raise StoreError(ErrorCode.CORRUPT, f"{path} is not a recording")
-    if header.version > VERSION:
+    if header.version > RECORDING_VERSION:
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"{path} is a recording of version {header.version}; this version reads {VERSION}",
+            f"{path} is a recording of version {header.version}; "
+            f"this version reads {RECORDING_VERSION}",
         )
     exchanges = tuple(
         _comparable(_decode(line, Exchange, f"line {number} of {path}"))
@@ -224,23 +227,23 @@ def first_difference(recorded: Json, sent: Json) -> str | None:
     return next(_differences(recorded, sent, "request"), None)
 
 
-def _differences(recorded: Json, sent: Json, place: str) -> Iterator[str]:
+def _differences(recorded: Json, sent: Json, path: str) -> Iterator[str]:
     match recorded, sent:
         case dict(), dict():
             for name in sorted(recorded.keys() | sent.keys()):
                 if name in recorded and name in sent:
-                    yield from _differences(recorded[name], sent[name], f"{place}.{name}")
+                    yield from _differences(recorded[name], sent[name], f"{path}.{name}")
                 else:
-                    yield f"{place}.{name} is only in what was " + (
+                    yield f"{path}.{name} is only in what was " + (
                         "sent" if name in sent else "recorded"
                     )
         case list(), list():
             for number, (before, now) in enumerate(zip(recorded, sent, strict=False)):
-                yield from _differences(before, now, f"{place}[{number}]")
+                yield from _differences(before, now, f"{path}[{number}]")
             if len(recorded) != len(sent):
-                yield f"{place} has {len(recorded)} items in the recording, {len(sent)} now"
+                yield f"{path} has {len(recorded)} items in the recording, {len(sent)} now"
         case _ if recorded != sent:
-            yield f"{place}: recorded {recorded!r:.120}, sent {sent!r:.120}"
+            yield f"{path}: recorded {recorded!r:.120}, sent {sent!r:.120}"
 
 
 def encode_part(part: StreamPart) -> JsonObject:

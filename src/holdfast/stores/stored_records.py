@@ -9,6 +9,7 @@ stored before the pointer. A blob is named by its SHA-256, so damage is found wh
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeAlias
 
 import msgspec
@@ -23,7 +24,7 @@ LARGEST_ENTRY = 256 * 1024
 """The most bytes that an entry has in its log."""
 
 _POINTER_START = b'{"blob":"'
-_BLOB_NAME = re.compile(r"[0-9a-f]{64}")
+_BLOB_NAME = r"[0-9a-f]{64}"
 
 FindBlob: TypeAlias = Callable[[str], bytes | None]
 """Returns the content of a blob by its name, unchecked; None when there is none."""
@@ -47,8 +48,9 @@ class _Pointer(msgspec.Struct, frozen=True):
     time: int
 
 
-_pointer_decoder = msgspec.json.Decoder(_Pointer)
-_command_decoder = msgspec.json.Decoder(Command)
+@cache
+def _command_decoder() -> msgspec.json.Decoder[Command]:
+    return msgspec.json.Decoder(Command)
 
 
 def to_stored_entry(entry: Entry) -> StoredEntry:
@@ -66,7 +68,7 @@ def from_stored_body(body: bytes, find_blob: FindBlob) -> Entry:
     if not body.startswith(_POINTER_START):
         return decode_entry(body)
     try:
-        pointer = _pointer_decoder.decode(body)
+        pointer = msgspec.json.decode(body, type=_Pointer)
     except msgspec.DecodeError as error:
         raise StoreError(
             ErrorCode.CORRUPT, f"a pointer to a payload is damaged: {error}"
@@ -91,7 +93,7 @@ def blob_name(content: bytes) -> str:
 
 def is_blob_name(name: str) -> bool:
     """Return whether this text has the form of a blob's name."""
-    return _BLOB_NAME.fullmatch(name) is not None
+    return re.fullmatch(_BLOB_NAME, name) is not None
 
 
 def verified_blob(name: str, content: bytes) -> bytes:
@@ -112,7 +114,7 @@ def decode_command(body: bytes) -> Command | None:
     A command of a newer version stays in the inbox for a holder that knows it.
     """
     try:
-        command: Command = _command_decoder.decode(body)
+        command = _command_decoder().decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return command

@@ -172,7 +172,7 @@ class TextQuery:
             return 0.0  # most texts: they need not be split into words
         words = self.words_of(text)
         length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / _TYPICAL_WORDS
-        counts = [len(_places(words, phrase)) for phrase in self.phrases]
+        counts = [len(_positions(words, phrase)) for phrase in self.phrases]
         if not counts or not all(counts):
             return 0.0
         return sum(count * (_SATURATION + 1) / (count + _SATURATION * length) for count in counts)
@@ -188,14 +188,14 @@ class TextQuery:
             content, self._reason, None, include_colocated=False
         )
         plain = [word for *_, word in words]
-        found = [place for phrase in self.phrases for place in _places(plain, phrase)[:1]]
+        found = [position for phrase in self.phrases for position in _positions(plain, phrase)[:1]]
         if not found:
             return ""
-        place = min(found)
-        first = place
+        position = min(found)
+        first = position
         while (
-            first > max(0, place - _WORDS_BEFORE)
-            and words[place][0] - words[first - 1][0] <= _LONGEST_LEAD
+            first > max(0, position - _WORDS_BEFORE)
+            and words[position][0] - words[first - 1][0] <= _LONGEST_LEAD
         ):
             first -= 1
         last = min(first + _WORDS_IN_SNIPPET, len(words)) - 1
@@ -250,6 +250,13 @@ class TextScan:
             for text in collector.take(entry):
                 self._offer(session_id, text)
 
+    def scan_all(self, logs: Iterable[tuple[SessionId, Iterable[Entry]]]) -> list[SearchHit]:
+        """Look through the logs of several sessions, and return the hits."""
+        if not self.is_pointless:
+            for session_id, entries in logs:
+                self.scan(session_id, entries)
+        return self.hits()
+
     def hits(self) -> list[SearchHit]:
         """Return the hits, the best first."""
         return [hit for *_, hit in sorted(self._best, key=lambda item: item[:3], reverse=True)]
@@ -263,8 +270,8 @@ class TextScan:
             (heapq.heapreplace if is_full else heapq.heappush)(self._best, item)
 
 
-def _places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
+def _positions(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
     """Return where a phrase begins in a list of words."""
     first, length = phrase[0], len(phrase)
-    starts = (place for place, word in enumerate(words) if word == first)
-    return [place for place in starts if tuple(words[place : place + length]) == phrase]
+    starts = (position for position, word in enumerate(words) if word == first)
+    return [position for position in starts if tuple(words[position : position + length]) == phrase]

@@ -13,8 +13,8 @@ from holdfast.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
     Prompt,
-    QueryOptions,
     SessionOptions,
+    SingleQueryOptions,
 )
 from holdfast.agent.retrying import OnRetry
 from holdfast.blocks.hook_dispatch.registration import Hooks
@@ -84,14 +84,16 @@ class Agent(AgentFacts):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    @takes(QueryOptions)
-    def run(self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]) -> AgentResult[OutputT]:
+    @takes(SingleQueryOptions)
+    def run(
+        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own."""
         return self._access.call(self._inner.run(prompt, **options))
 
-    @takes(QueryOptions)
+    @takes(SingleQueryOptions)
     def stream(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)

@@ -12,7 +12,7 @@ from concurrent import futures
 from typing import Any, Generic, TypeVar
 
 from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, shortened
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, without_frames
 
 ValueT = TypeVar("ValueT")
 
@@ -48,7 +48,7 @@ class BackgroundLoop:
             loop.call_soon_threadsafe(submitted.start)
             return submitted.outcome.result()
         except AgentError as error:
-            raise shortened(error) from error.__cause__
+            raise without_frames(error) from error.__cause__
         except BaseException:
             if not submitted.outcome.done():
                 loop.call_soon_threadsafe(submitted.stop)

@@ -210,9 +210,9 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """What an earlier process or query left to be carried on."""
         return self._inner.unfinished
 
-    def snapshot(self) -> SessionView:
+    def view(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
-        return self._inner.snapshot()
+        return self._inner.view()
 
     @takes(QueryOptions)
     def chat(
@@ -294,7 +294,11 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         return self._access.call(self._inner.export())
 
     def events(self, *, after: int = 0) -> Iterator[Event]:
-        """Observe the session from a `seq` on: what was, then what happens."""
+        """Observe the session from a `seq` on: what was, then what happens.
+
+        An observer that is too slow gets an `ObserverLagged` as its last event. It misses no entry
+        if it goes on with `events(after=lagged.resume_after)`.
+        """
         return self._access.iterate(self._inner.events(after=after))
 
     def on(self, kind: type[EventT], handler: Callable[[EventT], Any]) -> Callable[[], None]:
@@ -361,9 +365,9 @@ class AgentRemote(SessionVerbs[AsyncAgentRemote]):
         """Read what the session is doing, by its log."""
         return self._access.call(self._inner.status())
 
-    def snapshot(self) -> SessionView:
+    def view(self) -> SessionView:
         """Read what the session is at this moment, by its log."""
-        return self._access.call(self._inner.snapshot())
+        return self._access.call(self._inner.view())
 
     def unfinished(self) -> Unfinished:
         """Read what has no recorded end: a query that runs elsewhere, too."""

@@ -37,8 +37,8 @@ except ImportError as error:
         "tracing needs the package opentelemetry-api: pip install 'holdfast[otel]'"
     ) from error
 
-Value: TypeAlias = str | bool | int | float | Sequence[str]
-Attributes: TypeAlias = dict[str, Value]
+AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
+Attributes: TypeAlias = dict[str, AttributeValue]
 
 _SCOPE = "holdfast"
 # The boundaries that the conventions advise, so that dashboards fit.
@@ -246,7 +246,7 @@ def _ending(measured: Measured) -> Attributes:
             return {"holdfast.outcome": measured.outcome, "holdfast.attempts": measured.attempts}
 
 
-def _usage_attributes(usage: Usage) -> dict[str, Value | None]:
+def _usage_attributes(usage: Usage) -> dict[str, AttributeValue | None]:
     return {
         # Zero is also what a provider that reports no count has.
         "gen_ai.usage.input_tokens": usage.input or None,

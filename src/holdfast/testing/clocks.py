@@ -168,7 +168,7 @@ class SeededLoop(asyncio.SelectorEventLoop):
             order = list(range(len(handles)))
             self._chance.shuffle(order)
             ready.clear()
-            ready.extend(handles[place] for place in order)
+            ready.extend(handles[index] for index in order)
             self.schedule.extend(order)
         super()._run_once()  # type: ignore[misc]
 

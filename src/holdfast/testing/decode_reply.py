@@ -48,7 +48,7 @@ PROTOCOLS: dict[str, WireProtocol] = {
 }
 """The protocol of each kind of recording: who answered, and in which protocol."""
 
-Outcome: TypeAlias = Literal["complete", "interrupted", "error_in_stream", "error"]
+ReplyOutcome: TypeAlias = Literal["complete", "interrupted", "error_in_stream", "error"]
 """Whole; broken off; a failure told inside a reply that began well; refused from the start."""
 
 _OK = 200
@@ -69,7 +69,7 @@ class DecodedReply(msgspec.Struct, frozen=True, kw_only=True):
     """The provider's own word."""
     finish: FinishKind | None = None
     usage: Usage = Usage()
-    outcome: Outcome
+    outcome: ReplyOutcome
     error: AgentError | None = None
     parts: tuple[Part, ...] = ()
     model: str = ""
@@ -135,7 +135,7 @@ def decode_pieces(
     )
 
 
-def _outcome(error: AgentError | None) -> Outcome:
+def _outcome(error: AgentError | None) -> ReplyOutcome:
     if error is None:
         return "complete"
     # A provider may say itself that it gave up; otherwise we saw it by the kind of the end.

@@ -108,11 +108,11 @@ class ReplayClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Give the recorded answer to `request`."""
-        place = self._find(request)
+        index = self._find(request)
         faults = [fault for fault in self._faults if fault.request == self._asked]
         self._asked += 1
-        self._played.add(place)
-        exchange, given = self._exchanges[place], 0
+        self._played.add(index)
+        exchange, given = self._exchanges[index], 0
         for read in exchange.reads:
             await self._pass(read.delay)
             parts = [decode_part(part) for part in read.parts]
@@ -123,12 +123,12 @@ class ReplayClient:
                 if before:
                     yield parts[:before]
                 given, parts = fault.part, parts[before:]
-                await self._happen(fault, place)
+                await self._happen(fault, index)
             if parts:
                 yield parts
             given += len(parts)
         while faults and faults[0].part <= given:
-            await self._happen(faults.pop(0), place)
+            await self._happen(faults.pop(0), index)
         if faults:
             message = f"{faults[0]!r} comes after the answer's {given} parts"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message)
@@ -161,9 +161,9 @@ class ReplayClient:
         if self._closed:
             raise SessionError(ErrorCode.CLOSED, "the client is closed")
         left = [
-            (place, exchange)
-            for place, exchange in enumerate(self._exchanges)
-            if exchange.tokens is None and place not in self._played
+            (index, exchange)
+            for index, exchange in enumerate(self._exchanges)
+            if exchange.tokens is None and index not in self._played
         ]
         if not left:
             raise ConfigError(
@@ -173,21 +173,21 @@ class ReplayClient:
             return left[0][0]
         sent = plain_request(request)
         digest = json_digest(sent)
-        for place, exchange in left:
+        for index, exchange in left:
             if exchange.digest == digest:
-                return place
-        place, expected = left[0]
+                return index
+        index, expected = left[0]
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"request {self._asked} is not the one that {self._path} has an answer to: "
-            f"{first_difference(expected.request, sent)} (exchange {place})",
+            f"{first_difference(expected.request, sent)} (exchange {index})",
         )
 
     async def _pass(self, seconds: float) -> None:
         if self._keeps_time:
             await self._clock.sleep(seconds)
 
-    async def _happen(self, fault: Fault, place: int) -> None:
+    async def _happen(self, fault: Fault, index: int) -> None:
         match fault:
             case CallAt(action=action):
                 action()
@@ -196,12 +196,12 @@ class ReplayClient:
             case StallAt(seconds=seconds):
                 await self._stall(seconds)
             case CutAt():
-                self._played.discard(place)
+                self._played.discard(index)
                 raise RequestError(
                     ErrorCode.STREAM_INTERRUPTED, "cut by the replay", provider=self.provider
                 )
             case FailAt(error=error):
-                self._played.discard(place)
+                self._played.discard(index)
                 raise error_from_report(error)
             case _ as never:
                 assert_never(never)

@@ -191,15 +191,15 @@ def calls(*wishes: tuple[str, Json], ids: Sequence[str] = (), text: str = "") ->
     if text:
         parts += [PartOpened(key="t", kind="text"), PartDelta(key="t", text=text)]
         parts.append(PartClosed(key="t"))
-    for place, (name, arguments) in enumerate(wishes):
-        call_id = ids[place] if place < len(ids) else None
+    for index, (name, arguments) in enumerate(wishes):
+        call_id = ids[index] if index < len(ids) else None
         raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
         middle = len(raw) // 2
         parts += [
-            PartOpened(key=f"c{place}", kind="tool_call", call_id=call_id, name=name),
-            PartDelta(key=f"c{place}", text=raw[:middle]),
-            PartDelta(key=f"c{place}", text=raw[middle:]),
-            PartClosed(key=f"c{place}"),
+            PartOpened(key=f"c{index}", kind="tool_call", call_id=call_id, name=name),
+            PartDelta(key=f"c{index}", text=raw[:middle]),
+            PartDelta(key=f"c{index}", text=raw[middle:]),
+            PartClosed(key=f"c{index}"),
         ]
     parts.append(finished("tool_calls", "tool_use", None))
     return parts

@@ -114,7 +114,10 @@ class CodingToolkit:
         try:
             self._root = Root(root, protected=protected, guard=told["guard"])
         except OSError as error:
-            message = f"the root of the tools is not a folder that can be opened: {error}"
+            message = (
+                f"coding_tools(): the root {os.fspath(root)!r} is not a folder that can be opened: "
+                f"{error.strerror or error}"
+            )
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
         outputs = Outputs(told["blobs"])
         variables = CommandVariables(told["environment"], told["variables"])

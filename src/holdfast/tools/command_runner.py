@@ -14,7 +14,13 @@ from holdfast.tools.contained_paths import Root
 from holdfast.tools.running_command import Ending, RunningCommand
 from holdfast.tools.sandbox.placeholders import Placeholders
 from holdfast.tools.sandbox.plan import TEMPORARY, Plan
-from holdfast.tools.sandbox.policy import Command, Sandbox, SandboxError, is_enough, make_plan
+from holdfast.tools.sandbox.policy import (
+    ConfinedCommand,
+    Sandbox,
+    SandboxError,
+    is_enough,
+    make_plan,
+)
 
 # The end of a query that is stopped is recorded within half a second, whatever its tools do.
 _WAIT_ON_ABORT = 0.45
@@ -73,8 +79,7 @@ class CommandRunner:
     def __init__(self, root: Root, *, sandbox: Sandbox | None) -> None:
         self._root = root
         self._sandbox = sandbox
-        self._temporary = tempfile.mkdtemp(prefix="holdfast-")
-        weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+        self._temporary: str | None = None
         self._report: SandboxReport | None = None
 
     async def report(self) -> SandboxReport:
@@ -124,12 +129,18 @@ class CommandRunner:
         self, invocation: CommandCall, take: Callable[[bytes], bool], layers: tuple[str, ...]
     ) -> Finished:
         sandbox = self._sandbox or Sandbox()
+        if self._temporary is None:  # not before: most processes run no command
+            self._temporary = tempfile.mkdtemp(prefix="holdfast-")
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+        temporary = self._temporary
         names = sandbox.protected if "namespaces" in layers else ()
-        with Placeholders(self._root.descriptor, names) as places:
+        with Placeholders(self._root.descriptor, names) as placeholders:
             # Only a mount needs something to be mounted on. Landlock leaves names out, whether they
             # exist or not.
-            protected = places.held if names else list(sandbox.protected)
-            plan = await run_in_thread(lambda: self._plan(invocation, layers, protected))
+            protected = placeholders.held if names else list(sandbox.protected)
+            plan = await run_in_thread(
+                lambda: self._plan(invocation, layers, protected, temporary=temporary)
+            )
             running = RunningCommand(plan, take)
             return await _attend(running, invocation)
 
@@ -138,17 +149,19 @@ class CommandRunner:
         invocation: CommandCall,
         layers: tuple[str, ...],
         protected: list[str],
+        *,
+        temporary: str,
     ) -> Plan:
         with self._root.opened(invocation.folder, os.O_PATH | os.O_DIRECTORY) as folder:
             start = folder.path
-        temporary = TEMPORARY if "namespaces" in layers else self._temporary
-        command = Command(
+        seen = TEMPORARY if "namespaces" in layers else temporary
+        command = ConfinedCommand(
             argv=invocation.argv,
-            environment={**invocation.environment, "TMPDIR": temporary},
+            environment={**invocation.environment, "TMPDIR": seen},
             root=self._root.path,
             root_identity=self._root.identity,
             folder=start,
-            temporary=self._temporary,
+            temporary=temporary,
         )
         return make_plan(command, self._sandbox or Sandbox(), layers=layers, protected=protected)
 

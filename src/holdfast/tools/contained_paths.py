@@ -25,7 +25,7 @@ _MOST_TRIES = 64
 _LONGEST = 4096
 _RETRY = {errno.EAGAIN, errno.EINTR}
 
-Access: TypeAlias = Literal["read", "write"]
+PathAccess: TypeAlias = Literal["read", "write"]
 
 _guard_of_call: ContextVar[PathGuard | None] = ContextVar("guard_of_call", default=None)
 """The rules of the agent that makes the call; a root serves any number of agents."""
@@ -52,7 +52,7 @@ class OpenedPath(msgspec.Struct, frozen=True):
     path: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class NameInFolder(msgspec.Struct, frozen=True):
     """A name in an opened folder, where a file is or may be made; it is no symbolic link."""
 
     folder: int
@@ -118,7 +118,7 @@ class Root:
             yield found
 
     @contextmanager
-    def located(self, path: str) -> Iterator[Place]:
+    def located(self, path: str) -> Iterator[NameInFolder]:
         """Find where a file is to be written: its folder, opened, and its name there.
 
         A symbolic link is followed to what it names, as long as that is beneath the root.
@@ -134,7 +134,7 @@ class Root:
                 if target is None:
                     real = os.path.normpath(os.path.join(parent.path, name))
                     self._check("write", real)
-                    yield Place(parent.descriptor, name, real)
+                    yield NameInFolder(parent.descriptor, name, real)
                     return
             finally:
                 os.close(parent.descriptor)
@@ -162,8 +162,8 @@ class Root:
             try:
                 os.close(self._open_contained(folder, _FOLDER).descriptor)
             except FileNotFoundError:
-                with self.located(folder) as place, suppress(FileExistsError):
-                    os.mkdir(place.name, dir_fd=place.folder)
+                with self.located(folder) as target, suppress(FileExistsError):
+                    os.mkdir(target.name, dir_fd=target.folder)
 
     def relative(self, path: str) -> str:
         """Return a path as seen from the root; an absolute one must begin with the root's own."""
@@ -187,7 +187,7 @@ class Root:
                 raise PathRefusedError(f"{path!r} leads through a link that is refused") from None
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
 
-    def _check(self, access: Access, path: str) -> None:
+    def _check(self, access: PathAccess, path: str) -> None:
         """Ask about the place where something really is, whatever the name it was asked for by."""
         # On a file system that ignores case, `.GIT` is `.git`.
         parts = path.casefold().split("/")
@@ -198,7 +198,7 @@ class Root:
             if reason is not None:
                 raise PathRefusedError(f"{path!r} is refused: {reason}")
 
-    def is_refused(self, access: Access, path: str) -> bool:
+    def is_refused(self, access: PathAccess, path: str) -> bool:
         """Whether something may not be touched, by its real path beneath the root."""
         try:
             self._check(access, path)

@@ -97,9 +97,9 @@ def _shifted(line: str, by: int) -> str:
     return f"@@ {_moved(old, by)} {_moved(new, by)} @@\n"
 
 
-def _moved(place: str, by: int) -> str:
-    start, comma, count = place[1:].partition(",")
-    return f"{place[0]}{int(start) + by}{comma}{count}"
+def _moved(line_range: str, by: int) -> str:
+    start, comma, count = line_range[1:].partition(",")
+    return f"{line_range[0]}{int(start) + by}{comma}{count}"
 
 
 def _ended(line: str) -> str:

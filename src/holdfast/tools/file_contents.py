@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
-from holdfast.tools.contained_paths import PathRefusedError, Place, Root
+from holdfast.tools.contained_paths import NameInFolder, PathRefusedError, Root
 from holdfast.vocabulary.ids import SessionId
 
 MOST_EDITED = 10 << 20
@@ -70,12 +70,12 @@ def read_whole(root: Root, path: str) -> FileContent | None:
         return _read(found.descriptor, found.path)
 
 
-def read_at(place: Place) -> FileContent | None:
+def read_at(target: NameInFolder) -> FileContent | None:
     """Read what is to be replaced, in the folder that was opened; None if it is too large."""
     flags = _READING | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(place.name, flags, dir_fd=place.folder)
+    descriptor = os.open(target.name, flags, dir_fd=target.folder)
     try:
-        return _read(descriptor, place.path)
+        return _read(descriptor, target.path)
     finally:
         os.close(descriptor)
 
@@ -140,17 +140,17 @@ class SeenFiles:
             raise StaleFileError(f"{file.path!r} has changed since it was read; read it again")
 
 
-def replace_file(place: Place, content: bytes, *, before: FileContent | None) -> None:
+def replace_content(target: NameInFolder, content: bytes, *, before: FileContent | None) -> None:
     """Put new content under a name in one step; a hard link elsewhere keeps the old content.
 
     `before` is what was there; a new file gets the mode that the user's umask gives.
     """
-    temporary = f".{place.name[:100]}.{secrets.token_hex(8)}.tmp"
+    temporary = f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # A file that replaces another is closed to others until it has the owner and mode of that one.
     mode = 0o666 if before is None else 0o600
-    descriptor = os.open(temporary, flags, mode, dir_fd=place.folder)
-    here = {"src_dir_fd": place.folder, "dst_dir_fd": place.folder}
+    descriptor = os.open(temporary, flags, mode, dir_fd=target.folder)
+    here = {"src_dir_fd": target.folder, "dst_dir_fd": target.folder}
     try:
         with open(descriptor, "wb") as file:
             if before is not None and before.state is not None:
@@ -159,25 +159,25 @@ def replace_file(place: Place, content: bytes, *, before: FileContent | None) ->
             file.flush()
             os.fsync(descriptor)
         if before is None:
-            _put_new(temporary, place)
+            _put_new(temporary, target)
         else:
-            _check_unchanged(place, before)
-            os.rename(temporary, place.name, **here)
+            _check_unchanged(target, before)
+            os.rename(temporary, target.name, **here)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=place.folder)
+            os.unlink(temporary, dir_fd=target.folder)
 
 
-def _put_new(temporary: str, place: Place) -> None:
+def _put_new(temporary: str, target: NameInFolder) -> None:
     """Give a new file its name, unless another file has that name by now."""
-    here = {"src_dir_fd": place.folder, "dst_dir_fd": place.folder}
+    here = {"src_dir_fd": target.folder, "dst_dir_fd": target.folder}
     try:
         # Unlike a rename, a link fails when the name is taken.
-        os.link(temporary, place.name, follow_symlinks=False, **here)
+        os.link(temporary, target.name, follow_symlinks=False, **here)
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK}:
             raise
-        os.rename(temporary, place.name, **here)  # a file system without hard links
+        os.rename(temporary, target.name, **here)  # a file system without hard links
 
 
 def _take_over(descriptor: int, state: os.stat_result) -> None:
@@ -188,10 +188,10 @@ def _take_over(descriptor: int, state: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(state.st_mode) & 0o777)
 
 
-def _check_unchanged(place: Place, before: FileContent) -> None:
-    now = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+def _check_unchanged(target: NameInFolder, before: FileContent) -> None:
+    now = os.stat(target.name, dir_fd=target.folder, follow_symlinks=False)
     if before.state is None or _moment(now) != _moment(before.state):
-        raise StaleFileError(f"{place.path!r} was changed just now; read it again")
+        raise StaleFileError(f"{target.path!r} was changed just now; read it again")
 
 
 def _moment(state: os.stat_result) -> tuple[int, int, int, int]:

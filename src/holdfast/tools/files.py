@@ -11,7 +11,7 @@ from holdfast.blocks.tool_registry.running import image
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
-from holdfast.tools.contained_paths import PathRefusedError, Place, Root
+from holdfast.tools.contained_paths import NameInFolder, PathRefusedError, Root
 from holdfast.tools.editing import Edit, EditError, apply_edits, difference
 from holdfast.tools.file_contents import (
     MOST_EDITED,
@@ -22,9 +22,9 @@ from holdfast.tools.file_contents import (
     read_at,
     read_lines,
     read_whole,
-    replace_file,
+    replace_content,
 )
-from holdfast.tools.hidden_files import fits_any, hidden_paths, left_out_note
+from holdfast.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
 from holdfast.tools.output import Outputs
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import JsonObject
@@ -122,18 +122,18 @@ class FileTools:
             return None
 
     def _preview(self, name: str, arguments: JsonObject) -> str | None:
-        with self._root.located(str(arguments["path"])) as place:
+        with self._root.located(str(arguments["path"])) as target:
             try:
-                before = read_at(place)
+                before = read_at(target)
             except FileNotFoundError:
-                before = FileContent(place.path, b"")
+                before = FileContent(target.path, b"")
             if before is None or before.text is None:
                 return None
             if name == "write":
-                return difference(before.text, str(arguments["content"]), place.path)
+                return difference(before.text, str(arguments["content"]), target.path)
             edits = msgspec.convert(arguments["edits"], list[Edit])
             text, after, _ = _edited(before.text, edits)
-            return difference(text, after, place.path)
+            return difference(text, after, target.path)
 
     def _read(self, context: ToolContext, path: str, lines: tuple[int, int]) -> str | MediaPart:
         file = read_whole(self._root, path)
@@ -168,37 +168,37 @@ class FileTools:
 
     def _write(self, session: SessionId, path: str, content: str) -> str:
         self._root.make_folders(path)
-        with self._root.located(path) as place:
-            before = self._existing(session, place)
+        with self._root.located(path) as target:
+            before = self._existing(session, target)
             data = content.encode("utf-8", "replace")
-            replace_file(place, data, before=before)
-            self._remember(session, place.path, data)
+            replace_content(target, data, before=before)
+            self._remember(session, target.path, data)
         if before is None:
-            return f"{place.path} is new: {len(content.splitlines())} lines, {len(data)} bytes"
-        changed = difference(before.text or "", content, place.path)
-        return changed or f"{place.path} was like this already"
+            return f"{target.path} is new: {len(content.splitlines())} lines, {len(data)} bytes"
+        changed = difference(before.text or "", content, target.path)
+        return changed or f"{target.path} was like this already"
 
     def _edit(self, session: SessionId, path: str, edits: list[Edit]) -> str:
-        with self._root.located(path) as place:
-            before = self._existing(session, place)
+        with self._root.located(path) as target:
+            before = self._existing(session, target)
             if before is None:
-                raise FileNotFoundError(f"{place.path!r} does not exist; write it")
+                raise FileNotFoundError(f"{target.path!r} does not exist; write it")
             if before.text is None:
-                raise StaleFileError(f"{place.path!r} is not UTF-8 text and cannot be edited")
+                raise StaleFileError(f"{target.path!r} is not UTF-8 text and cannot be edited")
             text, after, written = _edited(before.text, edits)
             data = written.encode("utf-8", "replace")
-            replace_file(place, data, before=before)
-            self._remember(session, place.path, data)
-        return difference(text, after, place.path)
+            replace_content(target, data, before=before)
+            self._remember(session, target.path, data)
+        return difference(text, after, target.path)
 
-    def _existing(self, session: SessionId, place: Place) -> FileContent | None:
+    def _existing(self, session: SessionId, target: NameInFolder) -> FileContent | None:
         """Return what is to be replaced, if it is what the session has seen."""
         try:
-            before = read_at(place)
+            before = read_at(target)
         except FileNotFoundError:
             return None
         if before is None:
-            raise StaleFileError(f"{place.path!r} is larger than {MOST_EDITED >> 20} MiB")
+            raise StaleFileError(f"{target.path!r} is larger than {MOST_EDITED >> 20} MiB")
         self._seen.check(session, before)
         return before
 
@@ -207,7 +207,7 @@ class FileTools:
 
     def _list(self, context: ToolContext, path: str) -> str:
         with self._root.opened_folder(path) as found:
-            hidden = hidden_paths(context, "list", found.path)
+            hidden = hidden_by_rules(context, "list", found.path)
             names, left_out = [], 0
             for name in sorted(os.listdir(found.descriptor)):
                 real = os.path.normpath(f"{found.path}/{name}")

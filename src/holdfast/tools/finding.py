@@ -14,7 +14,7 @@ from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
-from holdfast.tools.hidden_files import fits_any, hidden_paths, left_out_note
+from holdfast.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
 from holdfast.tools.isolated_python import isolated_python
 from holdfast.tools.output import Outputs
 from holdfast.tools.tree_walk import SKIPPED, walk_files
@@ -24,7 +24,7 @@ _MOST_LOOKED_AT = 200_000
 _SEARCH_SECONDS = 30.0
 _PROGRAM = "holdfast.tools.search_program"
 
-Limit = Annotated[int, Meta(ge=1, le=_MOST_FOUND)]
+FoundLimit = Annotated[int, Meta(ge=1, le=_MOST_FOUND)]
 
 
 class SearchError(Exception):
@@ -60,7 +60,12 @@ class FindingTools:
         ]
 
     async def glob(
-        self, context: ToolContext, pattern: str, path: str = ".", *, limit: Limit = _MOST_FOUND
+        self,
+        context: ToolContext,
+        pattern: str,
+        path: str = ".",
+        *,
+        limit: FoundLimit = _MOST_FOUND,
     ) -> str:
         """Find files by name beneath a folder; links are not followed.
 
@@ -82,7 +87,7 @@ class FindingTools:
         *,
         files: str | None = None,
         ignore_case: bool = False,
-        limit: Limit = 200,
+        limit: FoundLimit = 200,
     ) -> str:
         """Find lines in files by a regular expression (Python's), line by line.
 
@@ -104,7 +109,7 @@ class FindingTools:
         note, left_out = "", 0
         with self._root.opened_folder(path) as folder:
             prefix = "" if folder.path == "." else f"{folder.path}/"
-            hidden = hidden_paths(context, "glob", folder.path)
+            hidden = hidden_by_rules(context, "glob", folder.path)
             walk = walk_files(folder.descriptor, frozenset(SKIPPED))
             for number, (file, _, _) in enumerate(walk):
                 if context.signal.aborted or number >= _MOST_LOOKED_AT:
@@ -131,7 +136,7 @@ class FindingTools:
             kind = os.fstat(start.descriptor).st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise PathRefusedError(f"{start.path!r} is neither a folder nor a regular file")
-            hidden = hidden_paths(context, "grep", start.path)
+            hidden = hidden_by_rules(context, "grep", start.path)
             wanted = msgspec.structs.replace(
                 wanted, start=start.path, denied=hidden.denied, asked=hidden.asked
             )

@@ -9,7 +9,7 @@ from holdfast.ports.tools import ToolContext
 _NONE = HiddenPaths()
 
 
-def hidden_paths(context: ToolContext, tool: str, folder: str) -> HiddenPaths:
+def hidden_by_rules(context: ToolContext, tool: str, folder: str) -> HiddenPaths:
     """Return what the agent's rules hide from a tool that looks through a folder."""
     hides = context.surroundings.hides_paths
     return _NONE if hides is None else hides(tool, folder)

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.vocabulary.json_types import Value
 
-ALIASES: dict[str, tuple[str, ...]] = {
+EVENT_ALIASES: dict[str, tuple[str, ...]] = {
     "session.opened": ("session.created",),
     "session.changed": ("session.updated",),
     "session.deleted": ("session.deleted",),
@@ -151,7 +151,7 @@ class NamedEvent(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field
 
 def aliases_of(kind: str, event: object = None) -> tuple[str, ...]:
     """Return all other names of an event, or of a kind; the best known one first."""
-    names, variants = ALIASES.get(kind, ()), _OF_VARIANTS.get(kind)
+    names, variants = EVENT_ALIASES.get(kind, ()), _OF_VARIANTS.get(kind)
     if event is None or variants is None:
         return names
     try:

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.vocabulary.ids import DEFAULT_OWNER, ApprovalId, CallId, QueryId, SessionId
-from holdfast.vocabulary.json_types import Json, is_too_deep
+from holdfast.vocabulary.json_types import Json, is_too_deep, python_words
 from holdfast.vocabulary.tools import Effect
 
 ApprovalScope: TypeAlias = Literal["once", "query", "session", "project"]
@@ -131,10 +131,10 @@ def check_decision(decision: DecisionT) -> DecisionT:
         msgspec.json.encode(plain)  # what cannot be written down cannot be decided
         checked = msgspec.convert(plain, kind)
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(f"{kind.__name__} is not valid: {error}") from error
+        raise ValueError(f"{kind.__name__} is not valid: {python_words(str(error))}") from error
     arguments = checked.arguments if isinstance(checked, Approve) else None
     if is_too_deep(arguments):
         raise ValueError("Approve is not valid: the arguments are nested too deeply")
     if arguments is not None and type(arguments) is not dict:
-        raise ValueError("Approve is not valid: the arguments of a call are an object")
+        raise ValueError("Approve is not valid: the arguments of a call must be a dict")
     return checked

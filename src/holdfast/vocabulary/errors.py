@@ -13,7 +13,18 @@ AgentError
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+)
 
 import msgspec
 
@@ -245,108 +256,61 @@ class AgentError(Exception):
 _FACTS = frozenset({*ErrorReport.__struct_fields__, "report"})
 
 
-class ConfigError(AgentError):
+CodeT = TypeVar("CodeT", bound=ErrorCode)
+
+
+class _FamilyError(AgentError, Generic[CodeT]):
+    """An error whose code is one of its family, for type checkers, too."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, code: CodeT, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
+
+        @property
+        def code(self) -> CodeT:
+            """Why it failed."""
+
+
+class ConfigError(_FamilyError[ConfigCode]):
     """What the program was told is missing or wrong."""
 
     codes = frozenset(get_args(ConfigCode))
 
-    if TYPE_CHECKING:
 
-        def __init__(self, code: ConfigCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
-
-        @property
-        def code(self) -> ConfigCode:
-            """Why it failed."""
-
-
-class ProviderError(AgentError):
+class ProviderError(_FamilyError[ProviderCode]):
     """The provider refused or failed a request."""
 
     codes = frozenset(get_args(ProviderCode))
 
-    if TYPE_CHECKING:
 
-        def __init__(
-            self, code: ProviderCode, message: str, **facts: Unpack[ErrorFacts]
-        ) -> None: ...
-
-        @property
-        def code(self) -> ProviderCode:
-            """Why it failed."""
-
-
-class RequestError(AgentError):
+class RequestError(_FamilyError[RequestCode]):
     """A request did not come through."""
 
     codes = frozenset(get_args(RequestCode))
 
-    if TYPE_CHECKING:
 
-        def __init__(
-            self, code: RequestCode, message: str, **facts: Unpack[ErrorFacts]
-        ) -> None: ...
-
-        @property
-        def code(self) -> RequestCode:
-            """Why it failed."""
-
-
-class HookError(AgentError):
+class HookError(_FamilyError[HookCode]):
     """A hook of the user's failed."""
 
     codes = frozenset(get_args(HookCode))
 
-    if TYPE_CHECKING:
 
-        def __init__(self, code: HookCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
-
-        @property
-        def code(self) -> HookCode:
-            """Why it failed."""
-
-
-class ToolError(AgentError):
+class ToolError(_FamilyError[ToolCode]):
     """A tool could not be run or failed."""
 
     codes = frozenset(get_args(ToolCode))
 
-    if TYPE_CHECKING:
 
-        def __init__(self, code: ToolCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
-
-        @property
-        def code(self) -> ToolCode:
-            """Why it failed."""
-
-
-class SessionError(AgentError):
+class SessionError(_FamilyError[SessionCode]):
     """The session cannot do that now."""
 
     codes = frozenset(get_args(SessionCode))
 
-    if TYPE_CHECKING:
 
-        def __init__(
-            self, code: SessionCode, message: str, **facts: Unpack[ErrorFacts]
-        ) -> None: ...
-
-        @property
-        def code(self) -> SessionCode:
-            """Why it failed."""
-
-
-class StoreError(AgentError):
+class StoreError(_FamilyError[StoreCode]):
     """The log could not be read or written."""
 
     codes = frozenset(get_args(StoreCode))
-
-    if TYPE_CHECKING:
-
-        def __init__(self, code: StoreCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
-
-        @property
-        def code(self) -> StoreCode:
-            """Why it failed."""
 
 
 FAMILIES: tuple[type[AgentError], ...] = (
@@ -367,14 +331,14 @@ _FAMILY_OF: dict[ErrorCode, type[AgentError]] = {
 }
 
 
-def error_of(code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> AgentError:
+def error_with_code(code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> AgentError:
     """Make the error of the family that `code` belongs to."""
     return _FAMILY_OF[code](code, message, **facts)
 
 
 def error_from_report(report: ErrorReport) -> AgentError:
     """Rebuild an exception from its value."""
-    return error_of(
+    return error_with_code(
         report.code,
         report.message,
         basis=report.basis,
@@ -391,7 +355,7 @@ def is_agent_error(value: object) -> "TypeIs[AgentError]":
     return isinstance(value, AgentError)
 
 
-def shortened(error: AgentError) -> AgentError:
+def without_frames(error: AgentError) -> AgentError:
     """Return an error without the frames it came through: they say nothing to the caller.
 
     Raise it `from error.__cause__`: what caused it keeps its own traceback.

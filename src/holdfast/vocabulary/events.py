@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.vocabulary.aliases import NamedEvent
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorReport
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ErrorReport
 from holdfast.vocabulary.ids import CallId, PartId, QueryId, SessionId, TurnId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.results import StopReason
@@ -265,3 +265,25 @@ class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"
 Measured: TypeAlias = TurnMeasured | ToolMeasured | QueryMeasured
 Delta: TypeAlias = TextDelta | ReasoningDelta | CompactionDelta | ToolInputDelta
 Event: TypeAlias = Entry | LiveEvent
+
+
+def check_handler(kind: object, handler: object) -> None:
+    """Refuse a subscription that could never be served.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the kind is no class of events, or the handler no function.
+
+    """
+    is_kind = isinstance(kind, type) and (
+        issubclass(kind, NamedEvent) or kind in NamedEvent.__mro__
+    )
+    if not is_kind:
+        shown = kind.__name__ if isinstance(kind, type) else repr(kind)
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"pass the class of an event, such as TextDelta, not {shown}",
+        )
+    if not callable(handler):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"a handler must be a function, not {handler!r}"
+        )

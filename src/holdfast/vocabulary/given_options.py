@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import built_in_value
+from holdfast.vocabulary.json_types import built_in_value, python_words
 from holdfast.vocabulary.option_declarations import (
     Declared,
     allowed_words,
@@ -142,5 +142,5 @@ def _fault(value: object, declared: Declared) -> str | None:
     try:
         msgspec.convert(built_in_value(value), declared.kind)
     except (msgspec.ValidationError, UnicodeEncodeError, TypeError) as error:
-        return f"is not valid: {error}"
+        return f"is not valid: {python_words(str(error))}"
     return bounds_fault(value, said)

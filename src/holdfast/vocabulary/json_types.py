@@ -16,7 +16,6 @@ JsonObject: TypeAlias = dict[str, Any]
 
 _NO_TEXT = (bytes, bytearray, memoryview, date, datetime, time, timedelta, UUID)
 """What msgspec would write as text, and would then take for the text that was asked for."""
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 DEEPEST = 200
 """How many levels of a value from outside are kept.
@@ -78,7 +77,13 @@ def writable(text: str) -> str:
 
     They come from file names that are no text, and from streams that were cut inside a character.
     """
-    return text if text.isascii() else _LONE_SURROGATES.sub("\ufffd", text)
+    if text.isascii():
+        return text
+    try:
+        text.encode()  # faster than a search, and finds just these
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text
 
 
 def writable_or_none(text: str | None) -> str | None:
@@ -92,3 +97,28 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     They are made of text, numbers and JSON, so they cannot hold themselves, and the garbage
     collector need not visit them (`gc=False`).
     """
+
+
+_PYTHON_WORDS = {"array": "list", "object": "dict", "null": "None"}
+_TOML_WORDS = {"object": "table", " | null": ""}
+
+
+def python_words(fault: str) -> str:
+    """Return what msgspec says of a value with Python's words for types in place of JSON's."""
+    return _in_words(fault, _PYTHON_WORDS)
+
+
+def toml_words(fault: str) -> str:
+    """Return what msgspec says of a value with TOML's words for types, which has no null."""
+    return _in_words(fault, _TOML_WORDS)
+
+
+def _in_words(fault: str, words: Mapping[str, str]) -> str:
+    def replaced(quoted: re.Match[str]) -> str:
+        text = quoted[0]
+        for word, other in words.items():
+            text = re.sub(rf"{re.escape(word)}\b", other, text)
+        return text
+
+    # Types are in backquotes, and so is the place of the value, which begins with a dollar sign.
+    return re.sub(r"`[^`$]*`", replaced, fault)

@@ -90,6 +90,11 @@ class UserMessage(_Message, frozen=True, kw_only=True, tag="user"):
 
     sender: Sender | None = None
 
+    @property
+    def role(self) -> Literal["user"]:
+        """Who speaks, as JSON has it."""
+        return "user"
+
 
 class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     """What a model said."""
@@ -105,6 +110,11 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     """The provider's own word."""
     interrupted: bool = False
     """Whether the model was cut off: by an abort, a crash or a dropped stream."""
+
+    @property
+    def role(self) -> Literal["assistant"]:
+        """Who speaks, as JSON has it."""
+        return "assistant"
 
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:

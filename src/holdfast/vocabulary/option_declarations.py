@@ -277,7 +277,7 @@ def _bounds(said: Option) -> str:
 
 
 def takes(kind: type) -> Callable[[FunctionT], FunctionT]:
-    """Show the options of a TypedDict where a function, or the making of a class, takes them.
+    """Show the options of a TypedDict where a function, or a class when it is called, takes them.
 
     A type checker reads `Unpack[...]`. An interactive Python, `help` and editors that look at live
     objects read `__signature__` and `__doc__`, which are made here.

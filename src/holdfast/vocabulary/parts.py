@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.vocabulary.ids import CallId, PartId
-from holdfast.vocabulary.json_types import Json, JsonObject, Value
+from holdfast.vocabulary.json_types import Json, JsonObject, Value, python_words
 
 
 class _Part(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -100,7 +100,7 @@ def check_content(part: ContentT) -> ContentT:
     try:
         checked = msgspec.convert(msgspec.to_builtins(part), kind)
     except (msgspec.ValidationError, TypeError) as error:
-        raise ValueError(f"{kind.__name__} is not valid: {error}") from error
+        raise ValueError(f"{kind.__name__} is not valid: {python_words(str(error))}") from error
     if isinstance(checked, MediaPart) and not checked.has_one_content:
         raise ValueError("MediaPart is not valid: exactly one of data, url and blob must be given")
     if isinstance(checked, MediaPart) and not checked.is_readable:

@@ -26,23 +26,31 @@ _STAND_INS = frozenset({"ollama", "lm-studio", "not-needed", "no-key", "none-nee
 
 _known: dict[str, None] = {}
 
-_TELLING = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
+_MORE_THAN_A_WORD = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
+_PREFIXES = ("sk", "rk", "pk", "gsk", "xai", "ghp", "gho", "ghs", "hf", "glpat")
+"""What keys of services begin with."""
 _CREDENTIAL = (
-    rf"(?P<lead>\b(?i:bearer|basic)\s+){_TELLING}[A-Za-z0-9._~+/=-]{{8,}}"
+    rf"(?P<lead>\b(?i:bearer|basic)\s+){_MORE_THAN_A_WORD}[A-Za-z0-9._~+/=-]{{8,}}"
     r"|(?P<name>\b(?i:(?:x-)?(?:api|access|auth|secret)[-_]?(?:key|token))[\"']?\s*[:=]\s*[\"']?)"
     r"[A-Za-z0-9._~+/=-]{8,}"
-    r"|\b(?i:sk|rk|pk|gsk|xai|ghp|gho|ghs|hf|glpat)[-_][A-Za-z0-9_-]{16,}"
+    rf"|\b(?i:{'|'.join(_PREFIXES)})[-_][A-Za-z0-9_-]{{16,}}"
     r"|\bAIza[A-Za-z0-9_-]{16,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
 )
-_TELLING_NAME = r"auth|key|token|secret|cookie|passw|credential|signature"
+_MARKS = (
+    *("bearer", "basic", "key", "token", "aiza", "eyj"),
+    *(prefix + sign for prefix in _PREFIXES for sign in "-_"),
+)
+"""In lower case: whatever has the shape of a credential has one of these in it."""
+_TELLING = ("auth", "key", "token", "secret", "cookie", "passw", "credential", "signature")
+"""What names of headers with a credential have in them."""
 
 
 class Secret:
     """A credential; only `reveal` shows it.
 
-    Printing, formatting and pickling give a stand-in; encoding it as JSON fails. From its making
-    on, `scrub` takes its value out of texts.
+    Printing, formatting and pickling give a stand-in; encoding it as JSON fails. Once it is made,
+    `scrub` takes its value out of texts.
     """
 
     __slots__ = ("_value",)
@@ -112,7 +120,8 @@ def remember(value: str) -> None:
 def remember_headers(headers: Mapping[str, str]) -> None:
     """Take the values of headers whose names speak of credentials for secrets."""
     for name, value in headers.items():
-        if re.search(_TELLING_NAME, name, re.IGNORECASE):
+        lowered = name.casefold()
+        if any(word in lowered for word in _TELLING):
             remember(value.strip())
             # Of `Bearer <token>`, the token alone is a secret as well.
             remember(value.rpartition(" ")[2].strip())
@@ -139,9 +148,23 @@ def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
         text = text.replace(value, REDACTED)
     if "%" in text:
         text = _without_quoted(text, values)
+    if not _may_hold_credential(text):
+        return text
     return re.sub(
         _CREDENTIAL, lambda match: (match["lead"] or match["name"] or "") + REDACTED, text
     )
+
+
+def _may_hold_credential(text: str) -> bool:
+    """Whether it is worth looking for the shape of a credential, which takes longer.
+
+    Text that is not ASCII is always looked at: some of its letters count as those of a mark.
+    """
+    if not text.isascii():
+        return True
+    lowered = text.lower()
+    # Not a generator: that would take most of the time.
+    return any(map(lowered.__contains__, _MARKS))
 
 
 def _without_quoted(text: str, values: Iterable[str]) -> str:

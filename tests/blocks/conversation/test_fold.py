@@ -74,7 +74,7 @@ def lives_of(log: LogWriter) -> Iterator[SessionFold]:
 
 
 def has_a_prompt(entries: list[Entry]) -> bool:
-    """Whether somebody said something to the model in this log."""
+    """Whether this log has a prompt."""
     return any(
         isinstance(entry, InputPromoted)
         or (isinstance(entry, QueryStarted) and entry.message is not None)

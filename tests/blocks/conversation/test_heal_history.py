@@ -1,4 +1,4 @@
-"""Healing: a history that somebody hands in becomes one that can be sent, changed least."""
+"""Healing: a history that a program hands in becomes one that can be sent, changed least."""
 
 from itertools import pairwise
 

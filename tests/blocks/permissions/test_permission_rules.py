@@ -86,7 +86,7 @@ def test_in_the_mode_plan_no_rule_allows_what_changes_something() -> None:
     assert some.decide(ask("read", path="a")).action == "allow"
 
 
-def test_where_nobody_can_be_asked_what_would_be_asked_is_denied() -> None:
+def test_without_a_person_to_ask_what_would_be_asked_is_denied() -> None:
     question = PermissionQuestion(
         tool="shell", arguments={"command": "ls"}, approval="ask", is_attended=False
     )

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.blocks.permission_rules.programs import invocations_of
@@ -57,9 +57,11 @@ def test_what_may_mean_more_than_it_says_is_not_read(text: str) -> None:
 def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("show")
     program = folder / "show"
-    # Prints its words, each with its length in bytes, so that no two lists look the same.
+    # Notes its words, each with its length in bytes, so that no two lists look the same. In a file:
+    # a command may redirect what it prints, and what the shell says of another.
     program.write_text(
-        "#!/bin/bash\nfor word; do printf '%s:%s;' \"${#word}\" \"$word\"; done; printf '\\1'\n"
+        '#!/bin/bash\nfor word; do all+="${#word}:$word;"; done\n'
+        'printf "%s\\1" "$all" >> "$NOTES"\n'
     )
     program.chmod(0o755)
     return folder
@@ -77,23 +79,27 @@ PIECES = st.sampled_from(
 
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@example(["&&", "show", "a", ">/dev/null"])
+@example([";", "2>&1", " ", "show", "show"])
 @given(st.lists(PIECES, min_size=1, max_size=8))
 def test_what_is_read_is_what_a_shell_runs(show: Path, pieces: list[str]) -> None:
     text = "show " + "".join(pieces)
     read = read_command(text)
     if isinstance(read, Unreadable):
         return
+    notes = show.with_name("notes")
     for shell in (["bash", "--noprofile", "--norc"], ["sh"]):
-        done = subprocess.run(
+        notes.write_text("")
+        subprocess.run(
             [*shell, "-c", f"{text}\nwait"],
-            env={"PATH": f"{show}:/usr/bin:/bin", "LC_ALL": "C"},
+            env={"PATH": f"{show}:/usr/bin:/bin", "LC_ALL": "C", "NOTES": str(notes)},
             cwd=show,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
             timeout=20,
         )
-        shown = {line for line in done.stdout.decode().split("\1") if line}
+        shown = {line for line in notes.read_bytes().decode().split("\1") if line}
         assert shown <= {spelled(words) for words in read if words[0] == "show"}
 
 

@@ -152,21 +152,19 @@ def run_unjudged(commands: Sequence[str], folder: Path, report: Report) -> int:
         "evil" in names_of(world.run([command]))
         for world, command in zip(worlds, commands, strict=False)
     )
-    report(f"bypasses: {running} of {len(commands)} run the denied program if nobody looks")
+    report(f"bypasses: {running} of {len(commands)} run the denied program without rules")
     return running
 
 
 @needs_strace
 @pytest.mark.slow
-def test_known_bypasses_do_run_the_program_where_nobody_looks(
-    tmp_path: Path, report: Report
-) -> None:
+def test_known_bypasses_do_run_the_program_without_rules(tmp_path: Path, report: Report) -> None:
     assert run_unjudged(BYPASSES[::12], tmp_path, report) >= 25
 
 
 @needs_strace
 @pytest.mark.soak
-def test_three_hundred_bypasses_run_the_program_where_nobody_looks(
+def test_three_hundred_bypasses_run_the_program_without_rules(
     tmp_path: Path, report: Report
 ) -> None:
     assert run_unjudged(BYPASSES, tmp_path, report) >= 300

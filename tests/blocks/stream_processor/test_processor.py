@@ -189,7 +189,7 @@ async def test_a_compaction_is_noticed() -> None:
     assert isinstance(done.parts[0], CompactionPart)
 
 
-async def test_what_nobody_models_is_carried_with_its_origin() -> None:
+async def test_a_part_of_an_unknown_kind_is_kept_with_its_provider_and_model() -> None:
     processor = StreamProcessor(clock=FakeClock())
     opaque = PartOpaque(payload={"type": "search", "sealed": "x"})
     done = await processor.process(in_batches([opaque]), provider="acme", model="m1")

@@ -48,7 +48,7 @@ class Greeter:
     """Says something."""
 
     def __call__(self, name: str) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"hello {name}"
 
     def shout(self, name: str) -> str:
@@ -136,7 +136,7 @@ async def test_a_default_that_has_no_json_is_used_and_not_described() -> None:
     assert "default" not in tool(function).spec.input_schema["properties"]["x"]
 
 
-async def test_a_field_in_the_default_s_place_says_what_fits_and_what_holds() -> None:
+async def test_a_field_that_is_the_default_gives_the_bounds_and_the_default_value() -> None:
     field = pydantic.Field(4, ge=3, description="how many")
     function = _takes(int, x=field)
     assert [await _call(function), await _call(function, x=5)] == ["4", "5"]
@@ -161,7 +161,7 @@ async def test_the_context_may_be_optional_or_annotated(hint: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "name", "arguments", "description", "text"),
     [
-        (Greeter(), "Greeter", {"name": "ana"}, "Greet somebody.", "hello ana"),
+        (Greeter(), "Greeter", {"name": "ana"}, "Greet a person.", "hello ana"),
         (Greeter().shout, "shout", {"name": "ana"}, "Greet loudly.", "ANA"),
         (functools.partial(add, 1), "add", {"y": 2}, "Add two numbers.", "3"),
         (functools.partial(add, y=5), "add", {"x": 2}, "Add two numbers.", "7"),

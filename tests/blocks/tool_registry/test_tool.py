@@ -112,7 +112,7 @@ def test_the_docstring_describes_the_tool_and_each_parameter() -> None:
     assert properties["limit"]["description"] == "how many results"
 
 
-def test_annotated_constraints_reach_the_schema_whoever_wrote_them() -> None:
+def test_annotated_constraints_of_any_package_reach_the_schema() -> None:
     @tool
     def draw(
         sides: Annotated[int, msgspec.Meta(ge=3)],
@@ -214,7 +214,7 @@ def opaque(path: complex) -> None:
 
 
 def foreign(lock: pytest.Item) -> None:
-    """Take what nobody can describe."""
+    """Take what no schema can describe."""
 
 
 @pytest.mark.parametrize("function", [variadic, keywords, unnamed, opaque, foreign])

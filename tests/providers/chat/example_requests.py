@@ -122,7 +122,7 @@ def everything(dialect: Dialect) -> ModelRequest:
         output_schema=ANSWER,
         cache_ttl="1h",
         compaction=CompactionSettings(enabled=True, input_tokens=1000),
-        betas={"store": True, "logprobs": False, "safe_prompt": True, "someone-elses-2025": True},
+        betas={"store": True, "logprobs": False, "safe_prompt": True, "other-vendor-2025": True},
         timeouts=Timeouts(connect=1.0),
         parallel_tool_calls=False,
     )

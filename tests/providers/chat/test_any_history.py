@@ -1,4 +1,4 @@
-"""Any history, whoever wrote it, becomes a request that no Chat Completions server refuses."""
+"""A history of any provider becomes a request that no Chat Completions server refuses."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the Chat Completions decoder makes of answers, on small bodies of our own making."""
+"""What the Chat Completions decoder makes of answers, on small bodies that we wrote."""
 
 from decimal import Decimal
 from typing import Any
@@ -244,7 +244,7 @@ def test_an_event_named_error_is_one() -> None:
     assert failure_of(body).code is ErrorCode.MODEL_NOT_FOUND
 
 
-def test_an_error_nobody_knows_is_never_retried_by_itself() -> None:
+def test_an_error_that_fits_no_rule_is_never_retried_by_itself() -> None:
     error = failure_of(sse({"error": "something odd"}))
     assert (error.code, error.basis) == (ErrorCode.SERVER_ERROR, "fallback")
 

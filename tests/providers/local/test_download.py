@@ -245,7 +245,9 @@ async def test_a_kept_piece_that_was_damaged_is_fetched_again(
     assert index.fetched.total() == 3
 
 
-async def test_a_download_that_has_no_room_is_not_begun(index: FakeIndex, folder: Path) -> None:
+async def test_a_download_that_is_larger_than_the_free_disk_is_not_begun(
+    index: FakeIndex, folder: Path
+) -> None:
     with pytest.raises(AgentError) as caught:
         await pull_weights(changed(WEIGHTS, 1, member_size=10**16), folder=folder)
     assert caught.value.code == ErrorCode.FULL

@@ -170,7 +170,7 @@ async def test_a_closed_client_refuses_requests(local_client: LocalModelClient) 
     assert caught.value.code == ErrorCode.CLOSED
 
 
-async def test_the_process_serves_nobody_without_its_key(local_client: LocalModelClient) -> None:
+async def test_the_process_refuses_requests_without_its_key(local_client: LocalModelClient) -> None:
     await local_client.start("smollm2")
     assert (await get(local_client, "/slots"))[0] == 200
     for path in ("/slots", "/props", "/v1/models/load"):

@@ -139,7 +139,7 @@ async def test_azure_keeps_what_runs_in_the_background_too() -> None:
     assert server.requests[1].headers["api-key"] == "sk-made-up"
 
 
-async def test_whoever_gets_something_each_time_never_gives_up() -> None:
+async def test_a_client_that_gets_something_new_each_time_connects_again_without_limit() -> None:
     clock = AutoClock()
     async with faulty_server(Keeper(answer(), *[Cut(1)] * 7)) as server:
         client = client_for(server, clock)
@@ -159,7 +159,7 @@ async def test_whoever_gets_something_each_time_never_gives_up() -> None:
         ((Cut(4), Cut(0, "404")), [1.0]),
     ],
 )
-async def test_whoever_gets_nothing_gives_up_as_interrupted(
+async def test_a_client_that_gets_nothing_new_ends_as_interrupted(
     cuts: tuple[Cut, ...], waits: list[float]
 ) -> None:
     clock = AutoClock()

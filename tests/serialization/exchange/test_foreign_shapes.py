@@ -119,7 +119,7 @@ def test_only_the_last_branch_of_claude_code_is_the_conversation() -> None:
     assert heard_of(back) == [Said("user", "first try"), Said("assistant", "no")]
 
 
-def test_lines_of_claude_codes_own_making_are_kept_and_are_not_the_conversation() -> None:
+def test_lines_that_claude_code_adds_itself_are_kept_and_are_not_the_conversation() -> None:
     synthetic = claude(5, 4, blocks=text("API Error: 500"), isApiErrorMessage=True)
     session = read(
         "claude-code",

@@ -314,7 +314,7 @@ def test_a_file_without_a_message_is_refused_by_saying_what_it_is_not(
 
 
 def test_a_file_of_no_known_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match="none of the files"):
+    with pytest.raises(ConfigError, match="format of this file is not recognised"):
         read_session(io.BytesIO(b"%PDF-1.7"))
     with pytest.raises(ConfigError, match="can be written, but not read"):
         read_session(io.BytesIO(b"# A session"), "markdown")

@@ -1,4 +1,4 @@
-"""The schema comes about once, whoever comes first, and a newer one is left alone."""
+"""Each migration is applied once, by the first store that opens; a newer database is left alone."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def _applied(url: str) -> list[int]:
         return [row[0] for row in rows]
 
 
-async def test_many_who_come_first_at_once_apply_each_migration_once(
+async def test_stores_that_open_at_the_same_time_apply_each_migration_once(
     postgres: PostgresServer,
 ) -> None:
     with postgres.new_database() as name:

@@ -188,7 +188,7 @@ def _is_noticed(connection: Connection, probe: Probe, hers: Target) -> bool:
 
 
 async def _fill(url: str) -> Target:
-    """Leave something of hers in every table: unfinished, unindexed, and held by nobody alive."""
+    """Leave something of hers in every table: unfinished, unindexed, its holder gone."""
     hers = PostgresStore(url, owner=HERS)
     session_id = new_session_id()
     lease = await hers.leases.acquire(session_id, HERS)

@@ -136,8 +136,8 @@ async def test_row_level_security_hides_rows_from_statements_without_a_predicate
         with _as_owner(url, owner) as count:
             found = {table: count(table) for table in TABLES}
         assert found == dict.fromkeys(TABLES, 1) | {"entry": 2}, owner
-    for nobody in (None, "carl"):
-        with _as_owner(url, nobody) as count:
+    for stranger in (None, "carl"):
+        with _as_owner(url, stranger) as count:
             assert {table: count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
     with psycopg.connect(url) as connection:
         # After a transaction with an owner the setting is empty, not unset.

@@ -55,7 +55,7 @@ async def test_a_name_that_was_mapped_reaches_the_server_as_it_was() -> None:
 async def test_a_list_that_is_not_valid_is_an_error_that_says_where() -> None:
     server = raw_server("invalid")
     error = await failure_of(server.check())
-    assert "sent what is no answer" in error.message
+    assert "sent an invalid answer" in error.message
     assert "tools.1.inputSchema.type" in error.message
 
 

@@ -13,7 +13,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, check_handler
 
 EventT = TypeVar("EventT", bound=Event)
 EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
@@ -57,10 +57,10 @@ class _PumpedSubscription(Subscription[Event]):
         if self.worker is not None or self.ended or self.abandoned:
             super().publish(wanted)
             return
-        for place, event in enumerate(wanted):
+        for index, event in enumerate(wanted):
             outcome = self._call(event)
             if inspect.isawaitable(outcome):
-                super().publish(wanted[place + 1 :])
+                super().publish(wanted[index + 1 :])
                 self.worker = worker = self._tasks.start(
                     self._pump(outcome), name="holdfast-handler", context=self._context.copy()
                 )
@@ -175,13 +175,26 @@ class ControlChannel:
         return len(self._subscriptions)
 
     def subscribe(self, handler: EventHandler) -> Callable[[], None]:
-        """Call `handler` with every event; returns a function that ends this."""
+        """Call `handler` with every event; returns a function that ends this.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the handler is no function.
+
+        """
+        check_handler(object, handler)
         return self._add_handler(object, handler)
 
     def on(
         self, kind: type[EventT], handler: Callable[[EventT], Awaitable[None] | None]
     ) -> Callable[[], None]:
-        """Call `handler` with every event of a kind; returns a function that ends this."""
+        """Call `handler` with every event of a kind; returns a function that ends this.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the kind is no class of events, or the handler no
+                function.
+
+        """
+        check_handler(kind, handler)
         return self._add_handler(kind, cast("EventHandler", handler))
 
     def _add_handler(self, kind: type[object], handler: EventHandler) -> Callable[[], None]:

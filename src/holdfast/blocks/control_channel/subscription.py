@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Heartbeat, ToolProgress
 
 ItemT = TypeVar("ItemT")
-WhenFull: TypeAlias = Literal["wait", "lag"]
+WhenBufferFull: TypeAlias = Literal["wait", "lag"]
 """What happens when a consumer is `limit` events behind: the publisher waits for it, or the
 consumer loses its buffer and is told so."""
 
@@ -38,7 +38,7 @@ class Subscription(Generic[ItemT]):
         self,
         *,
         limit: int = 100,
-        when_full: WhenFull = "wait",
+        when_full: WhenBufferFull = "wait",
         size_limit: float = math.inf,
         size_of: Callable[[ItemT], int] | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ class Compacted:
         self.last: Compaction | None = None
         self.is_partial = False
         """Whether entries before the last compaction were not read."""
-        self._places: dict[MessageId, int] = {}
+        self._first_entries: dict[MessageId, int] = {}
         """By message, in their order: the first entry that it and those after it need."""
         self._opened_at = self._all_from = 0
         """A `seq` from which on entries make all that is sent; 0: there is none."""
@@ -35,31 +35,33 @@ class Compacted:
 
     def start(self, seq: int) -> None:
         """Begin with a session whose messages are made by entries from `seq` on; 0: by others."""
-        self._places.clear()
+        self._first_entries.clear()
         self._opened_at = self._all_from = seq
 
-    def forget_places(self) -> None:
+    def forget_first_entries(self) -> None:
         """Take in that messages were edited, perhaps a summary: any of them may be sent again."""
-        self._places.clear()
+        self._first_entries.clear()
         self._all_from = self._opened_at
 
-    def place(
+    def note_first_entry(
         self, message: Message | None, seq: int | None, *, after: Message | None = None
     ) -> None:
-        """Note the first entry of a message; one that goes on with another one has its place."""
+        """Note the first entry of a message; one that goes on with another one has that of it."""
         if message is None:
             return
-        start = self._all_from if after is None else self._places.get(after.id, self._all_from)
+        start = self._all_from
+        if after is not None:
+            start = self._first_entries.get(after.id, start)
         if seq is not None and (after is None or seq < start):
             start = seq
         # A prompt may lead with notes of long before: then what is kept from an earlier message on
-        # needs them, too. So places never fall from one message to the next.
-        for earlier, place in reversed(self._places.items()):
-            if place <= start:
+        # needs them, too. So first entries never fall from one message to the next.
+        for earlier, first in reversed(self._first_entries.items()):
+            if first <= start:
                 break
-            self._places[earlier] = start
-        # A message that is pushed again, with more in it, keeps its first place.
-        self._places.setdefault(message.id, start)
+            self._first_entries[earlier] = start
+        # A message that is pushed again, with more in it, keeps its first entry.
+        self._first_entries.setdefault(message.id, start)
 
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:
         """Return the first `seq` to read for everything from a message on; None: all entries.
@@ -68,7 +70,7 @@ class Compacted:
         """
         if message_id is None:
             return head + 1
-        start = self._places.get(message_id, self._all_from)
+        start = self._first_entries.get(message_id, self._all_from)
         # With the last summary itself among the entries, for the notes that it tells again, what it
         # keeps is needed to understand it.
         if start <= self._summarised_at:
@@ -102,9 +104,9 @@ def _pruned_before(
 
     A call keeps its result; only its content is another.
     """
-    places = [place for place, message in enumerate(view) if message.id == message_id]
+    indexes = [index for index, message in enumerate(view) if message.id == message_id]
     found: dict[MessageId, tuple[Message, Message]] = {}
-    for message in view[: places[0]] if places else ():
+    for message in view[: indexes[0]] if indexes else ():
         if isinstance(message, UserMessage) and any(map(is_large, message.parts)):
             parts = tuple(_without_content(part) for part in message.parts)
             found[message.id] = (message, replace(message, parts=parts))

@@ -1,6 +1,6 @@
 """Conversation: the messages of one session, as a block that can be used without a session."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol, Self
 
 import msgspec
@@ -21,19 +21,19 @@ class SentCounts:
         self._messages = messages
         self.start_at(0)
 
-    def start_at(self, place: int) -> None:
-        """Count anew, from the message at a place on."""
-        self._place = place
+    def start_at(self, index: int) -> None:
+        """Count anew, from the message at an index on."""
+        self._counted = index
         self.user = self.assistant = self.reasoning = 0
 
     def update(self) -> Self:
         """Count what was added."""
-        for message in self._messages[self._place :]:
+        for message in self._messages[self._counted :]:
             self.user += isinstance(message, UserMessage)
             self.assistant += isinstance(message, AssistantMessage)
             # `count` compares in C: every message of a long session passes here.
             self.reasoning += [type(part) for part in message.parts].count(ReasoningPart)
-        self._place = len(self._messages)
+        self._counted = len(self._messages)
         return self
 
 
@@ -170,8 +170,7 @@ class Conversation:
         `kept_from` it goes before that message, so that what follows is still sent. A message that
         an earlier compaction has replaced, or holds, cannot be kept.
         """
-        if not isinstance(message, _MESSAGES):
-            raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
+        _check_message(message)
         self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
@@ -189,25 +188,27 @@ class Conversation:
 
     def insert(self, index: int, message: Message, *, tag: str | None = None) -> None:
         """Put a message at a place, without merging."""
+        _check_message(message)
         self._messages.insert(index, message)
         self._tags.insert(index, tag)
         self._find_view_start()
 
     def replace(self, tag: str, message: Message) -> bool:
         """Put a message in the place of the last one with this tag."""
-        place = self._place_of(tag)
-        if place is not None:
-            self._messages[place] = message
+        _check_message(message)
+        index = self._index_of(tag)
+        if index is not None:
+            self._messages[index] = message
             self._find_view_start()
-        return place is not None
+        return index is not None
 
     def remove(self, tag: str) -> bool:
         """Take out the last message with this tag."""
-        place = self._place_of(tag)
-        if place is not None:
-            del self._messages[place], self._tags[place]
+        index = self._index_of(tag)
+        if index is not None:
+            del self._messages[index], self._tags[index]
             self._find_view_start()
-        return place is not None
+        return index is not None
 
     def remove_last(self) -> Message | None:
         """Roll back the last message; only for an answer that turned out to be void."""
@@ -223,7 +224,18 @@ class Conversation:
         self.set_history(())
 
     def set_history(self, messages: Iterable[Message]) -> None:
-        """Replace everything, as given: nothing is merged and all tags are gone."""
+        """Replace everything, as given: nothing is merged and all tags are gone.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming what is no message.
+
+        """
+        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+            kind = type(messages).__name__
+            raise ConfigError(ErrorCode.CONFIG_INVALID, f"pass a list of messages, not {kind}")
+        messages = tuple(messages)
+        for message in messages:
+            _check_message(message)
         # In place: `counts` looks at the same list.
         self._messages[:] = messages
         self._tags = [None] * len(self._messages)
@@ -236,10 +248,10 @@ class Conversation:
         """
         return self.messages[self._view_start :]
 
-    def _place_of(self, tag: str) -> int | None:
-        for place in range(len(self._tags) - 1, -1, -1):
-            if self._tags[place] == tag:
-                return place
+    def _index_of(self, tag: str) -> int | None:
+        for index in range(len(self._tags) - 1, -1, -1):
+            if self._tags[index] == tag:
+                return index
         return None
 
     def _put_before(self, kept_from: MessageId, compaction: Message) -> bool:
@@ -248,32 +260,43 @@ class Conversation:
         if self._messages and is_compaction(self._messages[first]):
             first += 1  # what an earlier compaction stands for is replaced, too
         sent = self._messages[first:]
-        places = [first + at for at, item in enumerate(sent) if item.id == kept_from]
-        place = places[-1] if places else -1
-        if places and any(isinstance(part, ToolResultPart) for part in self._messages[place].parts):
-            place -= 1  # results are kept with the message that made the calls
-        if place < first:
+        indexes = [first + at for at, item in enumerate(sent) if item.id == kept_from]
+        index = indexes[-1] if indexes else -1
+        parts = self._messages[index].parts if indexes else ()
+        if any(isinstance(part, ToolResultPart) for part in parts):
+            index -= 1  # results are kept with the message that made the calls
+        if index < first:
             return False
-        kept = self._messages[place]
+        kept = self._messages[index]
         if isinstance(kept, UserMessage):  # roles alternate: the two become one
             parts = compaction.parts + kept.parts
-            self._messages[place] = msgspec.structs.replace(kept, parts=parts)
+            self._messages[index] = msgspec.structs.replace(kept, parts=parts)
             self._find_view_start()
         else:
-            self.insert(place, compaction)
+            self.insert(index, compaction)
         return True
 
     def _find_view_start(self) -> None:
         self._whole = None
         self._start_view_at(0)
-        for place in range(len(self._messages) - 1, -1, -1):
-            if is_compaction(self._messages[place]):
-                self._start_view_at(place)
+        for index in range(len(self._messages) - 1, -1, -1):
+            if is_compaction(self._messages[index]):
+                self._start_view_at(index)
                 return
 
-    def _start_view_at(self, place: int) -> None:
-        self._view_start = place
-        self.counts.start_at(place)
+    def _start_view_at(self, index: int) -> None:
+        self._view_start = index
+        self.counts.start_at(index)
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, _MESSAGES):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"a conversation is made of UserMessage and AssistantMessage, not "
+            f"{type(message).__name__}; JSON becomes messages with "
+            "msgspec.json.decode(stored, type=list[Message])",
+        )
 
 
 def is_compaction(message: Message) -> bool:
@@ -300,11 +323,11 @@ def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
     if isinstance(message, UserMessage) and isinstance(tip, UserMessage):
         return (*view[:-1], msgspec.structs.replace(tip, parts=tip.parts + message.parts))
     if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
-        return (*view[:-1], merged(tip, message))
+        return (*view[:-1], merged_answers(tip, message))
     return (*view, message)
 
 
-def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
+def merged_answers(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
     """Join an answer with its continuation."""
     usage = second.usage if first.usage is None else first.usage + (second.usage or Usage())
     cost = second.cost if first.usage is None else add_costs(first.cost, second.cost)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import end_last, merged
+from holdfast.blocks.conversation.conversation import end_last, merged_answers
 from holdfast.blocks.conversation.folded_session import FoldedSession
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
@@ -127,9 +127,9 @@ class SessionFold(FoldedSession):
     def _keep_through(self, message_id: MessageId | None) -> None:
         """Go back to a message that the session began with; its calls keep their results."""
         messages = self.messages()
-        places = [place for place, item in enumerate(messages) if item.id == message_id]
-        if places:
-            kept, dropped = messages[: places[0] + 1], messages[places[0] + 1 :]
+        indexes = [index for index, item in enumerate(messages) if item.id == message_id]
+        if indexes:
+            kept, dropped = messages[: indexes[0] + 1], messages[indexes[0] + 1 :]
             self.conversation.set_history(kept)
             tip = self._tip_assistant()
             # The message after an answer holds the results of its calls, if it has any.
@@ -142,13 +142,13 @@ class SessionFold(FoldedSession):
         if isinstance(message, AssistantMessage) and isinstance(before, AssistantMessage):
             self._before_merge = before
             self.conversation.remove_last()
-            message = merged(before, message)
+            message = merged_answers(before, message)
         self.conversation.push(message)
         tip = self.conversation.tip
         # The conversation joins prompts, so that the message may begin with an earlier one.
         is_joined = before is not None and tip is not None and tip.id == before.id
         after = before if is_joined or seq is None else self._before_merge
-        self.compacted.place(tip, seq, after=after)
+        self.compacted.note_first_entry(tip, seq, after=after)
 
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
@@ -313,7 +313,7 @@ class SessionFold(FoldedSession):
         if self.conversation.tip is not tip:
             self.last_finish = None
         self._before_merge = None
-        self.compacted.forget_places()
+        self.compacted.forget_first_entries()
         self.native = self.native.left_behind()
 
     def _on_snapshot(self, entry: Snapshot) -> None:

@@ -65,8 +65,8 @@ class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):
         What follows the last message that it is known to have must be its own answer: a query that
         was cut off is recorded up to where it came.
         """
-        for place in range(len(messages) - 1, -1, -1):
-            if messages[place].id == self.through:
-                asked_in = messages[place].query_id
-                return all(item.query_id == asked_in for item in messages[place + 1 :])
+        for index in range(len(messages) - 1, -1, -1):
+            if messages[index].id == self.through:
+                asked_in = messages[index].query_id
+                return all(item.query_id == asked_in for item in messages[index + 1 :])
         return not messages and self.session_id is None and self.fork_of is None

@@ -99,8 +99,8 @@ class _Tree:
 
     def _nearest(self, seq: int) -> int:
         """Return an entry's `seq`, or that of the last one before it where it cannot be read."""
-        place = bisect_right(self._seqs, seq)
-        return self._seqs[place - 1] if place else 0
+        index = bisect_right(self._seqs, seq)
+        return self._seqs[index - 1] if index else 0
 
     def way_to(self, seq: int) -> set[int]:
         """Return the `seq` of every entry on the way to one, itself included."""

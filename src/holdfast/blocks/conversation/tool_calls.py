@@ -248,12 +248,12 @@ def edited_history(messages: Iterable[Message], edit: HistoryEdited) -> list[Mes
     """
     history = list(messages)
     # Ids may repeat in a history from elsewhere; the last message that has it is meant.
-    places = [place for place, item in enumerate(history) if item.id == edit.target]
+    indexes = [index for index, item in enumerate(history) if item.id == edit.target]
     incoming = [edit.message] if edit.message is not None else []
-    if places and edit.action in {"remove", "replace"}:
-        history[places[-1] : places[-1] + 1] = incoming
-    elif edit.action == "add" and (places or edit.target is None):
-        after = places[-1] + 1 if places else len(history)
+    if indexes and edit.action in {"remove", "replace"}:
+        history[indexes[-1] : indexes[-1] + 1] = incoming
+    elif edit.action == "add" and (indexes or edit.target is None):
+        after = indexes[-1] + 1 if indexes else len(history)
         if after < len(history) and _has_results(history[after]):
             after += 1  # an answer and the results of its calls stay together
         history[after:after] = incoming

@@ -207,7 +207,7 @@ class HookDispatch:
         except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             message = f"{name} failed: {type(error).__name__}"
             if isinstance(error, _NonsenseError):
-                message = f"{name} returned what it may not return: {error}"
+                message = f"{name} returned an invalid value: {error}"
             raise HookError(ErrorCode.HOOK_FAILED, message) from without_secrets(error)
 
 
@@ -247,9 +247,7 @@ def _ignore(_value: object) -> None:
 def _check_verdict(verdict: object) -> Verdict:
     """Return a verdict that is one: what a hook says goes into the log and to the model."""
     if not isinstance(verdict, Proceed | Block | Answer):
-        raise _NonsenseError(
-            f"{type(verdict).__name__} is not a verdict (Proceed, Block or Answer)"
-        )
+        raise _NonsenseError(f"a verdict is Proceed, Block or Answer, not {type(verdict).__name__}")
     try:
         for piece in verdict.content if isinstance(verdict, Answer) else ():
             check_content(piece)
@@ -271,14 +269,14 @@ def _check_gate_verdict(verdict: object) -> Verdict:
 def _check_messages(value: object, *, known: Sequence[Message]) -> tuple[Message, ...]:
     """Return messages that a transform made, checked; those that it was given are `known`."""
     if not isinstance(value, list | tuple):
-        raise _NonsenseError(f"{type(value).__name__} is no list of messages")
+        raise _NonsenseError(f"expected a list of messages, not {type(value).__name__}")
     # By identity: what the hook was given needs no check. `known` keeps the objects alive, so that
     # no new one has the same id.
     same = {id(message) for message in known}
     checked: list[Message] = []
     for message in value:
         if not isinstance(message, UserMessage | AssistantMessage):
-            raise _NonsenseError(f"{type(message).__name__} is no message")
+            raise _NonsenseError(f"expected messages in the list, not {type(message).__name__}")
         try:
             is_known = id(message) in same
             checked.append(
@@ -289,14 +287,14 @@ def _check_messages(value: object, *, known: Sequence[Message]) -> tuple[Message
         except (ValueError, TypeError) as error:
             raise _NonsenseError(str(error)) from error
     if not any(isinstance(message, UserMessage) for message in checked):
-        raise _NonsenseError("no message of the user is left")
+        raise _NonsenseError("it leaves no message of the user")
     return tuple(checked)
 
 
 def _check_request(value: object, *, before: ModelRequest) -> ModelRequest:
     """Return a request that a transform made, checked."""
     if not isinstance(value, ModelRequest):
-        raise _NonsenseError(f"{type(value).__name__} is no request")
+        raise _NonsenseError(f"expected a ModelRequest, not {type(value).__name__}")
     if value.model != before.model:
         raise _NonsenseError("it changes the model, which is asked under its own name")
     messages = _check_messages(value.messages, known=before.messages)

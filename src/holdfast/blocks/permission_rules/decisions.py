@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from holdfast.blocks.permission_rules.programs import Invocation, invocations_of
 from holdfast.blocks.permission_rules.rules import (
     EDITS_FILES,
     SUBJECTS,
@@ -18,14 +17,22 @@ from holdfast.blocks.permission_rules.rules import (
     forbids_command,
     mentions_forbidden,
 )
-from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
 from holdfast.ports.permissions import HiddenPaths
 from holdfast.vocabulary.approvals import Grant, RuleAction, Ruling
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.late_names import on_first_use
 from holdfast.vocabulary.settings import PermissionMode
 from holdfast.vocabulary.tools import ApprovalMode, Effect
+
+if TYPE_CHECKING:
+    from holdfast.blocks.permission_rules import programs, shell_words
+    from holdfast.blocks.permission_rules.programs import Invocation
+    from holdfast.blocks.permission_rules.shell_words import Unreadable, Words
+else:  # only a session with a shell reads commands
+    programs = on_first_use("holdfast.blocks.permission_rules.programs")
+    shell_words = on_first_use("holdfast.blocks.permission_rules.shell_words")
 
 _MOST_RULES = 1000
 _HOST = r"(?is)https?://([a-z0-9_.-]+)(?::\d{1,5})?(?:[/?#].*)?"
@@ -245,13 +252,13 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     asking = [rule for rule in rules if rule.action == "ask"]
     allowing = [rule for rule in rules if rule.action == "allow"]
     read = _read(command)
-    if isinstance(read, Unreadable):
+    if isinstance(read, shell_words.Unreadable):
         text = command if isinstance(command, str) else ""
         doubt = f"the command is not understood: {read.reason}"
         if not denying and not asking and (free := _unconditional(allowing)) is not None:
             return _Finding(allowed=free)
         return _Finding(denied=_mentioned(denying, text), doubt=doubt)
-    items = [item for words in read for item in invocations_of(words)]
+    items = [item for words in read for item in programs.invocations_of(words)]
     denied = _forbidding(denying, items)
     asked = _forbidding(asking, items)
     if denied is not None or asked is not None:
@@ -270,12 +277,14 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     return _Finding(doubt=_why_not(items, covering)) if allowing or is_doubtful else _Finding()
 
 
-def _read(command: Json) -> tuple[Words, ...] | Unreadable:
+def _read(command: Json) -> "tuple[Words, ...] | Unreadable":
     if isinstance(command, str):
-        return read_command(command)
+        return shell_words.read_command(command)
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
-        return Unreadable("it is neither text nor a list of words")
-    return (tuple(command),) if command and command[0] else Unreadable("it names no program")
+        return shell_words.Unreadable("it is neither text nor a list of words")
+    if not command or not command[0]:
+        return shell_words.Unreadable("it names no program")
+    return (tuple(command),)
 
 
 def _unconditional(allowing: list[Rule]) -> Rule | None:
@@ -287,7 +296,7 @@ def _mentioned(denying: list[Rule], text: str) -> Rule | None:
     return next((rule for rule in denying if mentions_forbidden(rule, text)), None)
 
 
-def _forbidding(rules: list[Rule], items: list[Invocation]) -> Rule | None:
+def _forbidding(rules: list[Rule], items: "list[Invocation]") -> Rule | None:
     """Return the rule that is about one of the programs, those that run it, or what they name."""
     for rule in rules:
         for item in items:
@@ -298,11 +307,11 @@ def _forbidding(rules: list[Rule], items: list[Invocation]) -> Rule | None:
     return None
 
 
-def _covering(allowing: list[Rule], item: Invocation, *, strict: bool) -> Rule | None:
+def _covering(allowing: list[Rule], item: "Invocation", *, strict: bool) -> Rule | None:
     return next((rule for rule in allowing if allows_command(rule, item, strict=strict)), None)
 
 
-def _why_not(items: list[Invocation], covering: list[Rule | None]) -> str:
+def _why_not(items: "list[Invocation]", covering: list[Rule | None]) -> str:
     item = items[covering.index(None)]
     if item.doubt == "none":
         return f"no rule covers {item.words[0]!r} with these arguments"
@@ -327,16 +336,16 @@ class CallSite(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
 
 
-def find_grant(grants: Iterable[Grant], key: str, place: CallSite) -> Grant | None:
+def find_grant(grants: Iterable[Grant], key: str, site: CallSite) -> Grant | None:
     """Return a grant that covers a call; one for `once` is used up by the call it was given to."""
-    return next((grant for grant in grants if grant.key == key and _holds(grant, place)), None)
+    return next((grant for grant in grants if grant.key == key and _holds(grant, site)), None)
 
 
-def _holds(grant: Grant, place: CallSite) -> bool:
-    if grant.folder != place.folder:
+def _holds(grant: Grant, site: CallSite) -> bool:
+    if grant.folder != site.folder:
         return False
     if grant.scope == "project":
         return True
-    if grant.session_id not in {None, place.session_id}:
+    if grant.session_id not in {None, site.session_id}:
         return False
-    return grant.scope == "session" or (grant.scope == "query" and grant.query_id == place.query_id)
+    return grant.scope == "session" or (grant.scope == "query" and grant.query_id == site.query_id)

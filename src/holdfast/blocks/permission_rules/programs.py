@@ -124,7 +124,7 @@ _GIT_THAT_RUNS = frozenset(
     }
 )
 
-PLAIN = frozenset(
+RUN_NO_OTHERS = frozenset(
     {
         "base64", "basename", "cat", "cd", "chmod", "cksum", "cmp", "comm", "cp", "cut", "date",
         "dd", "df", "diff", "dirname", "du", "echo", "egrep", "expand", "expr", "factor", "false",

@@ -2,18 +2,25 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.permission_rules.programs import PLAIN, Invocation, base_name
-from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_pattern
 from holdfast.blocks.permission_rules.wildcards import matches_path, matches_word
 from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.late_names import on_first_use
 from holdfast.vocabulary.option_declarations import meant_name
+
+if TYPE_CHECKING:
+    from holdfast.blocks.permission_rules import programs, shell_words
+    from holdfast.blocks.permission_rules.programs import Invocation
+    from holdfast.blocks.permission_rules.shell_words import Words
+else:  # only a session with a shell reads commands
+    programs = on_first_use("holdfast.blocks.permission_rules.programs")
+    shell_words = on_first_use("holdfast.blocks.permission_rules.shell_words")
 
 ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
@@ -56,7 +63,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pattern: str | None = None
     source: str = "user"
     """Where the rule comes from, for the log."""
-    words: Words = ()
+    words: tuple[str, ...] = ()
     """The pattern of a command, read once."""
 
     @property
@@ -85,10 +92,10 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     if pattern in {None, "*", "**"}:
         return Rule(tool=tool, action=action, source=source)
     kind = SUBJECTS.get(tool, ("arguments", ""))[0]
-    words: Words = ()
+    words: tuple[str, ...] = ()
     if kind == "command":
-        read = read_pattern(pattern)
-        if isinstance(read, Unreadable):
+        read = shell_words.read_pattern(pattern)
+        if isinstance(read, shell_words.Unreadable):
             raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
         words = read
     elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
@@ -129,7 +136,7 @@ def fits_arguments(rule: Rule, arguments: JsonObject) -> bool:
     return matches_word(found["value"], text)
 
 
-def allows_command(rule: Rule, item: Invocation, *, strict: bool) -> bool:
+def allows_command(rule: Rule, item: "Invocation", *, strict: bool) -> bool:
     """Whether a rule that allows covers a program with exactly these arguments.
 
     With `strict` there are rules that forbid something. Then a wildcard does not cover programs
@@ -149,11 +156,11 @@ def allows_command(rule: Rule, item: Invocation, *, strict: bool) -> bool:
     return _fits_words(rule.words, item.words) and (named or not strict or _is_plain(item))
 
 
-def _is_plain(item: Invocation) -> bool:
-    return item.doubt == "none" and item.words[0] in PLAIN
+def _is_plain(item: "Invocation") -> bool:
+    return item.doubt == "none" and item.words[0] in programs.RUN_NO_OTHERS
 
 
-def _fits_words(pattern: Words, words: Words) -> bool:
+def _fits_words(pattern: "Words", words: "Words") -> bool:
     """Whether words fit a pattern one by one; a `*` at its end is any number of words."""
     is_open = pattern[-1] == "*" and len(pattern) > 1
     if is_open:
@@ -164,7 +171,7 @@ def _fits_words(pattern: Words, words: Words) -> bool:
     return all(matches_word(one, word) for one, word in zip(pattern, words, strict=False))
 
 
-def forbids_command(rule: Rule, words: Words) -> bool:
+def forbids_command(rule: Rule, words: "Words") -> bool:
     """Whether a rule that denies or asks is about a program, wherever that is installed.
 
     More is caught than allowed: the words of the pattern may have others between and after them.
@@ -172,6 +179,7 @@ def forbids_command(rule: Rule, words: Words) -> bool:
     if rule.pattern is None:
         return True
     first, *rest = rule.words
+    base_name = programs.base_name
     if not (matches_word(first, words[0]) or matches_word(base_name(first), base_name(words[0]))):
         return False
     # One iterator for all words of the pattern: each is looked for behind the one before.
@@ -183,6 +191,7 @@ def mentions_forbidden(rule: Rule, text: str) -> bool:
     """Whether a command that is not read names a program that a rule forbids, in any position."""
     if rule.pattern is None:
         return True
+    base_name = programs.base_name
     name = base_name(rule.words[0])
     # Quotes and backslashes inside a name do not hide it from a shell, either.
     bare = re.sub(r"[\"'\\]", "", text)

@@ -10,19 +10,19 @@ _MOST_ALTERNATIVES = 64
 def matches_word(pattern: str, word: str) -> bool:
     """Whether a word fits a pattern with `*` and `?`."""
     at, star, resume = 0, -1, 0
-    place = 0
-    while place < len(word):
+    position = 0
+    while position < len(word):
         if at < len(pattern) and pattern[at] == "*":
-            star, resume = at, place
+            star, resume = at, position
             at += 1
-        elif at < len(pattern) and pattern[at] in {"?", word[place]}:
+        elif at < len(pattern) and pattern[at] in {"?", word[position]}:
             at += 1
-            place += 1
+            position += 1
         elif star >= 0:
             # Only the last `*` is tried again, with one more character: what an earlier one could
             # take, this one can take as well. So there is no exponential search.
             resume += 1
-            at, place = star + 1, resume
+            at, position = star + 1, resume
         else:
             return False
     return all(character == "*" for character in pattern[at:])

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, check_handler
 from holdfast.vocabulary.parts import CompactionPart, Part
 from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import StreamFinished, StreamOpened, StreamPart
@@ -120,7 +120,14 @@ class StreamProcessor:
         )
 
     def on(self, kind: type[EventT], handler: Callable[[EventT], None]) -> Callable[[], None]:
-        """Call `handler` for every event of a kind; returns a function that ends this."""
+        """Call `handler` for every event of a kind; returns a function that ends this.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the kind is no class of events, or the handler no
+                function.
+
+        """
+        check_handler(kind, handler)
 
         def call(event: Event) -> None:
             if isinstance(event, kind):

@@ -23,7 +23,7 @@ TypeHint: TypeAlias = Any
 Parsed: TypeAlias = Any
 """A value of the type that a hint says."""
 
-origin_of: Callable[[TypeHint], TypeHint] = get_origin
+generic_origin: Callable[[TypeHint], TypeHint] = get_origin
 """`typing.get_origin` for any value: its own overloads are for particular ones."""
 
 _CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
@@ -36,7 +36,7 @@ def understood(hint: TypeHint, note: str | None = None) -> TypeHint:
         TypeError: when not even pydantic understands it, whose it is.
 
     """
-    if origin_of(hint) is Annotated:
+    if generic_origin(hint) is Annotated:
         bare, *extras = get_args(hint)
         return _annotated(bare, extras, note)
     if hint is object:
@@ -131,7 +131,7 @@ def _facts_of(extra: object) -> dict[str, Any]:
 
 def _with_arguments(hint: TypeHint) -> TypeHint:
     """Understand what a generic type is made of, too."""
-    origin, arguments = origin_of(hint), get_args(hint)
+    origin, arguments = generic_origin(hint), get_args(hint)
     if not arguments or origin in (Literal, Callable):
         return hint
     own = tuple(understood(item) for item in arguments)
@@ -143,7 +143,7 @@ def _with_arguments(hint: TypeHint) -> TypeHint:
 
 
 def _is_union(hint: object) -> bool:
-    return origin_of(hint) in (Union, types.UnionType)
+    return generic_origin(hint) in (Union, types.UnionType)
 
 
 def _is_optional(hint: object) -> bool:

@@ -21,7 +21,7 @@ from holdfast.ports.tools import (
     ToolSource,
 )
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ToolError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.secrets import error_text
@@ -31,6 +31,8 @@ ToolInput: TypeAlias = AnyTool | Callable[..., object] | ToolSource
 """What a user may put in a list of tools."""
 
 _logger = scrubbed_logger(__name__)
+_PACKAGE = __name__.partition(".")[0] + "."
+"""What the names of all modules of this package begin with."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -44,6 +46,8 @@ class FunctionFailed(msgspec.Struct, frozen=True):
 
     message: str
     error: Exception
+    is_meant: bool = False
+    """Whether the error is the tool's word to the model, and not a mistake in a program."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -88,15 +92,18 @@ class Ready(msgspec.Struct, frozen=True):
         self, context: ToolContext, *, transform: OutputTransform | None = None
     ) -> Succeeded | FunctionFailed | Resting:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
+        is_meant = _is_built_in(self.tool)
         try:
             value = await self.prepared(context)
             if isinstance(value, Resting):
                 return value
+            is_meant = False
             if transform is not None:
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
-            return FunctionFailed(f"{type(error).__name__}: {error_text(error)}", error)
+            told = f"{type(error).__name__}: {error_text(error)}"
+            return FunctionFailed(told, error, is_meant or isinstance(error, ToolError))
 
 
 class NotFound(msgspec.Struct, frozen=True):
@@ -243,6 +250,12 @@ def registry_of(own: ToolSource | None, inherited: ToolRegistryInterface) -> Too
 def _implements(kind: type, protocol: type) -> bool:
     # Once per type: `isinstance` with a protocol takes as long as finding the tool of a call.
     return issubclass(kind, protocol)
+
+
+def _is_built_in(tool: OfferedTool) -> bool:
+    """Whether a tool is of this package: what such a tool raises is written for the model."""
+    made_by = tool.function if isinstance(tool, Tool) else type(tool)
+    return str(getattr(made_by, "__module__", "")).startswith(_PACKAGE)
 
 
 def _is_other(first: object, second: object) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.blocks.tool_registry.foreign_types import (
     TypeHint,
     describe_type,
-    origin_of,
+    generic_origin,
     parse_value,
     understood,
 )
@@ -105,10 +105,10 @@ def _parameters_of(function: Callable[..., object], *, tool: str) -> list[inspec
 
 def _is_context(hint: TypeHint) -> bool:
     """Whether a parameter is for the context, which may be optional or annotated."""
-    if origin_of(hint) is Annotated:
+    if generic_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    kinds = get_args(hint) if origin_of(hint) in (Union, UnionType) else (hint,)
-    bare = {origin_of(kind) or kind for kind in kinds} - {type(None)}
+    kinds = get_args(hint) if generic_origin(hint) in (Union, UnionType) else (hint,)
+    bare = {generic_origin(kind) or kind for kind in kinds} - {type(None)}
     return bare == {ToolContext}
 
 

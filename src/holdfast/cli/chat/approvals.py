@@ -81,7 +81,7 @@ class Approvals:
         try:
             arguments = msgspec.json.decode(text, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            return f"these are no arguments: {error}"
+            return f"the arguments are not valid: {error}"
         self.answer(Approve(arguments=arguments, by=_BY))
         return None
 

@@ -27,10 +27,10 @@ from holdfast.cli.chat.approvals import Approvals, approval_card
 from holdfast.cli.chat.markdown import Renderer
 from holdfast.cli.chat.screen import Screen, status_line, write_above_prompt
 from holdfast.cli.chat.slash_commands import SlashCommands
-from holdfast.cli.choices import Choices, open_agent, open_session
+from holdfast.cli.choices import Choices, open_agent, open_chosen_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.prompt_input import missing_files, named_files
-from holdfast.cli.session_texts import short_time, shown_titles
+from holdfast.cli.session_texts import counted, short_time, shown_titles
 from holdfast.cli.terminal import safe, safe_line
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, ObserverLagged
@@ -129,7 +129,7 @@ class Chat:
         try:
             await self.session.send(text, **options)
         except AgentError as error:
-            self.screen.complain(f"{error.code}: {error.message}")
+            self.screen.fail(error)
 
     def carry_on(self) -> None:
         """Carry the query on that was cut off."""
@@ -139,7 +139,7 @@ class Chat:
         try:
             await self.session.resume(on_abort="return")
         except AgentError as error:
-            self.screen.complain(f"{error.code}: {error.message}")
+            self.screen.fail(error)
 
     @property
     def is_busy(self) -> bool:
@@ -152,7 +152,7 @@ class Chat:
         if not messages:
             return
         if len(messages) > _TAIL_MESSAGES:
-            self.screen.note(f"… {len(messages) - _TAIL_MESSAGES} earlier messages")
+            self.screen.note(f"… {counted(len(messages) - _TAIL_MESSAGES, 'earlier message')}")
         for message in messages[-_TAIL_MESSAGES:]:
             text = lines_of(message.parts)
             if not text:
@@ -333,7 +333,7 @@ async def _chat(choices: Choices, first: str | None) -> Exit:
     async with open_agent(choices, approver=approvals.ask) as agent:
         if choices.resume is not None and not choices.resume.strip():
             choices = replace(choices, resume=await _pick_session(agent))
-        session = await open_session(agent, choices)
+        session = await open_chosen_session(agent, choices)
         chat = Chat(agent, session, approvals)
         code = await chat.run(first)
     if chat.session.messages and not choices.no_session:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -65,6 +66,19 @@ class Renderer:
             safe(text), "diff", theme="ansi_dark", word_wrap=True, background_color="default"
         )
         return self._rendered(shown)
+
+    def wrapped(self, text: str) -> str:
+        """Break lines between words where they are too long; a long word is left as it is."""
+        return "\n".join(
+            textwrap.fill(
+                line,
+                self.width,
+                break_long_words=False,
+                break_on_hyphens=False,
+                replace_whitespace=False,
+            )
+            for line in text.split("\n")
+        )
 
     def dim(self, text: str) -> str:
         """Return text in a faint colour."""

@@ -26,6 +26,7 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
+from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolProgress
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, lines_of
@@ -50,6 +51,8 @@ class Counts:
     """What the status line says."""
 
     usage: Usage = field(default_factory=Usage)
+    is_usage_whole: bool = True
+    """Whether the tokens of every turn are known; providers report them at the end of an answer."""
     cost: float = 0.0
     is_cost_whole: bool = True
     """Whether the cost of every turn is known; that of an interrupted one is not."""
@@ -81,11 +84,16 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print a remark of the program's own."""
-        self.print(self.renderer.dim(safe(text)))
+        self.print(self.renderer.dim(self.renderer.wrapped(safe(text))))
 
     def complain(self, text: str) -> None:
         """Print an error."""
-        self.print(self.renderer.bad(safe(text)))
+        self.print(self.renderer.bad(self.renderer.wrapped(safe(text))))
+
+    def fail(self, error: AgentError) -> None:
+        """Print the error that a call raised, unless it is that of a query: its end shows it."""
+        if error.result is None:
+            self.complain(f"{error.code}: {error.message}")
 
     def prompt_shown(self, text: str) -> None:
         """Remember a prompt that stands on the screen because it was typed there."""
@@ -139,11 +147,16 @@ class Screen:
             case RetryScheduled(delay=delay, error=error):
                 self.note(f"{error.code}: {error.message}; trying again in {delay:.0f} s")
             case Compaction():
-                self.note(compaction_line(event))
+                self._show_compaction(event)
             case QueryEnded():
                 self._end_query(event)
             case _:
                 pass
+
+    def _show_compaction(self, done: Compaction) -> None:
+        # Where one that was asked for did nothing, its query ends with the error.
+        if done.strategy != "none" or done.trigger != "manual":
+            self.note(compaction_line(done))
 
     def _begin(self, message: UserMessage | None) -> None:
         self.is_busy = True
@@ -194,6 +207,8 @@ class Screen:
 
     def _count(self, ended: TurnEnded) -> None:
         self.counts.usage += ended.usage
+        if ended.interrupted and not ended.usage.total:
+            self.counts.is_usage_whole = False
         if ended.cost is None:
             self.counts.is_cost_whole = False
         else:
@@ -216,15 +231,20 @@ class Screen:
 def status_line(screen: Screen, *, model: str, name: str) -> str:
     """Return the line at the bottom: model, tokens, cost and how much of the context is left."""
     counts = screen.counts
-    parts = [safe_line(model), f"{counts.usage.total} tokens"]
-    if counts.cost or counts.is_cost_whole:
-        parts.append(f"${counts.cost:.4f}" + ("" if counts.is_cost_whole else " and more"))
+    parts = [safe_line(model), _at_least(f"{counts.usage.total} tokens", counts.is_usage_whole)]
+    # Before anything was used it is not known yet whether the model has a price.
+    if counts.cost or (counts.is_cost_whole and counts.usage.total):
+        parts.append(_at_least(f"${counts.cost:.4f}", counts.is_cost_whole))
     if counts.context_window:
         left = 100 - min(100, 100 * counts.context_used // counts.context_window)
         parts.append(f"{left} % context left")
     if name:
         parts.insert(0, safe_line(name))
     return " · ".join(parts)
+
+
+def _at_least(amount: str, is_whole: bool) -> str:  # noqa: FBT001 - the only other argument
+    return amount if is_whole else f"{amount} and more"
 
 
 def write_above_prompt(text: str) -> None:

@@ -8,8 +8,8 @@ from typing import Protocol, TypeGuard
 
 from holdfast import Agent, AgentError, AgentSession, UserMessage
 from holdfast.cli.chat.screen import Screen
-from holdfast.cli.choices import EFFORTS, MODES, find_session
-from holdfast.cli.session_texts import short_time, shown_titles
+from holdfast.cli.choices import EFFORTS, MODES, find_session_by_words
+from holdfast.cli.session_texts import counted, short_time, shown_titles
 from holdfast.cli.terminal import safe_line
 from holdfast.vocabulary.parts import lines_of
 
@@ -80,9 +80,10 @@ class SlashCommands:
             return
         try:
             await command.run(words)
-        except (AgentError, OSError) as error:
-            code = f"{error.code}: {error.message}" if isinstance(error, AgentError) else str(error)
-            self._screen.complain(code)
+        except AgentError as error:
+            self._screen.fail(error)
+        except OSError as error:
+            self._screen.complain(str(error))
 
     @property
     def _screen(self) -> Screen:
@@ -107,7 +108,9 @@ class SlashCommands:
     async def _resume(self, words: list[str]) -> None:
         sessions = self._chat.agent.sessions
         if words:
-            found = await sessions.get(await find_session(self._chat.agent, " ".join(words)))
+            found = await sessions.get(
+                await find_session_by_words(self._chat.agent, " ".join(words))
+            )
             if found.id == self._chat.session.session_id:
                 self._screen.note("this is the session")
                 return
@@ -147,11 +150,11 @@ class SlashCommands:
 
     async def _go_before(self, prompt: UserMessage) -> None:
         messages = self._chat.session.messages
-        place = [each.id for each in messages].index(prompt.id)
-        if place == 0:
+        index = [each.id for each in messages].index(prompt.id)
+        if index == 0:
             self._screen.complain("this is the first prompt; /new begins again")
             return
-        await self._chat.session.rewind(to=messages[place - 1].id)
+        await self._chat.session.rewind(to=messages[index - 1].id)
         self._screen.note(f"back to before: {safe_line(lines_of(prompt.parts), width=60)}")
 
     async def _compact(self, words: list[str]) -> None:
@@ -167,7 +170,9 @@ class SlashCommands:
             await self._chat.session.configure(thinking=words[0])  # type: ignore[arg-type]
         elif words:
             self._screen.complain(f"the effort is one of {', '.join(EFFORTS)}")
-        self._screen.note(f"effort: {self._chat.session.settings.thinking or 'as the model does'}")
+        self._screen.note(
+            f"effort: {self._chat.session.settings.thinking or 'the default of the model'}"
+        )
 
     async def _tools(self, _words: list[str]) -> None:
         for spec in self._chat.session.tools:
@@ -195,7 +200,8 @@ class SlashCommands:
         stats = await self._chat.agent.sessions.stats(self._chat.session.session_id or "")
         cost = "unknown" if stats.cost is None else f"${stats.cost:.4f}"
         self._screen.print(
-            f"  {stats.queries} queries, {stats.turns} turns, {stats.tool_calls} tool calls; "
+            f"  {counted(stats.queries, 'query', 'queries')}, {counted(stats.turns, 'turn')}, "
+            f"{counted(stats.tool_calls, 'tool call')}; "
             f"{stats.usage.input} tokens in, {stats.usage.output} out; cost {cost}"
         )
 

@@ -69,10 +69,10 @@ class ClaudeAgent:
 
     provider = CLAUDE_AGENT
 
-    def __init__(self, settings: ClaudeAgentSettings, place: AgentSurroundings) -> None:
+    def __init__(self, settings: ClaudeAgentSettings, surroundings: AgentSurroundings) -> None:
         self._settings = settings
-        self._place = place
-        self._extras = Extras(place.extras)
+        self._surroundings = surroundings
+        self._extras = Extras(surroundings.extras)
         self._transcripts: dict[str, TranscriptStore] = {}
 
     async def open(self, opening: NativeOpening) -> NativeSession:
@@ -84,7 +84,7 @@ class ClaudeAgent:
             ProviderError: when the agent could not be started.
 
         """
-        sdk.require()
+        sdk.require_sdk()
         environment = await self._environment()
         refuse_missing_credentials(environment, platform=sys.platform)
         transcripts = self._transcripts_of(opening.owner)
@@ -105,12 +105,12 @@ class ClaudeAgent:
         environment: dict[str, str],
         transcripts: TranscriptStore | None,
     ) -> NativeSession:
-        place = self._place
+        surroundings = self._surroundings
         callbacks = Callbacks(opening, opening.host or _NoHost())
         options = callbacks.options(
             self._extras,
             environment={"CLAUDE_CONFIG_DIR": str(config_folder(environment))},
-            cwd=str(place.cwd),
+            cwd=str(surroundings.cwd),
             transcripts=transcripts,
         )
         # Where the CLI makes a copy it names it itself; a session of its own gets its name from us.
@@ -124,7 +124,7 @@ class ClaudeAgent:
             session_id=chosen,
             mirrors=transcripts is not None,
         )
-        launch = Launch(command=command, environment=environment, cwd=str(place.cwd))
+        launch = Launch(command=command, environment=environment, cwd=str(surroundings.cwd))
         session = ClaudeSession(
             lambda session: ClaudeConnection(
                 AgentProcess(launch),
@@ -135,7 +135,7 @@ class ClaudeAgent:
             ),
             # A copy gets its id from the CLI, which tells it once it has started.
             known_id=chosen or (None if opening.fork else opening.resume),
-            limits=place.limits,
+            limits=surroundings.limits,
         )
         await session.start()
         return session
@@ -175,13 +175,13 @@ class ClaudeAgent:
         """Close nothing: every session is its owner's."""
 
     async def _environment(self) -> dict[str, str]:
-        place, own = self._place, {}
-        if place.tokens is not None:
-            origin = origin_of(place.base_url or _USUAL_URL)
-            own["ANTHROPIC_API_KEY"] = (await place.tokens.token(origin)).reveal()
-        if place.base_url is not None:
-            own["ANTHROPIC_BASE_URL"] = place.base_url
-        return clean_environment(place.environment, self._settings, own)
+        surroundings, own = self._surroundings, {}
+        if surroundings.tokens is not None:
+            origin = origin_of(surroundings.base_url or _USUAL_URL)
+            own["ANTHROPIC_API_KEY"] = (await surroundings.tokens.token(origin)).reveal()
+        if surroundings.base_url is not None:
+            own["ANTHROPIC_BASE_URL"] = surroundings.base_url
+        return clean_environment(surroundings.environment, self._settings, own)
 
     async def _bring_transcript(
         self,
@@ -201,14 +201,16 @@ class ClaudeAgent:
             )
 
     def _local(self, environment: Mapping[str, str]) -> LocalTranscripts:
-        return LocalTranscripts(config_folder(environment), self._place.cwd)
+        return LocalTranscripts(config_folder(environment), self._surroundings.cwd)
 
     def _transcripts_of(self, owner: str) -> TranscriptStore | None:
-        place = self._place
-        if place.store is None:
+        surroundings = self._surroundings
+        if surroundings.store is None:
             return None
         if owner not in self._transcripts:
-            self._transcripts[owner] = stored_transcripts(place.store, owner, place.clock)
+            self._transcripts[owner] = stored_transcripts(
+                surroundings.store, owner, surroundings.clock
+            )
         return self._transcripts[owner]
 
     def _executable(self) -> str:

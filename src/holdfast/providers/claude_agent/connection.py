@@ -15,7 +15,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent import sdk
 from holdfast.providers.claude_agent.agent_process import AgentProcess
-from holdfast.providers.claude_agent.frames import Head, read_head, read_object
+from holdfast.providers.claude_agent.frames import Head, decode_line, read_head
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.vendors import CLAUDE_AGENT
@@ -62,7 +62,7 @@ class PipeTransport:
                 if head.type not in _CONTROL:
                     self._take(line, head)
                 if head.type in _CONTROL or head.type == "result":
-                    yield read_object(line)
+                    yield decode_line(line)
         except ProviderError as error:
             self.failure = error
             raise

@@ -109,7 +109,7 @@ def read_head(line: bytes) -> Head:
     try:
         return _head_decoder.decode(line)
     except msgspec.ValidationError:  # before the others, of which it is one: only a type is wrong
-        return convert_leniently(read_object(line), Head)
+        return convert_leniently(decode_line(line), Head)
     except DECODE_ERRORS as error:
         raise _unreadable(line, error) from error
 
@@ -122,7 +122,7 @@ def read_stream_frame(line: bytes) -> StreamFrame:
         raise _unreadable(line, error) from error
 
 
-def read_object(line: bytes) -> JsonObject:
+def decode_line(line: bytes) -> JsonObject:
     """Read a whole line.
 
     Raises:

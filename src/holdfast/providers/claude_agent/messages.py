@@ -16,9 +16,9 @@ from holdfast.providers.claude_agent.frames import (
     MessageFrame,
     ResultFrame,
     SystemFrame,
+    decode_line,
     own_name,
     read_head,
-    read_object,
     read_stream_frame,
 )
 from holdfast.providers.wire.anthropic_messages.reply import MessagesDecoder
@@ -114,7 +114,7 @@ class MessageDecoder:
         if head.type == "stream_event":
             self._take_event(line, out)
         elif (step := self._steps.get(head.type)) is not None:
-            step(self, read_object(line), out)
+            step(self, decode_line(line), out)
         if head.session_id and head.session_id != self._session_id and head.type != "result":
             self._note_session(head.session_id, out)
         return out

@@ -1,6 +1,6 @@
 """The package claude-agent-sdk, imported with the first session: it takes over a second.
 
-Use the names through the module: `sdk.ClaudeSDKClient(...)`, after `sdk.require()`.
+Use the names through the module: `sdk.ClaudeSDKClient(...)`, after `sdk.require_sdk()`.
 """
 
 from importlib.util import find_spec
@@ -39,7 +39,7 @@ __all__ = [
     "create_sdk_mcp_server",
     "fold_session_summary",
     "project_key_for_directory",
-    "require",
+    "require_sdk",
 ]
 
 
@@ -47,7 +47,7 @@ __all__ = [
 scrubbed_logger("claude_agent_sdk").addHandler(NullHandler())
 
 
-def require() -> None:
+def require_sdk() -> None:
     """Raise CONFIG_MISSING unless the package is installed."""
     if find_spec("claude_agent_sdk") is None:
         raise ConfigError(
@@ -59,5 +59,6 @@ def require() -> None:
 
 if not TYPE_CHECKING:
     __getattr__ = late_names(
-        __name__, dict.fromkeys((name for name in __all__ if name != "require"), "claude_agent_sdk")
+        __name__,
+        dict.fromkeys((name for name in __all__ if name != "require_sdk"), "claude_agent_sdk"),
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent.connection import ClaudeConnection
-from holdfast.providers.claude_agent.frames import Head, read_head, read_object
+from holdfast.providers.claude_agent.frames import Head, decode_line, read_head
 from holdfast.providers.claude_agent.messages import MessageDecoder
 from holdfast.providers.claude_agent.spill_buffer import DEFAULT_BYTES, SpillBuffer
 from holdfast.vocabulary.errors import (
@@ -258,7 +258,7 @@ class ClaudeSession:
         self._pass_result()
         # The decoder may be inside an answer of the turn that was left.
         self._decoder = MessageDecoder()
-        total = read_object(line).get("total_cost_usd")
+        total = decode_line(line).get("total_cost_usd")
         notice = {"type": "system", "subtype": "turn_left", "total_cost_usd": total}
         # The notice is put before the lines that wait, which belong to the next turn.
         kept, self._buffer = self._buffer, SpillBuffer(self._limits.buffer_bytes)

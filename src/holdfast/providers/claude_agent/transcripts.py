@@ -54,7 +54,7 @@ class TranscriptStore:
         """Keep lines; one whose `uuid` is stored already is not stored again."""
         if not entries:
             return
-        project, name = self._place(key)
+        project, name = self._location(key)
         async with self._locks[project, name]:
             record = await self._find(project, name)
             seen = await self._stored_ids(project, name, record)
@@ -65,7 +65,7 @@ class TranscriptStore:
 
     async def load(self, key: TranscriptKey) -> list[JsonObject] | None:
         """Return every line of a transcript; None when there is none."""
-        record = await self._find(*self._place(key))
+        record = await self._find(*self._location(key))
         return None if record is None else await self._lines(record)
 
     async def list_sessions(self, project_key: str) -> list[JsonObject]:
@@ -89,7 +89,7 @@ class TranscriptStore:
 
     async def delete(self, key: TranscriptKey) -> None:
         """Remove a transcript; that of a session with those of its sub-agents."""
-        _, name = self._place(key)
+        _, name = self._location(key)
         for record in await self._browse(key["project_key"]):
             below = not key.get("subpath") and (record.name or "").startswith(f"{name}/")
             if record.name == name or below:
@@ -105,7 +105,7 @@ class TranscriptStore:
     def _project(self, project_key: str) -> str:
         return f"{_PROJECT}:{self._scope if self._scope is not None else project_key}"
 
-    def _place(self, key: TranscriptKey) -> tuple[str, str]:
+    def _location(self, key: TranscriptKey) -> tuple[str, str]:
         subpath = key.get("subpath")
         name = f"{key['session_id']}/{subpath}" if subpath else str(key["session_id"])
         return self._project(key["project_key"]), name
@@ -131,11 +131,11 @@ class TranscriptStore:
 
     async def _write(
         self,
-        place: tuple[str, str],
+        location: tuple[str, str],
         record: SessionRecord | None,
         lines: Sequence[JsonObject],
     ) -> None:
-        project, name = place
+        project, name = location
         store, stamp = self._store(), Stamp(self._clock)
         session_id = new_session_id() if record is None else record.id
         # Another process may go on with the same native session, so appends are put in order by the
@@ -194,8 +194,8 @@ class LocalTranscripts:
         for subpath in await transcripts.list_subkeys(key):
             steps = subpath.split("/")
             if all(_SAFE_STEP.fullmatch(step) for step in steps):
-                place = folder.joinpath(native_session_id, *steps[:-1], f"{steps[-1]}.jsonl")
-                below.append((place, await transcripts.load({**key, "subpath": subpath}) or []))
+                path = folder.joinpath(native_session_id, *steps[:-1], f"{steps[-1]}.jsonl")
+                below.append((path, await transcripts.load({**key, "subpath": subpath}) or []))
         for path, content in below:
             await asyncio.to_thread(_write_private, path, content)
         return True

@@ -27,7 +27,7 @@ from holdfast.providers.local.model_process import (
 )
 from holdfast.providers.local.weights import LocalWeights, WeightFiles, find_weights, read_template
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendors import key_advice
+from holdfast.providers.vendors import VENDORS, key_advice
 from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import LLAMA_CPP
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
@@ -80,8 +80,11 @@ class LocalModelClient:
         folder: Path,
         pool: ModelProcessPool = SHARED_PROCESSES,
         context: int | None = None,
+        is_named: bool = True,
     ) -> None:
         self.provider = LOCAL
+        self._is_named = is_named
+        """Whether a model was named, or this one is used because no key was found."""
         self._files = WeightFiles(folder)
         self._pool = pool
         self._context = context
@@ -149,10 +152,16 @@ class LocalModelClient:
             return self._files.path_of(weights)
         is_installed = importlib.util.find_spec("xllamacpp") is not None
         packages = () if is_installed else ("pip install xllamacpp",)  # the extra 'local'
+        is_usual = not self._is_named and weights.name == VENDORS[LOCAL].default_model
+        ways = (
+            "it is used when no model is named and no API key is found. Either "
+            f"{key_advice()}, or install the model"
+            if is_usual
+            else "install it"
+        )
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
-            f"the model {weights.name!r} is not on this machine; it is used when no model is named "
-            f"and no API key is found. Either {key_advice()}, or install the model: "
+            f"the model {weights.name!r} is not on this machine; {ways}: "
             f"{' && '.join((*packages, pull_command(weights.name)))} "
             f"({weights.download_size / 1e6:,.0f} MB, {weights.licence}, into "
             f"{self._files.folder})",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_of
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_with_code
 from holdfast.vocabulary.vendors import LOCAL
 
 _RUN_PIP = """\
@@ -189,9 +189,9 @@ def explain_failure(requirement: str, output: str) -> AgentError:
     for pattern, code, meaning in _FAILURES:
         if re.search(pattern, output):
             message = f"pip could not fetch {requirement}: {meaning}. pip said:\n{tail}"
-            return error_of(code, message, provider=LOCAL, basis="pattern")
+            return error_with_code(code, message, provider=LOCAL, basis="pattern")
     message = f"pip could not fetch {requirement}. It said:\n{tail}"
-    return error_of(ErrorCode.NETWORK, message, provider=LOCAL, basis="fallback")
+    return error_with_code(ErrorCode.NETWORK, message, provider=LOCAL, basis="fallback")
 
 
 def wheel_size(folder: Path) -> int:

@@ -22,6 +22,7 @@ from typing import IO
 
 import msgspec
 
+from holdfast.auth.atomic_files import sync_folder
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.local_models import LocalModel
 from holdfast.vocabulary.vendors import LOCAL
@@ -187,7 +188,7 @@ class WeightFiles:
             raise corrupt(f"the weights of {weights.name!r}", weights.sha256, digest)
         partial.chmod(0o600)
         path = partial.replace(self.path_of(weights))
-        self._sync_folder()
+        sync_folder(self.folder)
         shutil.rmtree(self.staging_of(weights), ignore_errors=True)
         return path
 
@@ -211,7 +212,7 @@ class WeightFiles:
                     freed += path.stat().st_size
                     path.unlink()
             shutil.rmtree(self.staging_of(weights), ignore_errors=True)
-            self._sync_folder()
+            sync_folder(self.folder)
             return freed
 
     def describe(self, weights: LocalWeights) -> LocalModel:
@@ -229,13 +230,6 @@ class WeightFiles:
             is_present=self.has(weights),
             partial_bytes=partial.stat().st_size if partial.exists() else 0,
         )
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def list_local_models(folder: Path) -> tuple[LocalModel, ...]:

@@ -16,10 +16,9 @@ from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias
 from weakref import WeakSet
 
-import aiohttp
-from aiohttp.connector import Connection
 from yarl import URL
 
+from holdfast.providers.transport.http_library import aiohttp
 from holdfast.providers.transport.network import (
     body_error,
     certificate_context,
@@ -261,13 +260,16 @@ _attempt_of_task: ContextVar[_Attempt | None] = ContextVar("holdfast_attempt", d
 _used_connections: WeakSet[object] = WeakSet()
 
 
-_Connecting: TypeAlias = Coroutine[Any, Any, Connection]
+_Connection: TypeAlias = aiohttp.connector.Connection
+_Connecting: TypeAlias = Coroutine[Any, Any, _Connection]
 
 
 def _noting(connect: Callable[_P, _Connecting]) -> Callable[_P, _Connecting]:
     """Tell the attempt that asks for a connection whether it is a new or a kept one."""
 
-    async def connect_and_note(*arguments: _P.args, **options: _P.kwargs) -> Connection:
+    async def connect_and_note(
+        *arguments: _P.args, **options: _P.kwargs
+    ) -> aiohttp.connector.Connection:
         connection = await connect(*arguments, **options)
         if (attempt := _attempt_of_task.get()) is not None:
             attempt.connected(is_kept=connection.protocol in _used_connections)

@@ -7,9 +7,14 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
-import aiohttp
-
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, RequestError, error_of
+from holdfast.providers.transport.http_library import aiohttp
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    RequestError,
+    error_with_code,
+)
 from holdfast.vocabulary.secrets import remember_url
 from holdfast.vocabulary.settings import Timeouts
 
@@ -127,7 +132,9 @@ def connection_error(error: Exception, *, host: str, limits: Timeouts) -> AgentE
         case _:
             message = f"the connection to {host} failed before a reply: {type(error).__name__}"
     refused = isinstance(error, aiohttp.ClientConnectorError) and _is_refused(error.os_error)
-    return error_of(code, message, basis="type", refused_locally=refused and _is_this_machine(host))
+    return error_with_code(
+        code, message, basis="type", refused_locally=refused and _is_this_machine(host)
+    )
 
 
 def _is_refused(error: OSError) -> bool:

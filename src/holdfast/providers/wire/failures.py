@@ -22,7 +22,7 @@ from holdfast.blocks.error_classification import (
     code_of_text,
 )
 from holdfast.providers.wire.lenient_decoding import decode_lenient
-from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_of
+from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_with_code
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.secrets import scrub
 
@@ -92,7 +92,7 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
             code, basis = ErrorCode.PROTOCOL, "fallback"
         lowered = {name.lower(): value for name, value in headers.items()}
         asked = _wait_in_headers(lowered)
-        return error_of(
+        return error_with_code(
             code,
             said,
             basis=basis,
@@ -105,7 +105,7 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
         """Return the error that is reported inside a reply whose status was 200."""
         failure = self.read(report)
         code, basis = self._judge(failure)
-        return error_of(
+        return error_with_code(
             code,
             _shortened(failure.message) or "the provider reported an error inside its stream",
             basis=basis,

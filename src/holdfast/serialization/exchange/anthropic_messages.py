@@ -183,7 +183,7 @@ def read_anthropic_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -
     document = document_of(stream, limits)
     given = document.get("messages") if isinstance(document, dict) else document
     if not isinstance(given, list):
-        raise refused("this is no document of Anthropic messages: it has no list of messages")
+        raise refused("this is not a document of Anthropic messages: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     if isinstance(document, dict):
         builder.facts.model = text_in(document, "model")
@@ -192,9 +192,9 @@ def read_anthropic_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -
         builder.records += 1
         role = message.get("role") if isinstance(message, dict) else None
         if role == "user":
-            builder.user(parts_of(message.get("content"), builder))
+            builder.user(read_parts(message.get("content"), builder))
         elif role == "assistant":
-            parts = parts_of(message.get("content"), builder)
+            parts = read_parts(message.get("content"), builder)
             builder.assistant(parts, answer_facts(message, model=builder.facts.model))
         else:
             raw = msgspec.json.encode(message)
@@ -232,7 +232,7 @@ def _usage_of(usage: JsonObject) -> Usage | None:
     )
 
 
-def parts_of(content: Json, builder: MessageBuilder) -> list[Part]:
+def read_parts(content: Json, builder: MessageBuilder) -> list[Part]:
     """Return the parts of a message's content, which is a text or a list of blocks."""
     if isinstance(content, str):
         return [TextPart(text=content)]

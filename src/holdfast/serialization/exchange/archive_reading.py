@@ -27,8 +27,8 @@ from holdfast.serialization.exchange.archive import (
 )
 from holdfast.serialization.exchange.bounded_input import (
     ByteStream,
+    bounded_lines,
     is_nested_deeper,
-    lines_of,
     refused,
 )
 from holdfast.serialization.exchange.values import LIMITS, ImportLimits, ImportReport
@@ -159,7 +159,7 @@ class _Reading:
 
     def items(self, stream: ByteStream) -> Iterator[ArchiveItem]:
         digest = hashlib.sha256()
-        for number, raw in lines_of(stream, self._limits):
+        for number, raw in bounded_lines(stream, self._limits):
             if self._ended:
                 raise _corrupt(f"there is something after the end, in line {number}")
             line = self._parse(raw, number)

@@ -52,7 +52,7 @@ def refused(message: str) -> ConfigError:
     return ConfigError(ErrorCode.CONFIG_INVALID, message)
 
 
-def lines_of(stream: ByteStream, limits: ImportLimits) -> Iterator[Line]:
+def bounded_lines(stream: ByteStream, limits: ImportLimits) -> Iterator[Line]:
     """Yield the lines of a file that are not blank.
 
     Raises:
@@ -115,7 +115,7 @@ class NotJsonError(Exception):
     """Bytes that are not JSON."""
 
 
-def parsed(raw: bytes, limits: ImportLimits, place: str = "the file") -> Json:
+def parsed(raw: bytes, limits: ImportLimits, where: str = "the file") -> Json:
     """Parse JSON from an untrusted file; lone surrogates, which JavaScript writes, are replaced.
 
     Raises:
@@ -126,29 +126,29 @@ def parsed(raw: bytes, limits: ImportLimits, place: str = "the file") -> Json:
     try:
         value = msgspec.json.decode(raw)
     except RecursionError as error:
-        raise _too_deep(place, limits) from error
+        raise _too_deep(where, limits) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # msgspec refuses the escape of a lone surrogate. Without an escape the fault is another
         # one.
         if b"\\u" not in raw:
             raise NotJsonError(str(error)) from error
-        return _parsed_with_halves(raw, limits, place)
+        return _parsed_with_halves(raw, limits, where)
     if is_too_deep(value, levels=limits.levels):
-        raise _too_deep(place, limits)
+        raise _too_deep(where, limits)
     return value
 
 
-def _parsed_with_halves(raw: bytes, limits: ImportLimits, place: str) -> Json:
+def _parsed_with_halves(raw: bytes, limits: ImportLimits, where: str) -> Json:
     """Parse what only the standard library's parser takes."""
     try:
         # The standard library also takes NaN and Infinity, which are not JSON.
         value = json.loads(raw, parse_constant=_no_constant)
     except RecursionError as error:
-        raise _too_deep(place, limits) from error
+        raise _too_deep(where, limits) from error
     except ValueError as error:
         raise NotJsonError(str(error)) from error
     if is_too_deep(value, levels=limits.levels):
-        raise _too_deep(place, limits)
+        raise _too_deep(where, limits)
     return _all_writable(value)
 
 
@@ -179,8 +179,8 @@ def _all_writable(value: Json) -> Json:
     return value
 
 
-def _too_deep(place: str, limits: ImportLimits) -> ConfigError:
-    return refused(f"{place} is nested deeper than {limits.levels} levels")
+def _too_deep(where: str, limits: ImportLimits) -> ConfigError:
+    return refused(f"{where} is nested deeper than {limits.levels} levels")
 
 
 def checked_count(items: Iterable[Json], limits: ImportLimits) -> list[Json]:

@@ -7,7 +7,7 @@ from holdfast.serialization.exchange.anthropic_messages import (
     BlockWriter,
     answer_facts,
     leaves_out,
-    parts_of,
+    read_parts,
 )
 from holdfast.serialization.exchange.bounded_input import ByteStream
 from holdfast.serialization.exchange.claude_code_tree import LineTree, TreeLine, read_tree
@@ -220,13 +220,13 @@ def _add(line: TreeLine, builder: MessageBuilder) -> bool:
         return _add_said(line, message, builder)
     if line.kind != "assistant" or not message or _is_made_by_program(line.fields):
         return False
-    parts = parts_of(message.get("content"), builder)
+    parts = read_parts(message.get("content"), builder)
     builder.assistant(parts, answer_facts(message), time=line.time)
     return True
 
 
 def _add_said(line: TreeLine, message: JsonObject, builder: MessageBuilder) -> bool:
-    parts = parts_of(message.get("content"), builder)
+    parts = read_parts(message.get("content"), builder)
     if line.fields.get("isCompactSummary") is True:
         texts = [part.text for part in parts if isinstance(part, TextPart)]
         builder.compaction("".join(texts), time=line.time)
@@ -245,7 +245,7 @@ def _add_queued(line: TreeLine, builder: MessageBuilder) -> bool:
     prompt = attachment.get("prompt")
     if attachment.get("type") != "queued_command" or not isinstance(prompt, str | list):
         return False
-    builder.user(parts_of(prompt, builder), time=line.time)
+    builder.user(read_parts(prompt, builder), time=line.time)
     return True
 
 

@@ -48,16 +48,16 @@ class LineTree:
         self._builder = builder
         self._titles: dict[str, str] = {}
         self._leaf = ""
-        self._places: dict[str, int] = {}
+        self._indexes: dict[str, int] = {}
 
     def add(self, line: TreeLine) -> None:
         """Take in one line."""
         self.lines.append(line)
         if line.uuid:
-            self._places[line.uuid] = len(self.lines) - 1
+            self._indexes[line.uuid] = len(self.lines) - 1
         if line.is_message and line.uuid:
             self._leaf = line.uuid
-        elif line.kind == "last-prompt" and text_in(line.fields, "leafUuid") in self._places:
+        elif line.kind == "last-prompt" and text_in(line.fields, "leafUuid") in self._indexes:
             # Claude Code goes on from this line, which need not be the last one of the file.
             self._leaf = text_in(line.fields, "leafUuid")
         if line.kind in _TITLES and (title := text_in(line.fields, _TITLES[line.kind])):
@@ -85,9 +85,9 @@ class LineTree:
         way: list[TreeLine] = []
         seen: set[str] = set()
         name = leaf
-        while name in self._places and name not in seen:
+        while name in self._indexes and name not in seen:
             seen.add(name)
-            line = self.lines[self._places[name]]
+            line = self.lines[self._indexes[name]]
             way.append(line)
             name = line.parent
         if name in seen:

@@ -150,11 +150,13 @@ def read_session(
     """
     stream = PeekedStream(raw)
     name = format_name or recognised(stream.head)
-    if name is None or name == ARCHIVE:
-        told = "an archive of Holdfast" if name else "none of the files that are known"
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"this is {told}, not a session of another program"
-        )
+    if name is None:
+        known = ", ".join(each.name for each in FORMATS.values() if each.read is not None)
+        told = f"the format of this file is not recognised; formats that can be read are {known}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+    if name == ARCHIVE:
+        told = "this is an archive of Holdfast, not a session of another program"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
     read = format_named(name).read
     if read is None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name} can be written, but not read")

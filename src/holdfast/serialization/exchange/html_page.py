@@ -82,8 +82,8 @@ def write_html(export: SessionExport) -> Iterator[bytes]:
         for name, value in session_facts(export)
     )
     yield f"<header><h1>{_text(title)}</h1><dl>{facts}</dl></header>\n<main>\n".encode()
-    for place, each in enumerate(export.messages):
-        yield _article(export, place, each).encode()
+    for index, each in enumerate(export.messages):
+        yield _article(export, index, each).encode()
     yield b"</main>\n</body>\n</html>\n"
 
 
@@ -102,10 +102,10 @@ def _text(text: str) -> str:
     return escape(_UNSEEN.sub("\ufffd", text), quote=True)
 
 
-def _article(export: SessionExport, place: int, each: TimedMessage) -> str:
-    following = export.messages[place + 1 :][:1]
+def _article(export: SessionExport, index: int, each: TimedMessage) -> str:
+    following = export.messages[index + 1 :][:1]
     results = results_in(following[0].message if following else None)
-    shown = _Shown(export, results, answers_calls(export, place))
+    shown = _Shown(export, results, answers_calls(export, index))
     inner = "".join(
         shown.part(part) for part in each.message.parts if not leaves_out(each.message, part)
     )
@@ -114,7 +114,7 @@ def _article(export: SessionExport, place: int, each: TimedMessage) -> str:
     is_answer = isinstance(each.message, AssistantMessage)
     role = "Assistant" if is_answer else "User"
     facts = "".join(f"<span>{_text(fact)}</span>" for fact in answer_facts(each))
-    number = place + 1
+    number = index + 1
     link = f'<a href="#m{number}" aria-label="Link to this message">#{number}</a>'
     return (
         f'<article id="m{number}" class="{role.lower()}"><h2>{role}</h2>'

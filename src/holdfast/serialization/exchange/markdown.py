@@ -45,10 +45,10 @@ def write_markdown(export: SessionExport) -> Iterator[bytes]:
     yield f"# {plain_line(export.title) or 'Session'}\n\n".encode()
     for name, value in session_facts(export):
         yield f"- {name}: {plain_line(value)}\n".encode()
-    for place, each in enumerate(export.messages):
-        following = export.messages[place + 1 :][:1]
+    for index, each in enumerate(export.messages):
+        following = export.messages[index + 1 :][:1]
         results = results_in(following[0].message if following else None)
-        text = "\n\n".join(_blocks(each, results, is_answered=answers_calls(export, place)))
+        text = "\n\n".join(_blocks(each, results, is_answered=answers_calls(export, index)))
         if text:
             yield f"\n{_heading(each)}\n\n{text}\n".encode()
 
@@ -100,9 +100,9 @@ def results_in(message: Message | None) -> dict[CallId, ToolResultPart]:
     return {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
 
 
-def answers_calls(export: SessionExport, place: int) -> set[CallId]:
-    """Return the calls of the message before a place: their results are shown there."""
-    before = export.messages[place - 1].message if place else None
+def answers_calls(export: SessionExport, index: int) -> set[CallId]:
+    """Return the calls of the message before an index: their results are shown there."""
+    before = export.messages[index - 1].message if index else None
     calls = before.tool_calls if isinstance(before, AssistantMessage) else ()
     return {part.call_id for part in calls}
 

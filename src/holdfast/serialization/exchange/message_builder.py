@@ -14,7 +14,7 @@ import msgspec
 from holdfast.serialization.exchange.bounded_input import (
     ByteStream,
     NotJsonError,
-    lines_of,
+    bounded_lines,
     parsed,
     refused,
 )
@@ -237,7 +237,7 @@ def object_lines(
     stream: ByteStream, limits: ImportLimits, builder: MessageBuilder
 ) -> Iterator[FileLine]:
     """Yield the lines of a file, also those that are not what they should be."""
-    for number, raw in lines_of(stream, limits):
+    for number, raw in bounded_lines(stream, limits):
         builder.records += 1
         try:
             fields = parsed(raw, limits, f"line {number}")

@@ -150,7 +150,7 @@ def read_openai_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -> I
     document = document_of(stream, limits)
     given = document.get("messages") if isinstance(document, dict) else document
     if not isinstance(given, list):
-        raise refused("this is no document of OpenAI messages: it has no list of messages")
+        raise refused("this is not a document of OpenAI messages: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     builder.facts.model = text_in(document, "model")
     for place, message in enumerate(checked_count(given, limits), start=1):

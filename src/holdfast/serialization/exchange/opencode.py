@@ -104,9 +104,9 @@ class _Writer:
 
     def messages(self) -> Iterator[JsonObject]:
         messages = self._export.messages
-        for place, each in enumerate(messages):
+        for index, each in enumerate(messages):
             if isinstance(each.message, AssistantMessage):
-                following = messages[place + 1].message.parts if place + 1 < len(messages) else ()
+                following = messages[index + 1].message.parts if index + 1 < len(messages) else ()
                 yield from self._answer(each, each.message, following)
             else:
                 yield from self._said(each)
@@ -185,8 +185,8 @@ class _Writer:
         return {"info": about, "parts": self._numbered(parts, own, time)}
 
     def _numbered(self, parts: list[JsonObject], message: str, time: int) -> list[JsonObject]:
-        place = {"sessionID": self._id, "messageID": message}
-        return [{**part, "id": self._ids.new("prt", time), **place} for part in parts]
+        ids = {"sessionID": self._id, "messageID": message}
+        return [{**part, "id": self._ids.new("prt", time), **ids} for part in parts]
 
 
 def _token_fields(usage: Usage) -> JsonObject:
@@ -208,7 +208,7 @@ def read_opencode(stream: ByteStream, limits: ImportLimits = LIMITS) -> Imported
     document = document_of(stream, limits)
     messages = document.get("messages") if isinstance(document, dict) else None
     if not isinstance(messages, list):
-        raise refused("this is no export of opencode: it has no list of messages")
+        raise refused("this is not an export of opencode: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     _note_facts(object_in(document, "info"), builder)
     for place, message in enumerate(checked_count(messages, limits), start=1):

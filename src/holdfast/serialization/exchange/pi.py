@@ -201,7 +201,7 @@ class _Reader:
         # these.
         self._builder.compaction(summary, time=line.time, before=kept)
         if kept is not None:  # what comes behind the summary has moved on
-            self._begins = {name: place + (place >= kept) for name, place in self._begins.items()}
+            self._begins = {name: index + (index >= kept) for name, index in self._begins.items()}
         return True
 
     def _branch_summary(self, line: _EntryLine) -> bool:

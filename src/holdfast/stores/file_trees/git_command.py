@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from holdfast.auth.atomic_files import create_folder
 from holdfast.stores.private_files import (
-    create_folder,
     open_or_create,
     read_or_empty,
     store_error_of,
@@ -45,10 +45,10 @@ class GitRepository:
     """
 
     def __init__(
-        self, folder: Path, place: Path, *, environment: Mapping[str, str], seconds: float
+        self, folder: Path, git_folder: Path, *, environment: Mapping[str, str], seconds: float
     ) -> None:
         self.folder = folder
-        self.place = place
+        self.git_folder = git_folder
         self._path = environment.get("PATH") or os.defpath
         self._seconds = seconds
         self._lock: int | None = None
@@ -62,36 +62,36 @@ class GitRepository:
 
         """
         try:
-            create_folder(self.place)
-            lock = open_or_create(self.place / "lock", os.O_RDWR)
+            create_folder(self.git_folder)
+            lock = open_or_create(self.git_folder / "lock", os.O_RDWR)
         except OSError as error:
-            raise store_error_of(error, self.place) from error
+            raise store_error_of(error, self.git_folder) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._lock = lock
             self._prepare()
             yield
         except OSError as error:
-            raise store_error_of(error, self.place) from error
+            raise store_error_of(error, self.git_folder) from error
         finally:
             self._lock = None
             os.close(lock)
 
     def _prepare(self) -> None:
         # No other git runs on it while we hold our own lock, whose file is called `lock`.
-        for stale in self.place.glob("*.lock"):  # left by a git that was killed
+        for stale in self.git_folder.glob("*.lock"):  # left by a git that was killed
             with suppress(FileNotFoundError):
                 stale.unlink()
-        if not (self.place / "HEAD").exists():
+        if not (self.git_folder / "HEAD").exists():
             # Templates of the machine can hold hooks.
             self.run("init", "--quiet", "--template=")
-        info = self.place / "info"
+        info = self.git_folder / "info"
         info.mkdir(mode=0o700, exist_ok=True)
         _write_if_new(info / "attributes", _NO_CONVERSION)
 
     def exclude(self, patterns: bytes) -> None:
         """Let new files that match a pattern be ignored."""
-        _write_if_new(self.place / "info" / "exclude", patterns)
+        _write_if_new(self.git_folder / "info" / "exclude", patterns)
 
     def run(self, *arguments: str, given: bytes = b"", index: str = "index") -> bytes:
         """Run one command and return its output; only inside `locked`.
@@ -127,10 +127,10 @@ class GitRepository:
         return {
             "PATH": self._path,
             "LC_ALL": "C",
-            "HOME": str(self.place),
-            "GIT_DIR": str(self.place),
+            "HOME": str(self.git_folder),
+            "GIT_DIR": str(self.git_folder),
             "GIT_WORK_TREE": str(self.folder),
-            "GIT_INDEX_FILE": str(self.place / index),
+            "GIT_INDEX_FILE": str(self.git_folder / index),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_ATTR_NOSYSTEM": "1",

@@ -61,13 +61,13 @@ class GitTrees:
     ) -> None:
         real = folder.resolve()
         digest = hashlib.sha256(os.fsencode(real)).hexdigest()
-        place = data.resolve() / "snapshots" / digest[:32]
+        git_folder = data.resolve() / "snapshots" / digest[:32]
         self._repository = GitRepository(
-            real, place, environment=environment, seconds=limits.seconds
+            real, git_folder, environment=environment, seconds=limits.seconds
         )
         self._folder = real
         self._limits = limits
-        self._apart = tuple(_beneath(real, [place, *apart]))
+        self._apart = tuple(_beneath(real, [git_folder, *apart]))
         """Paths that are in no snapshot: the store of the sessions must never be rewound."""
 
     async def take(self) -> TakenTree:
@@ -130,7 +130,7 @@ class GitTrees:
         try:
             listed = self._repository.run(*words)
         except StoreError:
-            index = self._repository.place / "index"
+            index = self._repository.git_folder / "index"
             if not index.exists():
                 raise
             index.unlink()  # it may be damaged, and all of it can be made again
@@ -185,7 +185,7 @@ class GitTrees:
 
     def _forget_old(self) -> None:
         """Remove trees that are older than is kept, once a day."""
-        mark, lock = self._repository.place / "pruned", self._repository.place / "lock"
+        mark, lock = self._repository.git_folder / "pruned", self._repository.git_folder / "lock"
         # The file system's clock is asked by touching a file, so that both times come from one
         # clock.
         os.utime(lock)

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from holdfast.auth.atomic_files import write_all
-from holdfast.stores.private_files import open_or_create, read_or_empty, sync_folder
+from holdfast.auth.atomic_files import create_folder, replace_file
+from holdfast.stores.private_files import read_or_empty
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.stored_records import FindBlob
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
@@ -46,6 +46,9 @@ class SessionFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sessions = root / "sessions"
+        self._leases = root / "leases"
+        self._inboxes = root / "inbox"
+        self._blobs = root / "blobs"
 
     def log(self, session_id: SessionId) -> Path:
         """Return the path of a session's log."""
@@ -53,15 +56,15 @@ class SessionFolder:
 
     def lease(self, session_id: SessionId) -> Path:
         """Return the path of a session's lock file."""
-        return self.root / "leases" / f"{_checked(session_id)}.lock"
+        return self._leases / f"{_checked(session_id)}.lock"
 
     def inbox(self, session_id: SessionId) -> Path:
         """Return the path of the commands for a session."""
-        return self.root / "inbox" / f"{_checked(session_id)}.jsonl"
+        return self._inboxes / f"{_checked(session_id)}.jsonl"
 
     def blobs(self, session_id: SessionId) -> Path:
         """Return the folder of a session's blobs."""
-        return self.root / "blobs" / _checked(session_id)
+        return self._blobs / _checked(session_id)
 
     def quarantine(self, session_id: SessionId) -> Path:
         """Return the path of what was cut off a session's log."""
@@ -103,6 +106,7 @@ class SessionFolder:
         return found
 
 
+@functools.lru_cache(maxsize=1024)  # several files of a session are named for each append
 def _checked(session_id: SessionId) -> str:
     if parse_session_id(session_id) is None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{session_id!r} is not a session id")
@@ -114,7 +118,9 @@ class StillLockedError(StoreError):
 
 
 @contextlib.contextmanager
-def locked(descriptor: int, path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+def descriptor_lock(
+    descriptor: int, path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS
+) -> Iterator[None]:
     """Hold the lock of an open file; raises StillLockedError after the timeout."""
     deadline = monotonic_seconds() + timeout
     wait = _FIRST_RETRY_SECONDS
@@ -156,20 +162,8 @@ def save_blob(folder: Path, name: str, content: bytes) -> None:
     # A damaged file of that name is replaced by the right content.
     if path.exists() and read_or_empty(path) == content:
         return
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    descriptor = open_or_create(temporary, os.O_WRONLY | os.O_TRUNC)
-    try:
-        write_all(descriptor, content)
-        os.fsync(descriptor)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-    # The content is synced before it gets its name: after a power cut the name leads to all of it
-    # or does not exist.
-    temporary.rename(path)
-    sync_folder(path.parent)
+    create_folder(folder)
+    replace_file(path, content)
 
 
 def find_blob(folder: Path, name: str) -> bytes | None:

@@ -15,9 +15,9 @@ from holdfast.stores.lease_rules import (
     NOT_WAITING,
     LinePosition,
     busy_error,
-    finished,
     is_abandoned,
     lease_of_thread,
+    result_of_thread,
     wait_for_lease,
 )
 from holdfast.stores.notifications import PeriodicThread
@@ -58,7 +58,7 @@ class JsonlLeases:
 
     async def release(self, lease: Lease) -> None:
         """Let another holder become the writer; doing it twice is fine."""
-        await finished(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
+        await result_of_thread(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
 
     def stop_renewing(self) -> None:
         """Renew no lease from now on."""

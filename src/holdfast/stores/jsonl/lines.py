@@ -104,7 +104,7 @@ def encode_append(
     return b"".join(lines)
 
 
-def encode_consumption(consumed: Sequence[CommandId], *, head: int, epoch: int) -> bytes:
+def encode_consumed(consumed: Sequence[CommandId], *, head: int, epoch: int) -> bytes:
     """Encode the line of an append without entries."""
     return _with_checksum(
         b'"seq":%d,"epoch":%d,"consumed":%s}' % (head, epoch, _encode(list(consumed)))

@@ -86,7 +86,7 @@ class LockFile:
             threading.Event().wait(_LOCK_RETRY_SECONDS)
         return False
 
-    def is_in_place(self) -> bool:
+    def is_at_its_path(self) -> bool:
         """Return whether the file under this name is still this one."""
         try:
             return self._path.stat().st_ino == self._inode

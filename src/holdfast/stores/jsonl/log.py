@@ -1,32 +1,30 @@
 """The logs of a jsonl store: appending, reading, following, inspecting and deleting."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncGenerator, Sequence
 
+from holdfast.auth.atomic_files import sync_folder
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fenced_error, name_taken_error
-from holdfast.stores.jsonl.folder import blob_finder, try_lock
+from holdfast.stores.jsonl.folder import StillLockedError, blob_finder, try_lock
 from holdfast.stores.jsonl.lines import DamagedBytes, damaged_commands, quarantined_in
 from holdfast.stores.jsonl.lock_file import read_lease_state
 from holdfast.stores.jsonl.log_file import LogFile
-from holdfast.stores.jsonl.lookup import Key, keys_of
+from holdfast.stores.jsonl.lookup import LookupKey, keys_of, may_be_looked_up_by
 from holdfast.stores.jsonl.resources import JsonlResources
-from holdfast.stores.jsonl.scan import decode_entries, scan_log
+from holdfast.stores.jsonl.scan import decode_scanned, scan_log
 from holdfast.stores.jsonl.session_writer import SessionWriter
 from holdfast.stores.notifications import follow_log
 from holdfast.stores.private_files import (
     read_or_empty,
     remove_durably,
-    sync_folder,
     translated_os_errors,
 )
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ContextNoted, Entry, SessionChanged, SessionOpened
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId
-
-_LOOKED_UP_BY = (SessionOpened, SessionChanged, ContextNoted)
-"""The kinds that can give a session a name, or notes for its project."""
 
 
 class JsonlLog:
@@ -93,7 +91,10 @@ class JsonlLog:
                 raise fenced_error(lease.session_id, holder)
             taken = self._newly_looked_up_by(writer, lease, entries)
             if not taken:
+                begins = writer.record is None
                 writer.append(lease.epoch, entries, consumed)
+                if begins:
+                    self._begin_lookup()
                 return
             # Names are taken only under this lock, so the name stays free until it is written.
             lookup = self._resources.lookup
@@ -112,13 +113,27 @@ class JsonlLog:
 
     def _newly_looked_up_by(
         self, writer: SessionWriter, lease: Lease, entries: Sequence[Entry]
-    ) -> set[Key]:
+    ) -> set[LookupKey]:
         """Return what a session is to be looked up by from these entries on."""
-        if not any(isinstance(entry, _LOOKED_UP_BY) for entry in entries):
+        if not any(map(may_be_looked_up_by, entries)):
             return set()
         # First: a writer that was taken over gets FENCED, not a CONFLICT with the newer log.
         writer.renew(lease.epoch)
         return keys_of(writer.record_after(writer.fresh(entries))) - keys_of(writer.record)
+
+    def _begin_lookup(self) -> None:
+        """Write the file of names if the folder has none: new sessions look for notes in it.
+
+        The file only saves work, so this neither waits for another process nor fails, and takes no
+        space before the session has what it needs.
+        """
+        lookup = self._resources.lookup
+        with contextlib.suppress(OSError, StillLockedError):
+            if lookup.exists():
+                return
+            with lookup.locked(timeout=0):
+                if not lookup.exists():
+                    lookup.write_all(self._resources.summaries.records())
 
     def _refuse_taken_name(self, record: SessionRecord) -> None:
         name = str(record.name)
@@ -130,7 +145,7 @@ class JsonlLog:
         path = self._folder.log(session_id)
         with translated_os_errors(path):
             scan = scan_log(read_or_empty(path))
-            decode_entries(scan, blob_finder(self._folder.blobs(session_id)))
+            decode_scanned(scan, blob_finder(self._folder.blobs(session_id)))
             quarantine = read_or_empty(self._folder.quarantine(session_id))
             found = [*quarantined_in(quarantine), *scan.damaged]
             reached = read_lease_state(self._folder.lease(session_id)).head

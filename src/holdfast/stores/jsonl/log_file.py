@@ -9,12 +9,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.auth.atomic_files import write_all
-from holdfast.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, locked
+from holdfast.auth.atomic_files import sync_folder, write_all
+from holdfast.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, descriptor_lock
 from holdfast.stores.jsonl.lines import (
     DamagedBytes,
     encode_append,
-    encode_consumption,
+    encode_consumed,
     encode_quarantined,
 )
 from holdfast.stores.jsonl.scan import (
@@ -30,7 +30,6 @@ from holdfast.stores.private_files import (
     read_or_empty,
     read_range,
     store_error_of,
-    sync_folder,
 )
 from holdfast.stores.stored_records import FindBlob
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -56,10 +55,10 @@ class LogFile:
         while True:
             descriptor = open_or_create(self.path, os.O_RDWR | os.O_APPEND)
             try:
-                with locked(descriptor, self.path, timeout=timeout):
+                with descriptor_lock(descriptor, self.path, timeout=timeout):
                     self._inode = os.fstat(descriptor).st_ino
                     # The process that had the lock before may have deleted the session.
-                    if self.is_in_place():
+                    if self.is_at_its_path():
                         yield descriptor
                         return
             finally:
@@ -92,8 +91,8 @@ class LogFile:
             yield None
             return
         try:
-            with locked(descriptor, self.path):
-                is_same = os.fstat(descriptor).st_ino == self._inode and self.is_in_place()
+            with descriptor_lock(descriptor, self.path):
+                is_same = os.fstat(descriptor).st_ino == self._inode and self.is_at_its_path()
                 yield descriptor if is_same else None
         finally:
             os.close(descriptor)
@@ -128,7 +127,7 @@ class LogFile:
         self.end = end
         self._is_clean = True
 
-    def is_in_place(self) -> bool:
+    def is_at_its_path(self) -> bool:
         """Return whether the file under this name is the one that was opened."""
         try:
             return self.path.stat().st_ino == self._inode
@@ -211,7 +210,7 @@ class LogRepair:
             lines = encode_append(lost.kept, epoch=epoch, consumed=lost.consumed)
             self._log.append(self._descriptor, lines)
         elif lost.consumed:
-            lines = encode_consumption(lost.consumed, head=head, epoch=epoch)
+            lines = encode_consumed(lost.consumed, head=head, epoch=epoch)
             self._log.append(self._descriptor, lines)
         return scan_log(read_range(self._descriptor))
 

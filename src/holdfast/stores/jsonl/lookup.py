@@ -2,7 +2,8 @@
 
 A line is written before the append that takes the name, so that the file leads to every session
 that has one; what it leads to is always verified against the log. It is read as far as it has
-grown. A folder without it, which an earlier version wrote, gets it when a name is next taken.
+grown. A folder without it, which is new or which an earlier version wrote, gets it when a session
+begins or a name is taken.
 """
 
 import contextlib
@@ -13,18 +14,17 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.auth.atomic_files import write_all
+from holdfast.auth.atomic_files import replace_file, write_all
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.jsonl.folder import SessionFolder, locked
+from holdfast.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, SessionFolder, descriptor_lock
 from holdfast.stores.private_files import (
-    FILE_MODE,
     open_or_create,
     read_range,
-    sync_folder,
 )
+from holdfast.vocabulary.entries import ContextNoted, Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import SessionId
 
-Key = tuple[str, str, str]
+LookupKey = tuple[str, str, str]
 """Owner, project, and what a session is looked up by there: a name, or that it made notes."""
 
 _line_decoder = msgspec.json.Decoder(tuple[str, str, str, str])
@@ -36,24 +36,28 @@ class Lookup:
     def __init__(self, folder: SessionFolder) -> None:
         self._folder = folder
         self._path = folder.root / "lookup.jsonl"
-        self._known: dict[Key, dict[SessionId, None]] = {}
+        self._known: dict[LookupKey, dict[SessionId, None]] = {}
         self._ids: set[SessionId] = set()
         self._one_reads = threading.Lock()
         self._read_to = (0, 0)
         """The inode of the file, and how far it was read."""
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep every other process from taking a name."""
+    def locked(self, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+        """Keep every other process from taking a name; raises StillLockedError."""
         path = self._folder.index_lock
         descriptor = open_or_create(path, os.O_RDWR)
         try:
-            with locked(descriptor, path):
+            with descriptor_lock(descriptor, path, timeout=timeout):
                 yield
         finally:
             os.close(descriptor)
 
-    def sessions(self, key: Key) -> list[SessionId] | None:
+    def exists(self) -> bool:
+        """Return whether the folder has the file."""
+        return self._path.exists()
+
+    def sessions(self, key: LookupKey) -> list[SessionId] | None:
         """Return the sessions that ever took a name; None when the folder has no such file yet."""
         with self._one_reads:
             return list(self._known.get(key, ())) if self._read() else None
@@ -62,7 +66,7 @@ class Lookup:
         # Without the lock: the set only grows, or is replaced by another one.
         return session_id in self._ids
 
-    def add(self, key: Key, session_id: SessionId) -> None:
+    def add(self, key: LookupKey, session_id: SessionId) -> None:
         """Write durably that a session takes a name. Called under the lock."""
         if session_id in (self.sessions(key) or ()):
             return
@@ -79,16 +83,7 @@ class Lookup:
     def write_all(self, records: Iterable[SessionRecord]) -> None:
         """Write the file anew from the records of all sessions. Called under the lock."""
         lines = [_line(key, record.id) for record in records for key in keys_of(record)]
-        fresh = self._path.with_suffix(f".{os.getpid()}.tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(fresh, flags, FILE_MODE)
-        try:
-            write_all(descriptor, b"".join(lines))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        fresh.rename(self._path)
-        sync_folder(self._folder.root)
+        replace_file(self._path, b"".join(lines))
 
     def _read(self) -> bool:
         """Read what was added since last time; False when there is no file."""
@@ -120,19 +115,19 @@ class Lookup:
                 self._ids.add(SessionId(session_id))
 
 
-def name_key(owner: str, project: str, name: str) -> Key:
+def name_key(owner: str, project: str, name: str) -> LookupKey:
     """Return the key of a name."""
     return owner, project, f"name {name}"
 
 
-def notes_key(owner: str, project: str) -> Key:
+def notes_key(owner: str, project: str) -> LookupKey:
     """Return the key of sessions that made notes for their project."""
     return owner, project, "notes"
 
 
-def keys_of(record: SessionRecord | None) -> set[Key]:
+def keys_of(record: SessionRecord | None) -> set[LookupKey]:
     """Return what a session is looked up by."""
-    keys: set[Key] = set()
+    keys: set[LookupKey] = set()
     if record is not None and record.name is not None:
         keys.add(name_key(record.owner, record.project, record.name))
     if record is not None and record.notes:
@@ -140,6 +135,15 @@ def keys_of(record: SessionRecord | None) -> set[Key]:
     return keys
 
 
-def _line(key: Key, session_id: SessionId) -> bytes:
+def may_be_looked_up_by(entry: Entry) -> bool:
+    """Return whether an entry can give a session a name, or a note for its project."""
+    if isinstance(entry, SessionOpened):
+        return entry.name is not None
+    if isinstance(entry, SessionChanged):
+        return "name" in entry.changes
+    return isinstance(entry, ContextNoted) and entry.source is None
+
+
+def _line(key: LookupKey, session_id: SessionId) -> bytes:
     body = msgspec.json.encode((*key, session_id))
     return b"%08x %s\n" % (zlib.crc32(body), body)

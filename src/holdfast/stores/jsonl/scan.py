@@ -107,7 +107,7 @@ def read_undamaged(descriptor: int) -> WholeLog | None:
 def whole_log(scan: LogScan, find_blob: FindBlob) -> WholeLog:
     """Make a `WholeLog` of what a scan found."""
     return WholeLog(
-        entries=decode_entries(scan, find_blob),
+        entries=decode_scanned(scan, find_blob),
         consumed={item for found in scan.lines for item in found.line.consumed},
         epoch=max((found.line.epoch for found in scan.lines), default=0),
         head=scan.head,
@@ -151,7 +151,7 @@ def _scan_undamaged(pieces: Sequence[bytes], *, offset: int, after: int) -> LogS
     return None if left else scan
 
 
-def decode_entries(
+def decode_scanned(
     scan: LogScan,
     find_blob: FindBlob,
     *,
@@ -196,11 +196,11 @@ def find_unreadable_end(scan: LogScan, find_blob: FindBlob) -> UnreadableEnd | N
     lines = scan.lines
     first = len(lines)
     # Lines that only consume have no entry. They neither end the search nor belong to what is lost.
-    for place in range(len(lines) - 1, -1, -1):
-        if lines[place].line.has_entry:
-            if _is_readable(lines[place].line, find_blob):
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].line.has_entry:
+            if _is_readable(lines[index].line, find_blob):
                 break
-            first = place
+            first = index
     if first == len(lines):
         return None
     start = first

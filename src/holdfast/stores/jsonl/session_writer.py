@@ -22,12 +22,12 @@ from holdfast.stores.jsonl.folder import (
     blob_finder,
     save_blob,
 )
-from holdfast.stores.jsonl.lines import encode_append, encode_consumption
+from holdfast.stores.jsonl.lines import encode_append, encode_consumed
 from holdfast.stores.jsonl.lock_file import LeaseState, LockFile, read_lease_state
 from holdfast.stores.jsonl.log_file import LogFile, LogRepair
 from holdfast.stores.jsonl.scan import WholeLog
 from holdfast.stores.lease_rules import (
-    LEASE_SECONDS,
+    LOCAL_LEASE_SECONDS,
     NOT_WAITING,
     LinePosition,
     busy_error,
@@ -69,7 +69,7 @@ class SessionWriter:
         session_id: SessionId,
         *,
         holder: str,
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float = LOCAL_LEASE_SECONDS,
     ) -> None:
         self._folder = folder
         self._lease_seconds = lease_seconds
@@ -138,12 +138,12 @@ class SessionWriter:
             if fresh:
                 lines = encode_append(self._bodies(fresh), epoch=self.epoch, consumed=consumed)
             elif consumed:
-                lines = encode_consumption(consumed, head=self._head, epoch=self.epoch)
+                lines = encode_consumed(consumed, head=self._head, epoch=self.epoch)
             else:
                 return self.record
             self._log.append(open_log, lines)
             # A process that was stopped while it wrote may have been taken over meanwhile.
-            self._refuse_fenced(epoch, open_log if self._log.is_in_place() else None)
+            self._refuse_fenced(epoch, open_log if self._log.is_at_its_path() else None)
             self._note(fresh, consumed)
             # The append is durable already: this only tells others how far the log reaches.
             with contextlib.suppress(OSError):
@@ -183,12 +183,12 @@ class SessionWriter:
         if self._lock is None:
             return
         with self._log.open() as descriptor:
-            if descriptor is not None and self._lock.is_in_place():
+            if descriptor is not None and self._lock.is_at_its_path():
                 self._write_state(None)
                 # A process that takes over reads this text after it replaced the lock file. Either
                 # it sees that the lease was released and waits for the log, or its file is seen
                 # here and the log is left to it.
-                if not os.fstat(descriptor).st_size and self._lock.is_in_place():
+                if not os.fstat(descriptor).st_size and self._lock.is_at_its_path():
                     self._log.path.unlink()
         self.close()
 
@@ -236,7 +236,7 @@ class SessionWriter:
                     log = self._log.create() if has_continued else self._log.replace(fresh)
                     with log as descriptor:
                         self._begin(lock, before, descriptor=descriptor, above=above)
-                        if not lock.is_in_place():
+                        if not lock.is_at_its_path():
                             raise busy_error(self.session_id, read_lease_state(path).holder)
         except FileNotFoundError:
             # Another takeover was faster and removed the copy that was to replace the log.
@@ -331,7 +331,7 @@ class SessionWriter:
         return (
             lock is not None
             and epoch == self.epoch
-            and lock.is_in_place()
+            and lock.is_at_its_path()
             and lock.read().epoch == epoch
         )
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.auth.atomic_files import write_all
-from holdfast.stores.jsonl.folder import find_blob, locked, save_blob
+from holdfast.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from holdfast.stores.jsonl.index import JsonlIndex, JsonlSearch
 from holdfast.stores.jsonl.leases import JsonlLeases
 from holdfast.stores.jsonl.lines import commands_in, encode_command
 from holdfast.stores.jsonl.log import JsonlLog
 from holdfast.stores.jsonl.resources import JsonlResources, make_resources
-from holdfast.stores.lease_rules import LEASE_SECONDS
+from holdfast.stores.lease_rules import LOCAL_LEASE_SECONDS
 from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.private_files import (
     open_or_create,
@@ -38,8 +38,8 @@ from holdfast.vocabulary.ids import SessionId
 class JsonlStore:
     """All ports of a store over a folder. Any number of event loops may use it."""
 
-    def __init__(self, root: Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        self.place = root
+    def __init__(self, root: Path, *, lease_seconds: float = LOCAL_LEASE_SECONDS) -> None:
+        self.files_at = root
         """The folder."""
         self._resources = make_resources(root, lease_seconds=lease_seconds)
         self.log = JsonlLog(self._resources)
@@ -89,7 +89,7 @@ class JsonlInbox(NotifiedInbox):
         with translated_os_errors(path):
             descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
             try:
-                with locked(descriptor, path):
+                with descriptor_lock(descriptor, path):
                     content = read_range(descriptor)
                     if command.id not in commands_in(content):
                         _append_line(descriptor, content, encode_command(command))

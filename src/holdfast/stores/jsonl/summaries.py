@@ -14,15 +14,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.auth.atomic_files import write_all
+from holdfast.auth.atomic_files import replace_file
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.append_rules import updated_record
 from holdfast.stores.jsonl.folder import SessionFolder, blob_finder
 from holdfast.stores.jsonl.lines import LogLine, entry_header
 from holdfast.stores.jsonl.lock_file import read_lease_state
-from holdfast.stores.jsonl.scan import LogScan, decode_entries, scan_log
+from holdfast.stores.jsonl.scan import LogScan, decode_scanned, scan_log
 from holdfast.stores.private_files import (
-    FILE_MODE,
     read_or_empty,
     read_range,
     translated_os_errors,
@@ -59,14 +58,14 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def start_for(self, after: int) -> tuple[int, int]:
         """Return the last place before the entry that follows `after` where reading can start."""
         # Greater than any offset, so that a landmark at `after` itself is found.
-        place = bisect.bisect_right(self.landmarks, (after, 1 << 63)) - 1
-        landmark = self.landmarks[max(place, 0)]
+        index = bisect.bisect_right(self.landmarks, (after, 1 << 63)) - 1
+        landmark = self.landmarks[max(index, 0)]
         return max(landmark, self.last_growth) if self.last_growth[0] <= after else landmark
 
     def stop_for(self, last: int) -> tuple[int, int]:
         """Return the first landmark behind entry `last`; head and end when there is none."""
-        place = bisect.bisect_left(self.landmarks, (last, 0))
-        return self.landmarks[place] if place < len(self.landmarks) else (self.head, self.end)
+        index = bisect.bisect_left(self.landmarks, (last, 0))
+        return self.landmarks[index] if index < len(self.landmarks) else (self.head, self.end)
 
 
 class _SavedSummaries(msgspec.Struct, frozen=True):
@@ -144,7 +143,7 @@ class Summaries:
             try:
                 find_blob = blob_finder(self._folder.blobs(session_id))
                 for scan in _scans(descriptor, summary, after=after, limit=limit):
-                    yield decode_entries(scan, find_blob, after=after, kinds=kinds)
+                    yield decode_scanned(scan, find_blob, after=after, kinds=kinds)
             finally:
                 os.close(descriptor)
 
@@ -192,7 +191,9 @@ class Summaries:
         if self._known and self._unsaved:
             body = msgspec.json.encode(_SavedSummaries(sessions=dict(self._known)))
             with contextlib.suppress(OSError):
-                _replace_file(self._folder.index, b"%08x\n" % zlib.crc32(body) + body)
+                # Not durable: what a power cut leaves incomplete fails its checksum.
+                content = b"%08x\n" % zlib.crc32(body) + body
+                replace_file(self._folder.index, content, is_durable=False)
                 self._unsaved = 0
 
     def _record(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
@@ -320,16 +321,3 @@ def _landmarks_after(
             fresh.append((before, found.offset))
             last = before
     return (*landmarks, *fresh) if fresh else landmarks
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    descriptor = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
-    )
-    try:
-        write_all(descriptor, content)
-    finally:
-        os.close(descriptor)
-    # Not synced: a file that a power cut left incomplete fails its checksum and is made again.
-    temporary.rename(path)

@@ -25,7 +25,7 @@ from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId
 
 CHANNEL = "holdfast"
-POLL_SECONDS = 0.1
+DATABASE_POLL_SECONDS = 0.1
 """How often the database is asked where notifications do not arrive."""
 POLL_SECONDS_WITH_HINTS = 1.0
 _HINT_SECONDS = 0.025
@@ -143,7 +143,7 @@ class ChangeWatch:
         hinted: set[SessionId] = set()
         if named:
             hinted = {session_id for session_id in watched if _digest(session_id) in named}
-        pause = POLL_SECONDS_WITH_HINTS if self.hears_notifications else POLL_SECONDS
+        pause = POLL_SECONDS_WITH_HINTS if self.hears_notifications else DATABASE_POLL_SECONDS
         if monotonic_seconds() - self._asked[kind] < pause:
             return hinted
         self._asked[kind] = monotonic_seconds()

@@ -215,9 +215,9 @@ def append_group(
     connection: PgConnection, owner: str | None, appends: Sequence[Append], *, again: bool
 ) -> list[AgentError | None]:
     """Append to several sessions in one statement; returns what is wrong with each append."""
-    rows = [(place, row) for place, item in enumerate(appends, 1) for row in item.rows]
-    changed = [(place, item) for place, item in enumerate(appends, 1) if item.fields]
-    consumed = [(place, key) for place, item in enumerate(appends, 1) for key in item.consumed]
+    rows = [(number, row) for number, item in enumerate(appends, 1) for row in item.rows]
+    changed = [(number, item) for number, item in enumerate(appends, 1) if item.fields]
+    consumed = [(number, key) for number, item in enumerate(appends, 1) for key in item.consumed]
     values = (
         owner,
         again,
@@ -226,22 +226,22 @@ def append_group(
         [to_text(item.lease.holder) for item in appends],
         # An append that only consumes fits behind any entry.
         [item.rows[0].seq if item.rows else 1 for item in appends],
-        [place for place, _ in rows],
+        [number for number, _ in rows],
         [row.seq for _, row in rows],
         [to_text(row.id) for _, row in rows],
         [to_text(row.kind) for _, row in rows],
         [row.time for _, row in rows],
         [row.rests for _, row in rows],
         [row.body for _, row in rows],
-        [place for place, _ in changed],
+        [number for number, _ in changed],
         [item.fields_seq for _, item in changed],
         [msgspec.json.encode(item.fields).decode() for _, item in changed],
-        [place for place, _ in consumed],
+        [number for number, _ in consumed],
         texts_or_none([key for _, key in consumed]),
     )
     cursor = connection.execute(_APPEND.encode(), values, binary=True)
-    verdicts = {place: (verdict, holder) for place, verdict, holder in cursor}
-    return [_error_of(item, *verdicts[place]) for place, item in enumerate(appends, 1)]
+    verdicts = {number: (verdict, holder) for number, verdict, holder in cursor}
+    return [_error_of(item, *verdicts[number]) for number, item in enumerate(appends, 1)]
 
 
 def _error_of(append: Append, verdict: str, holder: str | None) -> AgentError | None:

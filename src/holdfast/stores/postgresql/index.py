@@ -110,8 +110,8 @@ class PostgresIndex:
     ) -> Iterator[SessionRecord]:
         """Yield the records of an owner page by page, the last updated first."""
         while True:
-            place = (None, None, None) if after is None else (after.id, after.updated, after.id)
-            values = (*self._owned(*owned), *place, _PAGE)
+            start = (None, None, None) if after is None else (after.id, after.updated, after.id)
+            values = (*self._owned(*owned), *start, _PAGE)
             rows = self._connections.database.query(connection, _BROWSE, *values)
             for row in rows:
                 after = record_of(row)

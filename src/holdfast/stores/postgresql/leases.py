@@ -20,8 +20,8 @@ from holdfast.stores.lease_rules import (
     PASS_OVER_SECONDS,
     WaitersFirstError,
     busy_error,
-    finished,
     lease_of_thread,
+    result_of_thread,
 )
 from holdfast.stores.notifications import PeriodicThread
 from holdfast.stores.postgresql.connections import PostgresConnections
@@ -38,7 +38,7 @@ from holdfast.vocabulary.ids import SessionId, new_id
 
 _logger = scrubbed_logger(__name__)
 
-LEASE_SECONDS = 15.0
+NODE_LEASE_SECONDS = 15.0
 """How long the leases of a node that no longer renews them are kept."""
 _TIMELINE_BITS = 40
 _WAIT_SECONDS = 0.5
@@ -101,7 +101,7 @@ class PostgresLeases:
     async def release(self, lease: Lease) -> None:
         """Let another holder become the writer; doing it twice is fine."""
         self._forget(lease)
-        await finished(self._ask_to_release(lease))
+        await result_of_thread(self._ask_to_release(lease))
 
     async def lost(self, lease: Lease) -> None:
         """Return once the lease is known to be lost; wait forever for one that is released."""
@@ -109,7 +109,7 @@ class PostgresLeases:
             held, future = self._held.get(lease.session_id, (None, None))
             is_lost = lease in self._lost
         if held == lease and future is not None:
-            await finished(future)
+            await result_of_thread(future)
         elif not is_lost:
             await asyncio.Event().wait()
 
@@ -118,7 +118,7 @@ class PostgresLeases:
         self._renewals.stop()
         self._is_closed = True
         if self._is_node:
-            await finished(self._connections.writer.submit(self._remove_node))
+            await result_of_thread(self._connections.writer.submit(self._remove_node))
         await asyncio.to_thread(self._close_renewing)
 
     async def _wait_for(self, session_id: SessionId, holder: str) -> Lease:
@@ -128,7 +128,7 @@ class PostgresLeases:
         )
         with self._connections.notifier.watch(session_id) as waiter:
             try:
-                ticket = await finished(joining)
+                ticket = await result_of_thread(joining)
                 while True:
                     try:
                         return await self._try_acquire(session_id, holder, ticket)
@@ -139,7 +139,7 @@ class PostgresLeases:
             except BaseException:
                 # A cancelled caller raises only once its ticket is gone, so it blocks no other.
                 with contextlib.suppress(AgentError):
-                    await finished(self._leave(joining))
+                    await result_of_thread(self._leave(joining))
                 raise
 
     async def _try_acquire(

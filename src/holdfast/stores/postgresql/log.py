@@ -150,10 +150,10 @@ def _decoded(seq: int, body: bytes) -> Entry | str:
 
 def _refuse_gaps(entries: Sequence[Entry]) -> None:
     """Refuse entries that do not follow each other; the database compares with the log."""
-    for place, entry in enumerate(entries):
-        if entry.seq != entries[0].seq + place:
+    for index, entry in enumerate(entries):
+        if entry.seq != entries[0].seq + index:
             raise StoreError(
-                ErrorCode.CONFLICT, f"entry {entry.seq} does not follow {entries[place - 1].seq}"
+                ErrorCode.CONFLICT, f"entry {entry.seq} does not follow {entries[index - 1].seq}"
             )
     if len({entry.id for entry in entries}) < len(entries):
         raise StoreError(ErrorCode.CONFLICT, "two entries have the same id")

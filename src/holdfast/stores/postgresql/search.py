@@ -130,14 +130,14 @@ def _texts_of(
 
 def _vector(words: Sequence[str]) -> str:
     """Return the words of a text with their places, in the notation of a `tsvector`."""
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(words, start=1):
-        found = places.setdefault(_lexeme(word), [])
+    positions: dict[str, list[int]] = {}
+    for position, word in enumerate(words, start=1):
+        found = positions.setdefault(_lexeme(word), [])
         # A `tsvector` has at most 256 places of a word, and none above 16,383.
         if len(found) < _MOST_PLACES:
-            found.append(min(place, 16_383))
+            found.append(min(position, 16_383))
     parts, size = [], 0
-    for word, found in places.items():
+    for word, found in positions.items():
         size += len(word.encode()) + 2 * len(found) + 4
         if size > _LARGEST_VECTOR:
             break

@@ -14,7 +14,7 @@ from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.postgresql.connections import PostgresConnections, make_connections
 from holdfast.stores.postgresql.database import Database, from_text, to_text
 from holdfast.stores.postgresql.index import PostgresIndex
-from holdfast.stores.postgresql.leases import LEASE_SECONDS, PostgresLeases
+from holdfast.stores.postgresql.leases import NODE_LEASE_SECONDS, PostgresLeases
 from holdfast.stores.postgresql.log import PostgresLog
 from holdfast.stores.postgresql.migrations import grant_access
 from holdfast.stores.postgresql.search import PostgresSearch
@@ -52,7 +52,7 @@ class PostgresStore:
         self, url: str, *, owner: str | None = None, lease_seconds: float | None = None
     ) -> None:
         connections = make_connections(url, owner=owner)
-        seconds = lease_seconds or connections.database.lease_seconds or LEASE_SECONDS
+        seconds = lease_seconds or connections.database.lease_seconds or NODE_LEASE_SECONDS
         self._connections = connections
         self.leases = PostgresLeases(connections, lease_seconds=seconds)
         self.log = PostgresLog(connections)

@@ -20,10 +20,9 @@ from holdfast.stores.sqlite.database import (
     Database,
     LockTimeouts,
     close_quietly,
-    is_in_place,
+    is_at_its_path,
 )
 from holdfast.stores.sqlite.group_writer import GroupWriter
-from holdfast.stores.sqlite.migrations import migrate
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -84,14 +83,13 @@ class Readers:
                 connection = self._idle.get_nowait()
             except queue.Empty:
                 return self._connect()
-            if is_in_place(connection):
+            if is_at_its_path(connection):
                 return connection
             close_quietly(connection)
 
     def _connect(self) -> apsw.Connection:
-        connection = self._database.connect()
+        connection = self._database.connect_migrated()
         try:
-            self._database.retry_while_locked(lambda: migrate(connection, self._database.path))
             # Not opened read-only: it may have to migrate, and readers of a write-ahead log write
             # to the memory that all connections share.
             connection.pragma("query_only", 1)
@@ -122,7 +120,7 @@ class ChangeWatch:
         """Return whether the number is another than the last time; True when it cannot be read."""
         with self._lock:
             try:
-                if self._connection is not None and not is_in_place(self._connection):
+                if self._connection is not None and not is_at_its_path(self._connection):
                     self._disconnect()
                 if self._connection is None:
                     # `data_version` begins anew with each connection, so the first look reports a

@@ -8,6 +8,7 @@ is in 3.51.3 and was taken back into the 3.50 and 3.44 series.
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import secrets
 import threading
@@ -20,7 +21,7 @@ import apsw
 
 from holdfast.stores.private_files import FULL_ERRORS, open_or_create, store_error_of
 from holdfast.stores.processes import monotonic_seconds
-from holdfast.stores.sqlite.migrations import schema_of
+from holdfast.stores.sqlite.migrations import MIGRATIONS, last_migration, migrate
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 _FIRST_RETRY_SECONDS = 0.01
@@ -55,6 +56,18 @@ class Database:
 
     def connect(self) -> apsw.Connection:
         """Open a connection; creates the file if it is missing."""
+        return self._connect()[0]
+
+    def connect_migrated(self) -> apsw.Connection:
+        """Open a connection to a database that has all migrations by then."""
+        connection, migration = self._connect()
+        if migration < len(MIGRATIONS):
+            with _closed_on_error(connection):
+                self.retry_while_locked(lambda: migrate(connection, self.path))
+        return connection
+
+    def _connect(self) -> tuple[apsw.Connection, int]:
+        """Open a connection; returns it with the number of the last migration of the database."""
         refuse_unsafe_version(self._version)
         with translated_sqlite_errors(self.path):
             # SQLite would create it readable to others; the files beside it inherit its mode.
@@ -63,12 +76,9 @@ class Database:
             connection = apsw.Connection(
                 str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
             )
-        try:
-            self.retry_while_locked(lambda: _configure(connection, self.path, self._timeouts))
-        except BaseException:
-            close_quietly(connection)
-            raise
-        return connection
+        with _closed_on_error(connection):
+            configure = functools.partial(_configure, connection, self.path, self._timeouts)
+            return connection, self.retry_while_locked(configure)
 
     def retry_while_locked(self, work: Callable[[], T]) -> T:
         """Do something again while another process keeps the database locked.
@@ -99,7 +109,17 @@ class Database:
             wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
 
 
-def is_in_place(connection: apsw.Connection) -> bool:
+@contextlib.contextmanager
+def _closed_on_error(connection: apsw.Connection) -> Iterator[None]:
+    """Close a connection when the block fails before its caller has it."""
+    try:
+        yield
+    except BaseException:
+        close_quietly(connection)
+        raise
+
+
+def is_at_its_path(connection: apsw.Connection) -> bool:
     """Return whether the file of a connection is still the one under its name (one `stat`)."""
     moved = ctypes.c_int()
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
@@ -180,10 +200,11 @@ def refuse_unsafe_version(text: str) -> None:
         )
 
 
-def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) -> None:
+def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) -> int:
+    """Configure a connection and return the number of the last migration of the database."""
     connection.set_busy_handler(_busy_handler(timeouts.busy))
     # The next line changes the file, so the file has to be one of ours.
-    schema_of(connection, path)
+    migration = last_migration(connection, path)
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
             ErrorCode.UNAVAILABLE,
@@ -197,6 +218,7 @@ def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) 
     # Text in double quotes is a name, never a string.
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+    return migration
 
 
 def _busy_handler(seconds: float) -> Callable[[int], bool]:

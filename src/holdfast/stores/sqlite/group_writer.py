@@ -16,11 +16,10 @@ from holdfast.stores.private_files import replaced_file_error
 from holdfast.stores.sqlite.database import (
     Database,
     close_quietly,
-    is_in_place,
+    is_at_its_path,
     store_error_from,
     write_ahead_inode,
 )
-from holdfast.stores.sqlite.migrations import migrate
 from holdfast.stores.writer_thread import WriterThread
 from holdfast.vocabulary.errors import AgentError
 
@@ -118,7 +117,7 @@ class GroupWriter(WriterThread[_Write[Any]]):
 
     def _refuse_replaced_file(self, connection: apsw.Connection) -> None:
         """Raise UNAVAILABLE when the last commit went into a file that has lost its name."""
-        if not is_in_place(connection):
+        if not is_at_its_path(connection):
             self._disconnect()
             raise replaced_file_error(self._database.path)
         if write_ahead_inode(self._write_ahead_path) != self._write_ahead:
@@ -135,13 +134,7 @@ class GroupWriter(WriterThread[_Write[Any]]):
 
     def _connect(self) -> apsw.Connection:
         if self._connection is None:
-            connection = self._database.connect()
-            try:
-                self._database.retry_while_locked(lambda: migrate(connection, self._database.path))
-            except BaseException:
-                close_quietly(connection)
-                raise
-            self._connection = connection
+            self._connection = self._database.connect_migrated()
             self._write_ahead = write_ahead_inode(self._write_ahead_path)
         return self._connection
 

@@ -14,10 +14,10 @@ from holdfast.stores.lease_rules import (
     NOT_WAITING,
     LinePosition,
     busy_error,
-    finished,
     is_abandoned,
     is_lease_lost,
     lease_of_thread,
+    result_of_thread,
     wait_for_lease,
 )
 from holdfast.stores.notifications import PeriodicThread
@@ -87,7 +87,7 @@ class SqliteLeases:
     async def release(self, lease: Lease) -> None:
         """Let another holder become the writer; doing it twice is fine."""
         self._forget(lease)
-        await finished(
+        await result_of_thread(
             self._ask_to_release(lease.session_id, lambda connection: _release(connection, lease))
         )
 
@@ -99,7 +99,7 @@ class SqliteLeases:
             with contextlib.suppress(AgentError):
                 self.leave(session_id, ticket)
         if self._is_used:
-            await finished(self._connections.writer.submit(self._release_held))
+            await result_of_thread(self._connections.writer.submit(self._release_held))
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
         """Store a ticket, and remove the tickets of processes that have ended."""

@@ -145,13 +145,13 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Apply the missing migrations; raises VERSION_UNSUPPORTED as `schema_of` does."""
-    if schema_of(connection, path) == len(MIGRATIONS):
+    """Apply the missing migrations; raises VERSION_UNSUPPORTED as `last_migration` does."""
+    if last_migration(connection, path) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have applied them while this one waited for the lock.
-        for number in range(schema_of(connection, path) + 1, len(MIGRATIONS) + 1):
+        for number in range(last_migration(connection, path) + 1, len(MIGRATIONS) + 1):
             _apply(connection, number)
         connection.execute("COMMIT")
     except BaseException:
@@ -176,7 +176,7 @@ def _apply(connection: apsw.Connection, number: int) -> None:
     connection.pragma("user_version", number)
 
 
-def schema_of(connection: apsw.Connection, path: Path) -> int:
+def last_migration(connection: apsw.Connection, path: Path) -> int:
     """Return the number of the last migration of a database, 0 for a new one; changes nothing.
 
     Raises:

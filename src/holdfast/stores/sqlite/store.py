@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from holdfast.stores.lease_rules import LEASE_SECONDS
+from holdfast.stores.lease_rules import LOCAL_LEASE_SECONDS
 from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.sqlite.connections import SqliteConnections, make_connections
 from holdfast.stores.sqlite.database import LockTimeouts
@@ -47,10 +47,10 @@ class SqliteStore:
         path: Path,
         *,
         timeouts: LockTimeouts = _TIMEOUTS,
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float = LOCAL_LEASE_SECONDS,
         sqlite_version: str | None = None,
     ) -> None:
-        self.place = path
+        self.files_at = path
         """The file."""
         connections = make_connections(path, timeouts=timeouts, sqlite_version=sqlite_version)
         self._connections = connections

@@ -28,7 +28,7 @@ _KINDS = (StreamOpened, PartOpened, PartDelta, PartClosed, PartOpaque, StreamFin
 
 
 def _request(*texts: str) -> ModelRequest:
-    messages = [user(text) if place % 2 == 0 else assistant(text) for place, text in _count(texts)]
+    messages = [user(text) if index % 2 == 0 else assistant(text) for index, text in _count(texts)]
     return ModelRequest(model="any", messages=tuple(messages), max_tokens=200)
 
 
@@ -48,11 +48,11 @@ async def _parts(client: ModelClient, request: ModelRequest) -> list[StreamPart]
 def _check_grammar(parts: list[StreamPart]) -> None:
     """Parts are opened, grow and are closed; the last of all is the end."""
     opened: dict[str, bool] = {}
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         require(isinstance(part, _KINDS), f"{part!r} is a stream part")
         match part:
             case StreamOpened():
-                require_same(place, 0, "StreamOpened comes first, or not at all")
+                require_same(index, 0, "StreamOpened comes first, or not at all")
             case PartOpened(key=key):
                 require(key not in opened, f"part {key!r} is opened once")
                 opened[key] = True
@@ -63,7 +63,7 @@ def _check_grammar(parts: list[StreamPart]) -> None:
                 require(opened.get(key), f"part {key!r} is closed once, after it was opened")
                 opened[key] = False
     require(not any(opened.values()), "every part is closed")
-    ends = [place for place, part in enumerate(parts) if isinstance(part, StreamFinished)]
+    ends = [index for index, part in enumerate(parts) if isinstance(part, StreamFinished)]
     require_same(ends, [len(parts) - 1], "the last part, and no other, is StreamFinished")
 
 

@@ -87,9 +87,9 @@ class CheckStage:
         self.seen = EventRecorder()
         self.held.channel.subscribe(self.seen)
 
-    def sent(self, place: int) -> str:
+    def sent(self, index: int) -> str:
         """Return the messages of a request as text, to look for words in."""
-        return msgspec.json.encode(self.provider.requests[place].messages).decode()
+        return msgspec.json.encode(self.provider.requests[index].messages).decode()
 
 
 class _Half:

@@ -89,9 +89,9 @@ async def check_answers_do_not_mix(subject: StreamProcessorInterface) -> None:
     """Two answers at the same time, and one after the other, know nothing of each other."""
     first, second = _begin(subject), _begin(subject)
     one, two = says("first"), says("second")
-    for place in range(len(one)):
-        _feed(first, one[place : place + 1])
-        _feed(second, two[place : place + 1])
+    for index in range(len(one)):
+        _feed(first, one[index : index + 1])
+        _feed(second, two[index : index + 1])
     texts = [[getattr(part, "text", "") for part in answer.parts] for answer in (first, second)]
     require_same(texts, [["first"], ["second"]], "each has its own text")
     require_same(_begin(subject).parts, (), "a new answer is empty")

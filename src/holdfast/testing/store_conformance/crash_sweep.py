@@ -30,7 +30,7 @@ from holdfast.testing.store_conformance.samples import (
 )
 from holdfast.vocabulary.ids import SessionId
 
-CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,mkdir"
+SYSTEM_CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,mkdir"
 """The calls to be killed at. Acknowledgements use another one and are never the one."""
 
 _CALL = re.compile(r"^(\d+) +(\w+)\(", re.MULTILINE)
@@ -94,7 +94,7 @@ async def check_acknowledged_is_there(open_store: OpenStore, acks: Path) -> None
 async def find_crash_points(worker: Worker, folder: Path) -> list[CrashPoint]:
     """Let the worker live once and note the calls at which it could have died."""
     trace = _fresh(folder) / "trace"
-    code = await _run(["-e", f"trace={CALLS}", "-o", str(trace)], worker(folder / "place"))
+    code = await _run(["-e", f"trace={SYSTEM_CALLS}", "-o", str(trace)], worker(folder / "place"))
     require_same(code, 0, "the worker ends well when it is not killed")
     return _points_in(trace.read_text())
 
@@ -114,13 +114,13 @@ async def sweep_crashes(
         points = await find_crash_points(worker, folder / "counted")
     killed = 0
     for point in points:
-        place = folder / f"{point.call}-{point.number}"
-        killed += await _kill_at(point, worker(place))
+        own_folder = folder / f"{point.call}-{point.number}"
+        killed += await _kill_at(point, worker(own_folder))
         try:
-            await check(place)
+            await check(own_folder)
         except PromiseBrokenError as error:
             raise PromiseBrokenError(f"after a crash at {point}: {error}") from error
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(own_folder, ignore_errors=True)
     return SweepReport(points=len(points), killed=killed)
 
 

@@ -53,16 +53,16 @@ async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> N
 
 async def check_owners_and_projects_are_kept_apart(open_store: OpenStore) -> None:
     """Nothing of one owner or project shows in another, however alike they are spelled."""
-    places = [("ana", "p"), ("ana", "p2"), ("an", "ap"), ("ana%", "p"), ("", "anap"), ("ANA", "p")]
+    pairs = [("ana", "p"), ("ana", "p2"), ("an", "ap"), ("ana%", "p"), ("", "anap"), ("ANA", "p")]
     async with opened(open_store) as store:
         leases = {
-            place: await new_session(store, name="same", owner=place[0], project=place[1])
-            for place in places
+            pair: await new_session(store, name="same", owner=pair[0], project=pair[1])
+            for pair in pairs
         }
-        for place, lease in leases.items():
-            listed = [record.id for record in await store.index.browse(*place)]
-            require_same(listed, [lease.session_id], f"what {place} sees")
-            named = await store.index.find(*place, name="same")
+        for pair, lease in leases.items():
+            listed = [record.id for record in await store.index.browse(*pair)]
+            require_same(listed, [lease.session_id], f"what {pair} sees")
+            named = await store.index.find(*pair, name="same")
             require_same(named and named.id, lease.session_id, "a name belongs to its owner")
         theirs = leases["ana", "p2"].session_id
         require(await store.index.find("ana", "p", session_id=theirs) is None, "ids cross nothing")
@@ -127,12 +127,12 @@ async def check_sessions_are_listed_last_updated_first_in_pages(open_store: Open
     """Pages join without gaps or repeats, in one order."""
     async with opened(open_store) as store:
         leases = [await new_session(store) for _ in range(7)]
-        for turn, place in enumerate((3, 0, 6, 1), start=10):
-            await store.log.append(leases[place], [note(2, time=turn)])
+        for turn, index in enumerate((3, 0, 6, 1), start=10):
+            await store.log.append(leases[index], [note(2, time=turn)])
         whole = [record.id for record in await store.index.browse(OWNER, PROJECT)]
         require_same(
             whole[:4],
-            [leases[place].session_id for place in (1, 6, 0, 3)],
+            [leases[index].session_id for index in (1, 6, 0, 3)],
             "the last updated first",
         )
         pages = []

@@ -219,8 +219,8 @@ def most_overtaken(granted: Sequence[str]) -> int:
     """Return how often a caller got the lease between two grants of another, at the most."""
     most = 0
     for name in set(granted):
-        places = [place for place, other in enumerate(granted) if other == name]
-        for start, end in itertools.pairwise(places):
+        indexes = [index for index, other in enumerate(granted) if other == name]
+        for start, end in itertools.pairwise(indexes):
             between = Counter(granted[start + 1 : end])
             most = max(most, *between.values(), 0)
     return most

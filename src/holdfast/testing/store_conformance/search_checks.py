@@ -151,14 +151,14 @@ async def check_an_answer_that_was_searched_for_while_it_grew_is_found_whole(
 
 async def check_search_stays_with_its_owner_and_project(open_store: OpenStore) -> None:
     """However alike they are spelled; without a project all projects of the owner are searched."""
-    places = [("ana", "p"), ("ana", "p2"), ("an", "p"), ("ana%", "p"), ("", "p"), ("ANA", "p")]
+    pairs = [("ana", "p"), ("ana", "p2"), ("an", "p"), ("ana%", "p"), ("", "p"), ("ANA", "p")]
     async with opened(open_store) as store:
         sessions: dict[tuple[str, str], SessionId] = {}
-        for owner, project in places:
+        for owner, project in pairs:
             lease = await new_session(store, owner=owner, project=project)
             await store.log.append(lease, [prompt(2, "the same words")])
             sessions[owner, project] = lease.session_id
-        for owner, project in places:
+        for owner, project in pairs:
             found = await store.search.find("words", owner=owner, project=project)
             expected = [sessions[owner, project]]
             require_same([hit.session_id for hit in found], expected, f"{owner} in {project}")

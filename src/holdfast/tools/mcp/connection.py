@@ -215,7 +215,7 @@ class McpConnection:
             message = clean(error.message)[:_MOST_SAID]
             raise self._error(f"answered with an error: {message}", told=False) from error
         except Exception as error:
-            raise self._error(f"sent what is no answer: {_first_text(error)}") from error
+            raise self._error(f"sent an invalid answer: {_first_text(error)}") from error
 
     def _error(self, what: str, *, told: bool = True) -> ToolError:
         """Make an error that names the server, how it ended, and what it wrote last."""

@@ -20,7 +20,7 @@ from holdfast.tools.mcp.server_facts import McpStatus
 from holdfast.tools.mcp.server_settings import (
     McpOptions,
     check_settings,
-    options_of,
+    mcp_options_of,
 )
 from holdfast.tools.mcp.supervision import Supervisor
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
@@ -155,4 +155,4 @@ def mcp_servers(shape: Mapping[str, Any]) -> list[McpServer]:
     servers = shape.get("mcpServers")
     if not isinstance(servers, Mapping):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "mcpServers must be an object")
-    return [McpServer(name, **options_of(name, table)) for name, table in servers.items()]
+    return [McpServer(name, **mcp_options_of(name, table)) for name, table in servers.items()]

@@ -6,14 +6,14 @@ import msgspec
 
 from holdfast.vocabulary.parts import ResultContent, text_of
 
-ServerState: TypeAlias = Literal["stopped", "running", "failed"]
+McpServerState: TypeAlias = Literal["stopped", "running", "failed"]
 
 
 class McpStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a server is."""
 
     name: str
-    state: ServerState = "stopped"
+    state: McpServerState = "stopped"
     """`stopped`: not started yet, or closed; `failed`: it ended by itself or did not start."""
     tools: tuple[str, ...] = ()
     """The names of its tools, as a model calls them."""

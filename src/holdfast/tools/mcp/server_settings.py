@@ -122,7 +122,7 @@ def check_settings(name: str, options: McpOptions) -> ResolvedServer:
     return ResolvedServer(name=name, **given)
 
 
-def options_of(name: str, table: object) -> McpOptions:
+def mcp_options_of(name: str, table: object) -> McpOptions:
     """Read one server of the shape `{"mcpServers": {name: {…}}}` that many programs share.
 
     Raises:

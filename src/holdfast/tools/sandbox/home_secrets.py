@@ -40,7 +40,7 @@ _OF_ROOT = ("/etc", "/var/lib", "/var/log", "/var/spool")
 _FOR_OTHERS = stat.S_IROTH
 
 
-def hidden_paths(home: Path, root: Path) -> list[str]:
+def secret_paths(home: Path, root: Path) -> list[str]:
     """Return what exists and must be hidden, without symbolic links."""
     found = [*_in_home(home, root)]
     if os.geteuid() == 0:

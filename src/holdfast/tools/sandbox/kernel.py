@@ -90,7 +90,7 @@ def clone_tree(descriptor: int) -> int:
     return call("open_tree", _OPEN_TREE, descriptor, b"", flags)
 
 
-def attach(tree: int, target: int) -> None:
+def attach_mount(tree: int, target: int) -> None:
     """Mount a detached tree on a descriptor; no path is looked up."""
     flags = _MOVE_FROM_EMPTY | _MOVE_TO_EMPTY
     call("move_mount", _MOVE_MOUNT, tree, b"", target, b"", flags)

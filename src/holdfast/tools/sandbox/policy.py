@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.tools.sandbox.home_secrets import hidden_paths, shown_paths
+from holdfast.tools.sandbox.home_secrets import secret_paths, shown_paths
 from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, LAYERS, TEMPORARY, Plan, is_beneath
 
 _SYSTEM = (
@@ -65,7 +65,7 @@ def home_folder() -> str:
         return "/"
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class ConfinedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run, and where."""
 
     argv: tuple[str, ...]
@@ -77,7 +77,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    command: Command, sandbox: Sandbox, *, layers: tuple[str, ...], protected: list[str]
+    command: ConfinedCommand, sandbox: Sandbox, *, layers: tuple[str, ...], protected: list[str]
 ) -> Plan:
     """Return what the launcher is told; looks at the home folder and at `/etc`.
 
@@ -86,7 +86,7 @@ def make_plan(
 
     """
     home = Path(os.path.realpath(sandbox.home or home_folder()))
-    hidden = [*hidden_paths(home, Path(command.root))] if layers else []
+    hidden = [*secret_paths(home, Path(command.root))] if layers else []
     hidden += [os.path.realpath(path) for path in sandbox.hidden if layers]
     writable = [os.path.realpath(path) for path in sandbox.writable]
     has_view = "namespaces" in layers

@@ -20,7 +20,7 @@ from collections.abc import Callable
 _PTRACE_SEIZE, _PTRACE_DETACH = 0x4206, 17
 _NEW_USER = 0x10000000
 _TIOCSTI = 0x5412
-_NOBODY = 65534
+_OTHER_USER = 65534
 _NULL_DEVICE = os.makedev(1, 3)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -133,7 +133,7 @@ def change_user(_target: Target) -> str:
     with open("/proc/self/status") as file:
         if "NoNewPrivs:\t1" not in file.read():
             return "programs may raise their privileges"
-    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_OTHER_USER, _OTHER_USER, _OTHER_USER)
     return "became another user"
 
 

@@ -34,7 +34,7 @@ _UNKNOWN_EVERYWHERE = (425, 426, 427, 435, 437)
 _FCHMODAT2 = 452
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 """Calls that give a file its mode, and which argument that is."""
-_MODES_WHEN_MAKING = {"open": 2, "openat": 3}
+_OPTIONAL_MODES = {"open": 2, "openat": 3}
 """The same for calls that take a mode only if they make a file; the flags come just before it."""
 _SET_ID_BITS = 0o6000
 _MAKES_FILE = 0o20000000 | 0o100
@@ -125,25 +125,29 @@ def _without_set_id(numbers: dict[str, int]) -> list[bytes]:
     """Refuse files that run as their owner: outside of the sandbox, others could run them."""
     refuse = [_step(_JUMP_BITS, _SET_ID_BITS, skip_unless=1), _fail(errno.EPERM)]
     steps = _looking_at(2, _FCHMODAT2, refuse)
-    for name, place in _MODES.items():
+    for name, argument in _MODES.items():
         if name in numbers:
-            steps += _looking_at(place, numbers[name], refuse)
-    for name, place in _MODES_WHEN_MAKING.items():
+            steps += _looking_at(argument, numbers[name], refuse)
+    for name, argument in _OPTIONAL_MODES.items():
         if name in numbers:
-            test = [_step(_JUMP_BITS, _MAKES_FILE, skip_unless=3), _load_argument(place), *refuse]
-            steps += _looking_at(place - 1, numbers[name], test)
+            test = [
+                _step(_JUMP_BITS, _MAKES_FILE, skip_unless=3),
+                _load_argument(argument),
+                *refuse,
+            ]
+            steps += _looking_at(argument - 1, numbers[name], test)
     return steps
 
 
-def _looking_at(place: int, number: int, test: list[bytes]) -> list[bytes]:
+def _looking_at(argument: int, number: int, test: list[bytes]) -> list[bytes]:
     """Run `test` on an argument of the call `number`; let it through if the test does not end."""
-    inside = [_load_argument(place), *test, _step(_RETURN, _ALLOW)]
+    inside = [_load_argument(argument), *test, _step(_RETURN, _ALLOW)]
     return [_step(_JUMP_EQUAL, number, skip_unless=len(inside)), *inside]
 
 
-def _load_argument(place: int) -> bytes:
+def _load_argument(argument: int) -> bytes:
     # The lower half: both architectures are little-endian, and what is tested has no bits above it.
-    return _step(_LOAD, _ARGUMENTS_AT + place * _ARGUMENT_SIZE)
+    return _step(_LOAD, _ARGUMENTS_AT + argument * _ARGUMENT_SIZE)
 
 
 def _step(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:

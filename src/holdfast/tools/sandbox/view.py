@@ -20,7 +20,7 @@ from holdfast.tools.sandbox.kernel import (
     RESOLVE_BENEATH,
     RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS,
-    attach,
+    attach_mount,
     clone_tree,
     make_filesystem,
     make_mounts_private,
@@ -66,14 +66,14 @@ def build_view(plan: Plan) -> list[str]:
         restrict_mount(tree, _CLOSED, recursive=True)
     _make_devices(devices)
     covers = [_cover(path) for path in _COVERED if os.path.isdir(path)]
-    attach(temporary[0], _open(TEMPORARY))
+    attach_mount(temporary[0], _open(TEMPORARY))
     with contextlib.suppress(OSError):
-        attach(temporary[1], _open(LASTING_TEMPORARY))
+        attach_mount(temporary[1], _open(LASTING_TEMPORARY))
     opened = (plan.root, *plan.writable, *plan.exposed)
     inside = [path for path in plan.hidden if any(is_beneath(path, each) for each in opened)]
     covers += _hide([path for path in plan.hidden if path not in inside], nothing)
     for path, tree in [*exposed, *writable, (plan.root, root)]:
-        _place(path, tree)
+        _attach_at(path, tree)
     # These are beneath the trees that were just attached, which would cover what was hidden before.
     covers += _hide(inside, nothing)
     for cover in covers:
@@ -107,13 +107,13 @@ def _open(path: str) -> int:
     return openat2(top, relative, flags=os.O_PATH, resolve=RESOLVE_NO_SYMLINKS)
 
 
-def _place(path: str, tree: int) -> None:
+def _attach_at(path: str, tree: int) -> None:
     """Attach a tree at its path, which is gone where its parent was covered."""
     is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
     os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
     if not is_folder:
         os.close(os.open(path, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o444))
-    attach(tree, _open(path))
+    attach_mount(tree, _open(path))
 
 
 def _restrict(path: str, attributes: int, *, recursive: bool) -> None:
@@ -127,7 +127,7 @@ def _empty(mode: str = "755", size: str = "4k") -> int:
 def _cover(path: str) -> int:
     """Put an empty folder over one; it is still writable, so that mount points can be made."""
     cover = _empty()
-    attach(cover, _open(path))
+    attach_mount(cover, _open(path))
     return cover
 
 
@@ -140,32 +140,32 @@ def _hide(paths: list[str], nothing: int) -> list[int]:
             target = _open(path)
             if stat.S_ISDIR(os.fstat(target).st_mode):
                 covers.append(_empty(mode="555"))
-                attach(covers[-1], target)
+                attach_mount(covers[-1], target)
             else:
-                attach(clone_tree(nothing), target)
+                attach_mount(clone_tree(nothing), target)
     return covers
 
 
 def _make_devices(devices: list[tuple[str, int]]) -> None:
     """Put a `/dev` with the harmless devices over the machine's."""
     # Not NO_DEVICES: that is judged by the mount of each device, and these are mounts of their own.
-    place = make_filesystem("tmpfs", {"mode": "755", "size": "64k"}, attributes=NO_SETUID)
+    dev_folder = make_filesystem("tmpfs", {"mode": "755", "size": "64k"}, attributes=NO_SETUID)
     for name, _ in devices:
-        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o666, dir_fd=place))
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o666, dir_fd=dev_folder))
     for name, target in _LINKS.items():
-        os.symlink(target, name, dir_fd=place)
+        os.symlink(target, name, dir_fd=dev_folder)
     for name in ("shm", "pts"):
-        os.mkdir(name, dir_fd=place)
-    attach(place, _open("/dev"))
+        os.mkdir(name, dir_fd=dev_folder)
+    attach_mount(dev_folder, _open("/dev"))
     for name, tree in devices:
-        attach(tree, os.open(name, os.O_PATH, dir_fd=place))
-    attach(_empty(mode="1777", size="256m"), os.open("shm", os.O_PATH, dir_fd=place))
+        attach_mount(tree, os.open(name, os.O_PATH, dir_fd=dev_folder))
+    attach_mount(_empty(mode="1777", size="256m"), os.open("shm", os.O_PATH, dir_fd=dev_folder))
     settings = {"ptmxmode": "0666", "mode": "0620"}
     with contextlib.suppress(OSError):
         terminals = make_filesystem("devpts", settings, attributes=NO_SETUID | NO_PROGRAMS)
-        attach(terminals, os.open("pts", os.O_PATH, dir_fd=place))
-        os.symlink("pts/ptmx", "ptmx", dir_fd=place)
-    restrict_mount(place, READ_ONLY, recursive=False)
+        attach_mount(terminals, os.open("pts", os.O_PATH, dir_fd=dev_folder))
+        os.symlink("pts/ptmx", "ptmx", dir_fd=dev_folder)
+    restrict_mount(dev_folder, READ_ONLY, recursive=False)
 
 
 def _protect(root: int, name: str) -> None:
@@ -175,7 +175,7 @@ def _protect(root: int, name: str) -> None:
         raise OSError(errno.ELOOP, f"{name} is a symbolic link and cannot be made read-only")
     tree = clone_tree(target)
     restrict_mount(tree, _CLOSED, recursive=True)
-    attach(tree, target)
+    attach_mount(tree, target)
 
 
 def _mount_processes() -> bool:
@@ -183,7 +183,7 @@ def _mount_processes() -> bool:
     try:
         # Refused in containers whose own `/proc` is partly covered: a new one would show those
         # parts.
-        attach(make_filesystem("proc", {}, attributes=_CLOSED | NO_PROGRAMS), _open("/proc"))
+        attach_mount(make_filesystem("proc", {}, attributes=_CLOSED | NO_PROGRAMS), _open("/proc"))
     except OSError:
         return False
     return True

@@ -6,7 +6,7 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from holdfast.providers.wire.anthropic_messages.reply_blocks import (
-    Block,
+    ReplyBlock,
     implied_block,
     open_block,
 )
@@ -18,7 +18,7 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     BlockDelta,
     BlockStart,
     BlockStop,
-    Delta,
+    ContentDelta,
     ErrorEvent,
     MessageDelta,
     MessageHead,
@@ -64,7 +64,7 @@ class MessagesDecoder:
     """Decodes the frames of one reply; implements `Decoder`."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, ReplyBlock] = {}
         self._text_keys: dict[int, str] = {}
         """The part keys of open text blocks, by index: most frames are text deltas."""
         self._is_open = False
@@ -164,7 +164,7 @@ class MessagesDecoder:
             to = block.get("to")
             self._native["model"] = to.get("model") if isinstance(to, dict) else None
 
-    def _grow(self, index: int, delta: Delta, out: list[StreamPart]) -> None:
+    def _grow(self, index: int, delta: ContentDelta, out: list[StreamPart]) -> None:
         block = self._blocks.get(index)
         if block is None:
             head = implied_block(delta)

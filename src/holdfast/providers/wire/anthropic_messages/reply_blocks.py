@@ -10,7 +10,7 @@ from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.anthropic_messages.reply_types import (
     CitationsDelta,
     CompactionDelta,
-    Delta,
+    ContentDelta,
     InputJsonDelta,
     SignatureDelta,
     TextDelta,
@@ -82,7 +82,7 @@ class GrowingBlock:
         """Whether this is a tool call, which must not be used before it is complete."""
         return self._type == "tool_use"
 
-    def take(self, delta: Delta) -> str:
+    def take(self, delta: ContentDelta) -> str:
         """Take a delta; return the text that it adds to the part."""
         added: str | None = ""
         match delta:
@@ -148,7 +148,7 @@ class OpaqueBlock:
         self._text = GrowingText()
         self._citations: list[JsonObject] = []
 
-    def take(self, delta: Delta) -> str:
+    def take(self, delta: ContentDelta) -> str:
         """Take a delta; no text is returned, because the block is passed on as a whole."""
         match delta:
             case InputJsonDelta(partial_json=text):
@@ -179,10 +179,10 @@ class OpaqueBlock:
         out.append(PartOpaque(payload=self._block))
 
 
-Block: TypeAlias = GrowingBlock | OpaqueBlock
+ReplyBlock: TypeAlias = GrowingBlock | OpaqueBlock
 
 
-def open_block(key: str, block: JsonObject, out: list[StreamPart]) -> Block:
+def open_block(key: str, block: JsonObject, out: list[StreamPart]) -> ReplyBlock:
     """Begin a block, with the content that its start event already holds."""
     block = with_text_ids(block, "type", "id", "name", "tool_use_id")
     if block.get("type") in _KINDS:
@@ -190,7 +190,7 @@ def open_block(key: str, block: JsonObject, out: list[StreamPart]) -> Block:
     return OpaqueBlock(key, block)
 
 
-def implied_block(delta: Delta) -> JsonObject | None:
+def implied_block(delta: ContentDelta) -> JsonObject | None:
     """Return the start of a block that was not sent, if a delta tells its type."""
     match delta:
         case TextDelta():

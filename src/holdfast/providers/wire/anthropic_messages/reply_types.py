@@ -55,7 +55,7 @@ class CompactionDelta(_Tagged, tag="compaction_delta"):
     signature: str | None = None
 
 
-Delta: TypeAlias = (
+ContentDelta: TypeAlias = (
     TextDelta | ThinkingDelta | InputJsonDelta | SignatureDelta | CitationsDelta | CompactionDelta
 )
 
@@ -121,7 +121,7 @@ class BlockDelta(_Tagged, tag="content_block_delta", gc=False):
     """A content block grows."""
 
     index: int
-    delta: Delta
+    delta: ContentDelta
 
 
 class BlockStop(_Tagged, tag="content_block_stop", gc=False):

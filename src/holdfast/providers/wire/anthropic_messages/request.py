@@ -119,10 +119,7 @@ def _tools(request: ModelRequest, features: Features) -> list[JsonObject]:
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
-    made: JsonObject = {
-        "name": tool.name,
-        "input_schema": {"type": "object", **tool.input_schema},
-    }
+    made: JsonObject = {"name": tool.name, "input_schema": tool.input_schema}
     if tool.description:
         made["description"] = tool.description
     if tool.input_examples:

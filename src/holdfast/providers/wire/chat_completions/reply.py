@@ -30,7 +30,7 @@ from holdfast.providers.wire.chat_completions.reply_types import (
 )
 from holdfast.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_lenient
 from holdfast.providers.wire.protocol import Frame
-from holdfast.vocabulary.errors import ErrorCode, error_of
+from holdfast.vocabulary.errors import ErrorCode, error_with_code
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
     PartClosed,
@@ -98,7 +98,7 @@ class ChatDecoder:
         if self._is_ended:
             return []
         if not self._finish_reason:
-            raise error_of(
+            raise error_with_code(
                 ErrorCode.STREAM_INTERRUPTED,
                 "The provider's stream ended before the answer did.",
                 basis="type",

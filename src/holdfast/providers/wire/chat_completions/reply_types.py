@@ -18,7 +18,7 @@ from holdfast.providers.wire.lenient_decoding import (
     cost_in_ticks,
     decode_lenient,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, error_of
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, error_with_code
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage
@@ -285,7 +285,7 @@ def failed_finish(reason: str) -> AgentError | None:
     code = _FAILED_REASONS.get(reason.lower())
     if code is None:
         return None
-    return error_of(code, f"The provider stopped its answer ({reason}).", basis="code")
+    return error_with_code(code, f"The provider stopped its answer ({reason}).", basis="code")
 
 
 # Errors

@@ -21,11 +21,11 @@ from holdfast.providers.wire.openai_responses.reply_types import (
     ERRORS,
     TEXT_DELTAS,
     Event,
-    cost_of,
     decode_event,
     decode_text_delta,
+    read_cost,
     read_object,
-    usage_of,
+    read_usage,
 )
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, RequestError
@@ -55,7 +55,7 @@ class ResponsesDecoder:
         self._items = OutputItems()
         self._piece: Piece | None = None
         """The piece that the last event added text to. Most events are more text for it."""
-        self._place: tuple[object, ...] = ()
+        self._piece_position: tuple[object, ...] = ()
         """Where that event said the piece is."""
         self._is_background = False
         self._is_open = False
@@ -76,8 +76,8 @@ class ResponsesDecoder:
                 except DECODE_ERRORS:
                     pass
                 else:
-                    place = (type(more), more.output_index, more.item_id, more.index)
-                    if place == self._place and (text := more.delta):
+                    position = (type(more), more.output_index, more.item_id, more.index)
+                    if position == self._piece_position and (text := more.delta):
                         if (number := more.sequence_number) is not None:
                             self.sequence_number = number
                         # As in `GrowingText.add`, without the call: the way of every delta.
@@ -157,7 +157,8 @@ class ResponsesDecoder:
         # way is closed.
         if piece.is_open and not item.is_closed and self._seen is None:
             kind = TEXT_DELTAS.get(event.type)
-            self._piece, self._place = piece, (kind, event.output_index, event.item_id, index)
+            self._piece = piece
+            self._piece_position = (kind, event.output_index, event.item_id, index)
 
     def _on_arguments(self, event: Event, kind: str) -> None:
         item = self._items.item_of(event, kind)
@@ -218,8 +219,8 @@ class ResponsesDecoder:
         return StreamFinished(
             kind=self._kind_of(status, reason),
             reason=f"{status}:{reason}" if reason else status,
-            usage=usage_of(response),
-            cost=cost_of(response),
+            usage=read_usage(response),
+            cost=read_cost(response),
             native=native,
             model="" if self._opened_as else self._model,
         )

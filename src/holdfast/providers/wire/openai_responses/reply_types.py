@@ -104,7 +104,7 @@ def read_object(data: bytes | msgspec.Raw) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def usage_of(response: JsonObject) -> Usage:
+def read_usage(response: JsonObject) -> Usage:
     """Return the usage of a response; its totals are inclusive already."""
     reported = response.get("usage")
     tokens = convert_leniently(reported if isinstance(reported, dict) else {}, _Tokens)
@@ -119,7 +119,7 @@ def usage_of(response: JsonObject) -> Usage:
     )
 
 
-def cost_of(response: JsonObject) -> Decimal | None:
+def read_cost(response: JsonObject) -> Decimal | None:
     """Return the cost that the provider reports, if any: routers in dollars, xAI in ticks."""
     usage = response.get("usage")
     if not isinstance(usage, dict):

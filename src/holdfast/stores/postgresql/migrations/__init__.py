@@ -36,13 +36,13 @@ def migrate(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     The lock ends with the transaction, so it works behind a pooler that shares connections.
     """
     files = migration_files()
-    if schema_of(connection) == len(files):
+    if last_migration(connection) == len(files):
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         connection.execute(_MAKE_SCHEMA)
         # Another process may have applied them while this one waited for the lock.
-        applied = schema_of(connection)
+        applied = last_migration(connection)
         for number, (name, text) in enumerate(files[applied:], start=applied + 1):
             connection.execute(text.encode())
             connection.execute(
@@ -51,7 +51,7 @@ def migrate(connection: psycopg.Connection[tuple[object, ...]]) -> None:
             )
 
 
-def schema_of(connection: psycopg.Connection[tuple[object, ...]]) -> int:
+def last_migration(connection: psycopg.Connection[tuple[object, ...]]) -> int:
     """Return the number of the last migration of a database, 0 for a new one; changes nothing.
 
     Raises:

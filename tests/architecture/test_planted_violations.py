@@ -24,7 +24,7 @@ LAYERS = "A room imports only rooms below it, and every room has its place"
 SESSION = "Session and engine know ports, not providers, stores, tools, auth or config"
 CONCRETE = "Only assembly and testing name concrete providers, stores and tools"
 SURFACES = "Surfaces import agent, administration, sync, serialization and vocabulary only"
-FRONT_DOOR = "The public names are for users and surfaces, no room imports them"
+PUBLIC_NAMES = "The public names are for users and surfaces, no room imports them"
 BLOCKS = "No block imports another"
 PURE_BLOCKS = "Blocks touch no files, no sockets, no clock and no chance"
 ACYCLIC = "No two neighbours import each other, at any depth"
@@ -71,7 +71,7 @@ VIOLATIONS = [
     Plant("ports.planted", "holdfast.engine.planted", LAYERS),
     Plant("serialization.planted", "holdfast.blocks.planted", LAYERS),
     Plant("vocabulary.planted", "holdfast.ports.planted", LAYERS),
-    Plant("vocabulary.planted", "holdfast", FRONT_DOOR),
+    Plant("vocabulary.planted", "holdfast", PUBLIC_NAMES),
     Plant("stores.planted", "holdfast.session.planted", LAYERS),
     Plant("stores.planted", "holdfast.providers.planted", LAYERS),
     Plant("providers.planted", "holdfast.stores.planted", LAYERS),
@@ -186,7 +186,7 @@ def test_a_planted_violation_is_caught_and_named(planted: Planted, violation: Pl
     assert planted.spelled[violation] in verdict["output"]
 
 
-def test_a_new_room_that_nobody_placed_is_caught(planted: Planted) -> None:
+def test_a_new_room_that_is_in_no_layer_is_caught(planted: Planted) -> None:
     verdict = planted.verdicts["new room"]
     assert f"{LAYERS} BROKEN" in verdict["output"]
     assert "- holdfast.attic" in verdict["output"]

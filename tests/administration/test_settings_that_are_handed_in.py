@@ -37,13 +37,13 @@ def _worker(settings: WorkerSettings) -> object:
     return SessionWorker(store, lambda query: store, settings=settings)
 
 
-DOORS: dict[type[msgspec.Struct], Callable[[Any], object]] = {
+TAKEN_BY: dict[type[msgspec.Struct], Callable[[Any], object]] = {
     ServerSettings: _serve,
     PoolLimits: _pool,
     QueryLimits: QueryLimiter,
     WorkerSettings: _worker,
 }
-FIELDS = [(kind, field) for kind in DOORS for field in declared_fields(kind).values()]
+FIELDS = [(kind, field) for kind in TAKEN_BY for field in declared_fields(kind).values()]
 EACH_FIELD = pytest.mark.parametrize(
     ("kind", "field"), FIELDS, ids=[f"{kind.__name__}.{field.name}" for kind, field in FIELDS]
 )
@@ -70,10 +70,10 @@ def wrong_values(field: Declared) -> list[object]:
 def test_a_value_that_a_field_cannot_have_is_refused_with_its_name(
     kind: type[msgspec.Struct], field: Declared
 ) -> None:
-    DOORS[kind](kind())
+    TAKEN_BY[kind](kind())
     for value in wrong_values(field):
         with pytest.raises(ConfigError, match=rf"{kind.__name__}: {field.name} ") as caught:
-            DOORS[kind](kind(**{field.name: value}))
+            TAKEN_BY[kind](kind(**{field.name: value}))
         assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
@@ -86,7 +86,7 @@ def test_the_smallest_and_the_largest_value_of_a_field_are_taken(
     for value in bounds:
         if value is not None:
             whole = int(value) if int in {field.kind, *get_args(field.kind)} else value
-            DOORS[kind](kind(**{field.name: whole}))
+            TAKEN_BY[kind](kind(**{field.name: whole}))
 
 
 def _structs() -> Iterator[type[msgspec.Struct]]:
@@ -132,14 +132,14 @@ def test_every_number_that_is_an_option_has_bounds() -> None:
 
 
 @pytest.mark.slow
-def test_settings_and_limits_of_surfaces_declare_every_field_and_have_a_door() -> None:
+def test_settings_and_limits_of_surfaces_declare_every_field_and_are_checked() -> None:
     rooms = ("holdfast.server.", "holdfast.administration.")
     made = {
         kind
         for kind in _structs()
         if kind.__module__.startswith(rooms) and kind.__name__.endswith(("Settings", "Limits"))
     }
-    assert made == set(DOORS)
+    assert made == set(TAKEN_BY)
     silent = [
         f"{kind.__name__}.{name}"
         for kind in made
