@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import statistics
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,11 @@ from holdfast.testing import ScriptedProvider, calls, says
 from tests.samples import sampled
 
 pytestmark = pytest.mark.slow
+
+# What every query keeps grows in every round. A cache of the interpreter that happens to grow while
+# a test runs, which costs some ten kilobytes at once, is in one of them only: the largest is left
+# out. Random characters for ids are drawn ahead, 4 KiB at once, so no round says much by itself.
+_ROUNDS = 5
 
 
 @tool
@@ -42,29 +48,35 @@ async def _forget_all(store: MemoryStore) -> None:
         await store.log.delete(record.id)
 
 
+async def _kept(agent: Agent, provider: ScriptedProvider, store: MemoryStore, count: int) -> int:
+    """Bytes that are allocated after so many queries, and were not before them."""
+    before, _ = tracemalloc.get_traced_memory()
+    await _ask_many(agent, provider, count)
+    await _forget_all(store)
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - before
+
+
 async def _check(count: int, report: Callable[[str], None]) -> None:
     store = MemoryStore()
     provider = ScriptedProvider()
+    each = count // _ROUNDS
     async with Agent("scripted/m", providers=[provider], tools=[echo], store=store) as agent:
         await _ask_many(agent, provider, 50)
         await _forget_all(store)
         gc.collect()
         tasks, descriptors = len(asyncio.all_tasks()), _descriptors()
         tracemalloc.start()
-        await _ask_many(agent, provider, count // 10)
-        await _forget_all(store)
-        gc.collect()
-        before, _ = tracemalloc.get_traced_memory()
-        await _ask_many(agent, provider, count - count // 10)
-        await _forget_all(store)
-        gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        try:
+            await _kept(agent, provider, store, each)
+            kept = [await _kept(agent, provider, store, each) for _ in range(_ROUNDS)]
+        finally:
+            tracemalloc.stop()
         assert len(asyncio.all_tasks()) == tasks
         assert _descriptors() == descriptors
-    per_query = (after - before) / count
+    per_query = statistics.mean(sorted(kept)[:-1]) / each
     report(f"queries: {count} through one agent, {per_query:.1f} bytes kept for each")
-    assert per_query < 64
+    assert per_query < 64, kept
 
 
 @pytest.mark.timeout(120)
