@@ -131,6 +131,8 @@ class QueryHandle:
 
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
+        # It may be finished twice: by its driver, and by the queue when the driver fails after
+        # that.
         if not self.ended:
             self.phase = "closed" if error is None else "error"
         self.result, self.error = result, error and without_frames(error)
@@ -166,6 +168,7 @@ class QueryHandle:
         if self._worker is not None:
             self._worker.cancel()
         else:
+            # It still waits, or it was promoted and nothing works on it yet: `begin` stops it then.
             self._withdraw()
 
     def promote(self) -> None:

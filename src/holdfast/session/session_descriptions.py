@@ -260,6 +260,8 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
     is_open = fold.open_query is not None
     return Unfinished(
         query_id=fold.unfinished_query(),
+        # `unended` is about the whole log: a query that is open on this path alone has ended on
+        # another.
         rewound=is_open and fold.unfinished_query() not in fold.unended,
         calls=tuple(
             UnfinishedCall(
