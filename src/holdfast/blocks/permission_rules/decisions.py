@@ -176,6 +176,7 @@ def _by(rule: Rule, action: RuleAction, reason: str) -> Ruling:
 
 
 def _allowed(question: PermissionQuestion, rule: Rule) -> Ruling:
+    # Without a sandbox the same command can reach more than the rule was written for.
     if question.tool == "shell" and not question.is_confined:
         return _by(rule, "ask", "a rule allows it, but there is no sandbox")
     return _by(rule, "allow", "a rule allows it")
@@ -284,6 +285,7 @@ def _read(command: Json) -> "tuple[Words, ...] | Unreadable":
         return shell_words.Unreadable("it is neither text nor a list of words")
     if not command or not command[0]:
         return shell_words.Unreadable("it names no program")
+    # A list is run without a shell: no word of it is an operator or is replaced.
     return (tuple(command),)
 
 

@@ -271,6 +271,8 @@ def _schema_of(kind: TypeHint) -> JsonObject:
 
 def _decode(kind: TypeHint, value: object) -> object:
     if not _is_path(kind):
+        # As JSON text: a strict model takes dates, sets and enums from JSON, but not from plain
+        # values.
         return kind.model_validate_json(msgspec.json.encode(value))
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
