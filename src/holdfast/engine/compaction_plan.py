@@ -58,6 +58,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 def window_of(size: int, settings: Settings) -> Window:
     """Return the window of a model of this size, under these settings."""
     output = settings.max_tokens or size // 4
+    # No more than half: the answers of some models may be as long as their windows.
     reserve = min(MOST_RESERVED, output, size // 2)
     usable = min(size - reserve, settings.compaction.input_tokens or size)
     return Window(size=size, reserve=reserve, usable=usable)

@@ -359,6 +359,7 @@ def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
 def _tail_note(summary: Summary, view: Sequence[Message]) -> str:
     """Say that there is no summary, and repeat an earlier one."""
     earlier = earlier_summary(view).partition(PROMPT_MARK)[0]
+    # The note of an earlier compaction without a summary is not said twice.
     if earlier.startswith(_LEFT_OUT):
         earlier = earlier.partition("\n\n")[2]
     reason = " ".join((summary.rejected or "").split())[:300]

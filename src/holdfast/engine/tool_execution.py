@@ -91,6 +91,7 @@ class ToolExecution:
         await self._files.before_tool(scope, ready.rules.effect)
         scope.tool_calls += 1
         started_at = self._clock.now()
+        # Before it runs: after a crash, a call that was started and has no end is `unknown`.
         await scope.recorder.record(
             [
                 ToolStarted(
@@ -226,6 +227,7 @@ class ToolExecution:
             if running.cancelled():
                 return _Failure(ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself"))
             outcome = running.result()
+        # Only that of the limit: what the tool itself raises is in its outcome.
         except TimeoutError:
             message = f"the tool took longer than {limit:g} s"
             return _Failure(ToolError(ErrorCode.TOOL_TIMEOUT, message))
