@@ -352,6 +352,7 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
         scope.tool_reports += 1
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
+            # A thread of the tool's may run a loop of its own.
             inside = asyncio.get_running_loop() is loop
         except RuntimeError:
             inside = False

@@ -152,6 +152,7 @@ class QueryHandle:
         # At once in the thread of the loop, so that what follows `abort()` finds the query stopped.
         if threading.get_ident() == self._thread:
             self._stop(error)
+        # With its loop every query has ended, and `call_soon_threadsafe` would raise.
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop, error)
 

@@ -114,6 +114,7 @@ class Spending:
 
     async def _read_to(self, record: SessionRecord) -> _Read:
         known = self._logs.get(record.id)
+        # The index knows how long a log is: one that has not grown is not read.
         if known is not None and known.head >= record.head:
             return known
         return await self._read(record.id)

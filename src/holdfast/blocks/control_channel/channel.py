@@ -304,6 +304,8 @@ class ControlChannel:
         # Collected first: a worker that ends is forgotten.
         workers = self._workers()
         for handler in self._handlers():
+            # A handler that closes the session waits for this very close, and must not be cancelled
+            # by it.
             if not handler.is_closing:
                 handler.stop()
         if workers:

@@ -161,6 +161,7 @@ class PermissionRules:
         if kind == "command":
             return _about_command(rules, value)
         if kind == "path":
+            # Tools that look through a folder begin at the root when they are given none.
             return _about_path(rules, question, "." if value is None else value)
         if kind == "url":
             return _about_url(rules, value)
@@ -258,6 +259,7 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
         doubt = f"the command is not understood: {read.reason}"
         if not denying and not asking and (free := _unconditional(allowing)) is not None:
             return _Finding(allowed=free)
+        # Rules that ask are not compared: the doubt leads to a question, too.
         return _Finding(denied=_mentioned(denying, text), doubt=doubt)
     items = [item for words in read for item in programs.invocations_of(words)]
     denied = _forbidding(denying, items)
