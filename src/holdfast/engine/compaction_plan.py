@@ -26,6 +26,7 @@ _PRUNED_BEHIND = 40_000
 """So many tokens of the newest results are not pruned."""
 _PRUNED_TURNS = 2
 """Results of so many of the newest answers are not pruned."""
+# In tokens. Pruning changes what is sent, which the provider has cached: less is not worth that.
 _WORTH_PRUNING = 20_000
 
 

@@ -352,6 +352,7 @@ def _settings_of_summary(settings: Settings) -> Settings:
 
 
 def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
+    # Not `scope.tools`: those are of the turn before, and the next one takes what is offered then.
     offered = scope.registry.current().view(settings.allowed_tools, settings.denied_tools)
     return offered.wire_tools
 

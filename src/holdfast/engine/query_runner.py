@@ -111,6 +111,7 @@ class QueryRunner:
                     require_tool=scope.input.require_tool,
                     timeout=scope.input.timeout,
                     compact=scope.input.compact,
+                    # A message names its sender itself.
                     sender=scope.input.sender if message is None else None,
                 )
             ),

@@ -294,6 +294,7 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
     query_id = fold.unfinished_query()
     if query_id is not None:
         return QueryInput(
+            # An id of its own: a query that rests has its end in the log already.
             query_id=new_query_id(),
             message=None,
             resumes=query_id,
