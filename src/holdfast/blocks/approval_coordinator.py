@@ -150,6 +150,7 @@ class ApprovalCoordinator:
         self._parked.clear()
 
     def _stamp_of(self, asked: ApprovalRequested) -> Stamp:
+        # Those of the question: an answer may come while neither its query nor its turn runs.
         return Stamp(self._clock, query_id=asked.query_id, turn_id=asked.turn_id)
 
 

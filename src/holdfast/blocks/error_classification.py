@@ -145,12 +145,15 @@ _OWN_NETWORK_TEXTS = (
 
 # General words, in the order they are tried; a number only counts as a word of its own.
 _PATTERNS: tuple[tuple[ErrorCode, str], ...] = (
+    # Before the next two: an aborted connection is no abort by the user, and a handshake no slow
+    # model.
     (ErrorCode.NETWORK, r"connection aborted|tls handshake timeout|server disconnected"),
     (ErrorCode.ABORTED, r"aborted"),
     (ErrorCode.TIMEOUT, r"timeout|timed out|deadline exceeded"),
     (
         ErrorCode.AUTH,
         r"unauthorized|access denied|\b401\b|\b403\b"
+        # "Permission denied: '/path'" is about a file on this machine, not about a key.
         r"|permission(?! denied: ?['\"/\w])",
     ),
     (

@@ -118,6 +118,7 @@ def cost_of(usage: Usage, rates: Rates) -> Decimal | None:
         if rate is None:
             return None
         total = _EXACT.add(total, _EXACT.multiply(Decimal(tokens), rate))
+    # The decimal point is moved: a division could be rounded.
     return _EXACT.scaleb(total, _MILLION_DIGITS)
 
 

@@ -65,6 +65,8 @@ def build_request(
     return ModelRequest(
         model=extras.model,
         messages=_with_reminders(messages, extras.reminders),
+        # Context files are behind the user's own prompts, at the same position of every request, so
+        # that the caches of providers hold.
         system=settings.system_prompts + extras.context,
         tools=extras.tools,
         require_tool=extras.require_tool,
@@ -126,6 +128,8 @@ def _with_reminders(messages: tuple[Message, ...], reminders: Sequence[str]) -> 
     """Add reminders to the end of the last user message of the view; the history keeps its own."""
     if not reminders:
         return messages
+    # At the end, because they are gone in the next request: whatever precedes them stays the same,
+    # and so does what a provider has cached of it.
     added: tuple[Part, ...] = tuple(ReminderPart(text=text) for text in reminders)
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]

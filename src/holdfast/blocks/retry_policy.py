@@ -66,6 +66,7 @@ def decide_wait(
         return RetryAfter(_spread(settings.interruption_delay, settings, jitter))
     if count.failures > settings.max_retries:
         return GiveUp(f"failed {count.failures} times")
+    # As the provider says, and not spread: a wait made shorter by chance would be refused again.
     if error.retry_after is not None and error.retry_after >= 0:
         limited = error.retry_after > settings.longest_retry_after
         return RetryAfter(min(error.retry_after, settings.longest_retry_after), limited)

@@ -59,6 +59,7 @@ def estimate_text(text: str) -> int:
     if text.isascii():
         return -(-len(text) // _CHARACTERS_PER_TOKEN)
     # Counted by `translate`: a loop over the characters of a long text would be slow.
+    # A text from outside may hold lone surrogates, and an estimate must not fail.
     data = text.encode("utf-8", "surrogatepass")
     plain = len(data.translate(None, _FOREIGN_BYTES))
     foreign = len(data) - plain

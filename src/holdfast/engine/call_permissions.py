@@ -127,6 +127,7 @@ class CallPermissions:
             return msgspec.structs.replace(judged, ruling=refused)
         by = None if answer is None else answer.by
         ruling = Ruling(action="allow", reason="it was approved", source=by)
+        # Only here: the approval of a call that has changed since must not last.
         if answer is not None and answer.scope == "project":
             await self._keep(judged, by=by)
         return msgspec.structs.replace(judged, ruling=ruling)

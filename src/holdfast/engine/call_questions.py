@@ -122,6 +122,7 @@ async def _ask_approver(
             # If another answer was staged first, this one is refused: `answer` gets that one.
             await approvals.settle(request.id, asking.result())
     finally:
+        # Whatever ended the wait: a person must not be asked on about what is settled.
         asking.cancel()
 
 

@@ -160,11 +160,13 @@ class CallOfChild:
     async def _ask(self, request: ApprovalRequest) -> Decision:
         """Have a question of the child answered; the first answer decides."""
         scope = self._scope
+        # It was answered here while the query rested; the child records it only now.
         if (known := scope.fold.child_answers.get(request.id)) is not None:
             return _decision(known)
         if scope.abort.signal.aborted:
             return Deny(_STOPPED)  # the child is about to be stopped, too
         asked = self._asked(request.id) or self._question(request)
+        # Parked before it is recorded, as in `make_question`.
         answer = scope.session.approvals.park(asked.approval_id)
         if asked.approval_id not in scope.fold.approvals:
             await scope.recorder.record([asked])

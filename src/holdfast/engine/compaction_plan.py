@@ -26,6 +26,7 @@ _PRUNED_BEHIND = 40_000
 """So many tokens of the newest results are not pruned."""
 _PRUNED_TURNS = 2
 """Results of so many of the newest answers are not pruned."""
+# In tokens. Pruning changes what is sent, which the provider has cached: less is not worth that.
 _WORTH_PRUNING = 20_000
 
 
@@ -58,6 +59,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 def window_of(size: int, settings: Settings) -> Window:
     """Return the window of a model of this size, under these settings."""
     output = settings.max_tokens or size // 4
+    # No more than half: the answers of some models may be as long as their windows.
     reserve = min(MOST_RESERVED, output, size // 2)
     usable = min(size - reserve, settings.compaction.input_tokens or size)
     return Window(size=size, reserve=reserve, usable=usable)

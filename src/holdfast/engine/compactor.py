@@ -352,6 +352,7 @@ def _settings_of_summary(settings: Settings) -> Settings:
 
 
 def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
+    # Not `scope.tools`: those are of the turn before, and the next one takes what is offered then.
     offered = scope.registry.current().view(settings.allowed_tools, settings.denied_tools)
     return offered.wire_tools
 
@@ -359,6 +360,7 @@ def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
 def _tail_note(summary: Summary, view: Sequence[Message]) -> str:
     """Say that there is no summary, and repeat an earlier one."""
     earlier = earlier_summary(view).partition(PROMPT_MARK)[0]
+    # The note of an earlier compaction without a summary is not said twice.
     if earlier.startswith(_LEFT_OUT):
         earlier = earlier.partition("\n\n")[2]
     reason = " ".join((summary.rejected or "").split())[:300]

@@ -33,6 +33,8 @@ class FileSnapshots:
         async with scope.files.one_takes:
             if not scope.files.is_taken:
                 await self._take(scope, self._snapshotter, "before")
+                # Only after the wait, and under the lock: a call beside this one must find the
+                # snapshot in the log.
                 scope.files.is_taken = True
 
     async def after_tools(self, scope: QueryScope) -> None:

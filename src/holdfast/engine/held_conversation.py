@@ -305,7 +305,10 @@ class _Running:
         if self.stop_error is None:
             message = f"aborted: {reason}" if reason else "aborted"
             self.stop_error = RequestError(ErrorCode.ABORTED, message)
+            # In this thread and at once: from now on the recorder refuses, whatever the loop is
+            # doing.
             self.abort.abort(message)
+            # Tasks and futures may only be touched by the thread of the loop.
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:

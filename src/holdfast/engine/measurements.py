@@ -100,6 +100,7 @@ class TurnMeasurement:
 
     def interrupt(self) -> list[LiveEvent]:
         """Say that the query was stopped."""
+        # The query may be stopped between the end of an answer and the end of its measurement.
         return self._end(interrupted=self.ended is None)
 
     def _end(

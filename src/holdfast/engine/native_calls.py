@@ -106,6 +106,7 @@ class NativeCalls:
         return _opinion(judged, call)
 
     async def _permit(self, call: NativeCall) -> Permission:
+        # Another call of this turn has brought the query to rest: nothing more may start.
         if self.rest is not None:
             return Refuse(_WAITS, stop=True)
         if call.agent is None and call.call_id is not None:
@@ -163,6 +164,8 @@ class NativeCalls:
         call_id = call.call_id or self._first_open(call.tool)
         if call_id is None or not await self._mirror.until_known(call_id):
             return _failed(f"there is no call of {call.tool} that could be run")
+        # Looked at after the wait: a call beside this one may have brought the query to rest
+        # meanwhile.
         if self.rest is not None:
             return _failed(_WAITS)
         if self._scope.settings.parallel_tools:
@@ -180,6 +183,7 @@ class NativeCalls:
             return _failed(_WAITS if outcome == "approval" else "The same call was made again.")
         if record.ended is None:
             return _failed("This call may not be run again.")
+        # As the runner for models does after the tools of a turn. Here every call ends by itself.
         result = record.ended.outcome, canonical_json(record.ended.content)
         scope.loop.end(record.part.call_id, result)
         return CallResult(record.ended.content, is_error=record.ended.is_error)

@@ -204,6 +204,7 @@ class NativeMirror:
         if turn.measurement.first_at is None:
             turn.measurement.see(message.parts)
         turn.answer.feed(message.parts, self._out)
+        # What was said until then is in the log before the error ends the query.
         if turn.answer.failure is not None:
             await self._flush()
             raise turn.answer.failure
@@ -252,6 +253,7 @@ class NativeMirror:
     async def _discard(self) -> None:
         """Take back an answer that the agent began again."""
         turn, self._open = self._scope.turn, None
+        # Before the fold is asked: the start of that turn may not be in it yet.
         await self._flush()
         if turn is not None and self._scope.fold.open_turn is not None:
             self._out.append(
@@ -277,6 +279,7 @@ class NativeMirror:
         cost = self._catalogue.cost(self._provider, self._model, usage)
         scope.turns += 1
         scope.finish_reason = finished.reason if finished is not None else "tool_use"
+        # Until the result comes, which also counts requests that the agent does not show.
         scope.add_usage(usage, cost)
         turn.measurement.ended = ended = TurnEnded(
             **turn.stamp(),

@@ -76,6 +76,7 @@ class NativeOpener:
         if live is not None and fits and live.driver.usable and has_all:
             scope.resume = "native" if history else None
             return OpenedNative(live=live)
+        # The old process must be gone before a new one takes up the same native session.
         await slot.clear()
         wanted = known.session_id or known.fork_of
         if wanted is not None and has_all and history and policy != "replay":

@@ -277,6 +277,7 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     for record in scope.fold.calls.values() if scope.input.resumes is not None else ():
         if record.state == "approved":
             tool, arguments = record.part.name, record.part.arguments
+            # By what it does: the agent makes the call again, under another id.
             digest = arguments_hash(tool, arguments)
             granted[digest] = approved_arguments(tool, arguments, record.approved)
     return granted

@@ -77,6 +77,7 @@ class TurnDriver:
             RequestError: TIMEOUT.
 
         """
+        # Not in the generator, which would refuse only when it is first read.
         self._claim("turns")
         if self._waiting >= self._capacity:
             raise SessionError(ErrorCode.BUSY, f"{self._capacity} turns are already waiting")

@@ -117,8 +117,11 @@ class ProviderAttempts:
             # Out here, so that nothing leads back to the frames of a client with its headers.
             if work.note_failure(failure):
                 raise failure
+            # Before `_next_wait`, which forgets the plan when it goes on to another model.
             attempt = state.plan.attempt if state.plan is not None else 0
             wait = self._next_wait(scope, state, failure)
+            # Before the wait, which may be long: consumers drop what they showed of the failed
+            # attempt.
             await work.discard(failure)
             if wait is not None:
                 await self._wait(scope, wait, attempt=attempt, error=failure)

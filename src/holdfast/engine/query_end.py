@@ -154,6 +154,7 @@ def query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -
         stop_reason=outcome.stop_reason,
         finish_reason=scope.finish_reason,
         usage=scope.usage,
+        # Where no model was asked there is no cost, which is not a cost of 0.
         cost=scope.cost if scope.turns or scope.usage.total else None,
         turns=scope.turns,
         duration_ms=duration_ms,

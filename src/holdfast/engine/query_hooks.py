@@ -132,6 +132,7 @@ class QueryHooks(HookCaller):
         self, message_id: MessageId | None, error: ErrorReport | None = None
     ) -> None:
         """Tell that the turn has ended, with the message of this id, if it was kept."""
+        # Taken out before the wait: `end` tells what is still here, and each turn is told once.
         begun, self._turn = self._turn, None
         if begun is None or not self._has("after_turn"):
             return

@@ -132,6 +132,7 @@ async def took_output_call(scope: QueryScope, outcome: TurnOutcome, progress: Pr
         scope.output = output.parse(canonical_json(call.arguments).decode())
     except ValueError as error:
         failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
+        # First the record: the call must have its end also when this was the last try.
         await record_failure(scope, call, failure)
         progress.repairs += 1
         _refuse_last_try(output, error, tries=progress.repairs, provider=outcome.turn.provider)

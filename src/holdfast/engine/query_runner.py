@@ -111,9 +111,12 @@ class QueryRunner:
                     require_tool=scope.input.require_tool,
                     timeout=scope.input.timeout,
                     compact=scope.input.compact,
+                    # A message names its sender itself.
                     sender=scope.input.sender if message is None else None,
                 )
             ),
+            # Only when it has changed: there may be a thousand rules, and most queries have the
+            # same.
             policy=None if policy == scope.fold.standing.policy else policy,
         )
         entries.append(started)
@@ -259,6 +262,7 @@ class QueryRunner:
         checked = finish in ("stop", "other")
         if checked and not await is_output_good(scope, outcome, progress):
             return None
+        # An answer in the first and only turn is complete, also with `turns=1`.
         if progress.limit is not None and scope.turns > 1:
             return "limit"
         stop_reason = _STOP_REASONS[finish]

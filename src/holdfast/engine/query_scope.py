@@ -294,5 +294,6 @@ async def say(scope: QueryScope, text: str) -> UserMessage:
     )
     queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
     promoted = InputPromoted(**scope.stamp(), input_id=input_id)
+    # In one append: after a crash no message of the program's own waits in the queue.
     await scope.recorder.record([queued, promoted])
     return message

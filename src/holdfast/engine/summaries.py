@@ -121,6 +121,7 @@ class SummaryRequest:
                     raise query_stopped()
                 for part in batch:
                     match part:
+                        # Deltas of other parts are left out: reasoning is not part of a summary.
                         case PartOpened(key=key, kind="text"):
                             texts.setdefault(key, [])
                         case PartDelta(key=key, text=piece) if key in texts:
@@ -205,4 +206,5 @@ def _shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     start = most // 4
+    # `start - most` is negative, and counts from the end.
     return f"{text[:start]}\n[… {len(text) - most} characters left out …]\n{text[start - most :]}"

@@ -87,6 +87,7 @@ class ToolDispatcher:
             rests = asking or rests_on_children(scope)
             if rests and scope.session.unanswered == "stop":
                 return "approval"
+            # Without an approver each of them is denied by this.
             for question in asking:
                 await self._act(scope, question, await answer_to(scope, question))
         return "denied" if _is_stopped(scope) else "done"

@@ -91,6 +91,7 @@ class ToolExecution:
         await self._files.before_tool(scope, ready.rules.effect)
         scope.tool_calls += 1
         started_at = self._clock.now()
+        # Before it runs: after a crash, a call that was started and has no end is `unknown`.
         await scope.recorder.record(
             [
                 ToolStarted(
@@ -226,6 +227,7 @@ class ToolExecution:
             if running.cancelled():
                 return _Failure(ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself"))
             outcome = running.result()
+        # Only that of the limit: what the tool itself raises is in its outcome.
         except TimeoutError:
             message = f"the tool took longer than {limit:g} s"
             return _Failure(ToolError(ErrorCode.TOOL_TIMEOUT, message))
@@ -350,6 +352,7 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
         scope.tool_reports += 1
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
+            # A thread of the tool's may run a loop of its own.
             inside = asyncio.get_running_loop() is loop
         except RuntimeError:
             inside = False

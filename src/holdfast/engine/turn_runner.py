@@ -135,6 +135,7 @@ class TurnRunner:
         self, scope: QueryScope, out: list[Event], *, answer: AnswerInterface, time: "_ModelTime"
     ) -> None:
         """Record the end of an answer; one append holds it and the query's, if that must follow."""
+        # Handlers and hooks are only told what is in the log.
         is_heard = self._processor.has_handlers or scope.hooks is not None
         scope.is_end_staged = not is_heard and _ends_query(scope, answer)
         if scope.is_end_staged:
@@ -240,6 +241,7 @@ def cost_of_call(
 def _ends_query(scope: QueryScope, answer: AnswerInterface) -> bool:
     """Whether nothing but the end of the query can follow an answer: words, and nothing asked."""
     finished = answer.finished
+    # An answer that must fit a type may have to be given again.
     if finished is None or finished.kind != "stop" or scope.input.output is not None:
         return False
     has_words = any(isinstance(part, TextPart) and part.text for part in answer.parts)

@@ -121,6 +121,8 @@ class WatchedRunner:
         seen, silent = _progress_of(scope), 0
         try:
             while silent < _LOOKS:
+                # By the agent's clock and not by a timeout of `asyncio.wait`: tests hold that clock
+                # still.
                 timer = tasks.start(
                     self._watch.clock.sleep(seconds / _LOOKS), name="holdfast-watch"
                 )

@@ -122,6 +122,7 @@ class AnsweredCommands:
             if consumed:
                 await self._live.recorder.commit(self._ended(consumed, report), consumed=consumed)
             return report
+        # Asked for before anything is moved: an agent that takes no snapshots refuses the rewind.
         files, report = self.files() if order.files else None, RewindReport()
 
         async def move(entries: Sequence[Entry], seq: int) -> Sequence[Entry]:
@@ -129,6 +130,8 @@ class AnsweredCommands:
             also: Sequence[Entry] = ()
             if files is not None:
                 report, also = await files.bring_back(entries, seq, order.to, force=order.force)
+            # The end is in the append of the move: a crash leaves the move, its end and the
+            # consumed command, or none of them.
             return [*also, *self._ended(consumed, report)]
 
         await self._live.branches.rewind(order.to, moving=move, consumed=consumed)
@@ -145,6 +148,8 @@ class AnsweredCommands:
 
         """
         self._live.check_open()
+        # Unlike a rewind, an undo is not told about files: without snapshots there are none to
+        # bring forward.
         files = self.files() if self._answering.snapshotter else None
         report = RewindReport()
 
@@ -211,6 +216,7 @@ class AnsweredCommands:
             case UndoRewind():
                 await self.undo_rewind(command, consumed=consumed)
             case ConfigureSession(settings=settings):
+                # Before the append: an entry that is in the log is never taken back.
                 self._refuse_invalid(settings)
                 ended = self._ended(consumed)
                 await self._live.change({"settings": settings}, consumed=consumed, also=ended)
@@ -252,12 +258,16 @@ class AnsweredCommands:
             )
             await self._record_end(ended)
 
+        # Not awaited: commands are carried out one after the other, and the abort of this
+        # compaction would wait behind it.
         self._tasks.start(answer(), name="holdfast-answer")
 
     async def _record_end(self, ended: CommandEnded) -> None:
         """Record an end as soon as the store takes it, unless the session is another's by then."""
         while True:
             try:
+                # After a failed append the recorder refuses everything until the log has been read
+                # again.
                 await self._live.queue.recover()
                 await self._live.recorder.commit([ended], consumed=(ended.command_id,))
             except SessionError:

@@ -188,6 +188,7 @@ class Branches:
             # The edit replaces the whole history, also what a compaction left out.
             await self._read_all()
             fold = self._recorder.fold
+            # The edit settles open calls: an answer that came later would find no call.
             if fold.approvals:
                 told = "a tool call waits for an approval; answer it before you edit the history"
                 raise SessionError(ErrorCode.BUSY, told)
@@ -234,6 +235,7 @@ class Branches:
         also: Sequence[Entry] = (),
         consumed: Sequence[CommandId] = (),
     ) -> None:
+        # First in its append: an undo looks for the snapshot of the files at the `seq` after it.
         rewound = Rewound(**self._stamp(), to_seq=seq, message_id=message_id)
         await self._recorder.commit([rewound, *also], consumed=consumed)
 
@@ -275,6 +277,8 @@ async def _fork_of(
         parent=session_id,
         forked_at=seq,
         forked_after=_as_shown(fold, after) if after is not None and is_inherited else None,
+        # What the parent recorded of calls on other paths counts in the fork, as far as it is known
+        # now.
         parent_head=entries[-1].seq,
         settings=fold.settings,
         native_parent=_native_at(fold, after),
@@ -299,6 +303,7 @@ def _as_shown(fold: SessionFold, message_id: str) -> MessageId:
 
 def _native_at(fold: SessionFold, after: str | None) -> str | None:
     """Return the native session if it ends where the branch begins."""
+    # A native session can only be copied as a whole.
     tip = fold.conversation.tip
     at_the_end = fold.open_query is None and (after is None or (tip and tip.id == after))
     knows = fold.native.knows(fold.conversation.messages)

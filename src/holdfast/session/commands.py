@@ -134,6 +134,8 @@ class SessionCommands:
 
         """
         try:
+            # Before the command: it must not meet a conversation that is being moved, nor a
+            # recorder that a failed append has stopped.
             await self._queue.recover()
             if isinstance(command, AnsweredCommand):
                 await self._answer(command, opening=opening)
@@ -172,6 +174,8 @@ class SessionCommands:
         """Do what a command says; one append has what comes of it and consumes it."""
         match command:
             case AbortQuery(reason=reason, query_id=query_id):
+                # Its effect cannot be in the append that consumes it: the driver of the query
+                # records the end.
                 self._session.abort(reason, query_id=query_id)
                 if consumed:
                     await self._recorder.commit((), consumed=consumed)
@@ -235,6 +239,8 @@ class SessionCommands:
                 raise StoreError(ErrorCode.CONFLICT, told)
 
     async def _prompts_in_log(self) -> dict[MessageId, tuple[Part, ...]]:
+        # All entries and not the current path: a prompt that was rewound has been sent, too. One
+        # that waited is in `input.queued`, one that began at once in `query.started`.
         entries = await self._log.read(self._session.session_id)
         prompts = [
             entry.message for entry in entries if isinstance(entry, InputQueued | QueryStarted)

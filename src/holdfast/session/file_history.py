@@ -22,6 +22,7 @@ from holdfast.vocabulary.ids import MessageId
 
 _SHOWN = 10
 """Files that the error of a conflict names."""
+# What changes after these was changed by tools, or by the rewind itself.
 _OWN = frozenset({"before", "before_rewind"})
 
 
@@ -124,6 +125,7 @@ class FileHistory:
         report, stamp = plan.report, self._stamp
         if report.conflicts and not force:
             raise _conflict(report.conflicts)
+        # Without the pair of snapshots an undo of this rewind leaves the files alone, too.
         if not report.changes:
             return ()
         before = Snapshot(**stamp(), tree=plan.now, moment="before_rewind")
@@ -141,6 +143,7 @@ class FileHistory:
         _refuse_failed(since[0])
         taken = [item for item in since if item.tree]
         now = (await self._snapshotter.take()).tree
+        # The flag of the last one is never read: it says what comes after, and nothing does.
         trees = [*((item.tree, item.moment in _OWN) for item in taken), (now, True)]
         own, foreign = set[str](), set[str]()
         # The moment of a snapshot says who made the changes after it.
@@ -165,6 +168,7 @@ class FileHistory:
     async def _since(self, entries: Sequence[Entry], seq: int, to: str) -> list[Snapshot]:
         """Return the snapshots that were taken after a `seq`, those that a fork inherits first."""
         own = [item for item in _snapshots(entries) if item.seq > seq]
+        # Only behind a message that the session began with can there be snapshots of its parents.
         if seq != entries[0].seq:
             return own
         inherited = await self._branches.inherited(entries)
@@ -205,6 +209,7 @@ def _last_query(entries: Sequence[Entry]) -> str:
     for entry in reversed(_snapshots(entries)):
         if entry.query_id is not None:
             return entry.query_id
+    # No snapshot has an empty id, so none is found by it.
     return ""
 
 

@@ -40,6 +40,7 @@ def children_at_rest(fold: SessionFold) -> list[SessionId]:
     return [
         child_id_of(opened.session_id, tip.id, call.part.call_id)
         for call in fold.calls.values()
+        # A query that was stopped has ended the call as cancelled, and left the child as it was.
         if call.idempotent and (call.ended is None or call.ended.outcome == "cancelled")
     ]
 
@@ -73,6 +74,7 @@ class LeftChildren:
             fold = await fold_log(log, await log.read(session_id))
             grandchildren = children_at_rest(fold)
             ends = [
+                # Numbered here: the session is not open in this process, so it has no recorder.
                 replace(entry, seq=fold.head + number)
                 for number, entry in enumerate(self._ends(fold), start=1)
             ]

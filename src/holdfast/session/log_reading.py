@@ -36,6 +36,7 @@ def left_out_by(compaction: Compaction, before: Sequence[Entry]) -> tuple[Messag
         fold.apply(entry)
     if compaction.strategy == "server":
         return _before_own_summary(fold.messages())
+    # `wire_view` has every result as it was, also those that an earlier compaction has pruned.
     view = fold.conversation.wire_view() if compaction.strategy == "prune" else fold.settled_view()
     indexes = [index for index, item in enumerate(view) if item.id == compaction.kept_from]
     return view[: indexes[-1]] if indexes else view
@@ -48,6 +49,7 @@ def _before_own_summary(messages: Sequence[Message]) -> tuple[Message, ...]:
         for index, message in enumerate(messages)
         if any(isinstance(part, CompactionPart) for part in message.parts)
     ]
+    # With a single summary it begins at the first message.
     start, end = [0, *summaries][-2:] if summaries else (0, 0)
     return tuple(messages[start:end])
 
@@ -79,6 +81,7 @@ def _last_seq(
         if isinstance(entry, SessionOpened):
             began_with = [item.id for item in fold.messages()]
             found = entry.seq if message_id in began_with else None
+        # What `current_path` takes over from other paths has no `seq`: one cannot go back to it.
         elif entry.seq and isinstance(entry, _ADDING) and _ends_with(fold, message_id):
             found = entry.seq
     return found
@@ -88,6 +91,7 @@ def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
     tip = fold.conversation.tip
     if tip is None:
         return False
+    # The results of open calls are shown as a message before the conversation has it.
     return tip.id == message_id or (bool(fold.calls) and f"{tip.id}_results" == message_id)
 
 
@@ -161,6 +165,7 @@ async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry
 async def _recorded_by_then(log: SessionLog, child: SessionOpened) -> list[Entry]:
     """Read what the parent of a fork had recorded when it was forked."""
     parent, at, head = child.parent or SessionId(""), child.forked_at or 0, child.parent_head
+    # Logs of earlier versions do not name the head of the parent: all that it has counts then.
     entries = await log.read(parent, limit=None if head is None else max(at, head))
     if not entries:
         raise _corrupt(f"session {child.session_id} was forked from {parent}, which is gone")

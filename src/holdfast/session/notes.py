@@ -37,6 +37,8 @@ async def project_notes(
         owner, project, matching=SessionFilter(noted=True), limit=_MOST_SESSIONS
     )
     found = [note for record in records for note in await _notes_of(store, record)]
+    # By more than the time: notes that were made in the same millisecond keep one order in all
+    # processes.
     found.sort(key=lambda note: (note.time, note.session_id, note.seq))
     # Later notes replace earlier ones with the same text.
     last = {note.text.strip(): note for note in found}
@@ -49,6 +51,7 @@ async def _notes_of(store: Store, record: SessionRecord) -> list[ProjectNote]:
         notes += [
             ProjectNote(text=entry.text, session_id=record.id, seq=seq, time=entry.time)
             for entry in await store.log.read(record.id, after=seq - 1, limit=1)
+            # `read` leaves a damaged entry out, and returns the one after it.
             if isinstance(entry, ContextNoted) and entry.seq == seq
         ]
     return notes

@@ -40,7 +40,7 @@ async def observe(
             yield entry
         seen = page[-1].seq
     # Attached before the rest is read, so that nothing falls between the two. What both have is
-    # dropped below.
+    # dropped below. Events without a `seq` belong behind the last entry that was published.
     live = head()
     detach = channel.attach(subscription)
     try:
@@ -77,6 +77,7 @@ async def follow_entries(
             for entry in await composer.compose(page):
                 yield entry
     with suppress(AgentError):  # the store was closed
+        # `follow` also ends when the store is closed; only a log without entries was deleted.
         if not await log.read(session_id, limit=1):
             yield SessionDeleted(session_id=session_id)
 
@@ -102,6 +103,7 @@ class _EntryComposer:
         for entry in entries:
             if self._unread and self._begins_in_the_middle(entry):
                 await self._read_back()
+            # What a hook said to the log alone is not shown when it is read back, either.
             if not isinstance(entry, HookMessage) or entry.display:
                 composed.append(self._take(entry))
         return composed

@@ -218,6 +218,7 @@ async def _append_opening(
         entries += await inherited_notes(
             resources.store, owner=request.owner, project=request.project, stamp=stamp
         )
+    # In one append: a crash leaves no session that began without the notes of its project.
     entries.insert(0, _opening_of(request, lease.session_id, stamp))
     entries = [msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(entries, 1)]
     await resources.store.log.append(lease, entries)

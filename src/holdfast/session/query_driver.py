@@ -86,6 +86,8 @@ class QueryDriver:
         try:
             await until_over(worker, handle.stopped, query_id=scope.query_id)
         finally:
+            # No call acts on an answer any more. The questions stay in the fold, where they can be
+            # answered.
             self._session.approvals.forget()
         return query_outcome(worker, handle.stop_error)
 
@@ -127,6 +129,7 @@ class QueryDriver:
         # Only now: an end that the store did not take was replaced by another.
         scope.measurement.finish()
         if scope.hooks is not None:
+            # Before the caller gets the result, so that it finds done what `after_query` does.
             await scope.hooks.end(ended)
         error = outcome.error
         result: Any = _result_of(scope, ended)
@@ -146,6 +149,8 @@ class QueryDriver:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             closing: list[Event] = []
+            # An answer whose end is staged leaves nothing open; one append holds that end and
+            # `query.ended`.
             if outcome.error is not None or not scope.is_end_staged:
                 await self._recorder.commit(())  # what a cancelled worker had staged comes first
                 # Made only now: what was staged may have settled calls and approvals.
@@ -211,6 +216,7 @@ def _added_by(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message
     """Return the tail of the conversation that this query, or the one it resumes, added."""
     own = {scope.query_id, scope.input.resumes, *scope.joined}
     first = len(messages)
+    # From the end, so that a long conversation is not looked through after every query.
     while first and messages[first - 1].query_id in own:
         first -= 1
     return messages[first:]

@@ -131,6 +131,8 @@ class QueryHandle:
 
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
+        # It may be finished twice: by its driver, and by the queue when the driver fails after
+        # that.
         if not self.ended:
             self.phase = "closed" if error is None else "error"
         self.result, self.error = result, error and without_frames(error)
@@ -150,6 +152,7 @@ class QueryHandle:
         # At once in the thread of the loop, so that what follows `abort()` finds the query stopped.
         if threading.get_ident() == self._thread:
             self._stop(error)
+        # With its loop every query has ended, and `call_soon_threadsafe` would raise.
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop, error)
 
@@ -166,6 +169,7 @@ class QueryHandle:
         if self._worker is not None:
             self._worker.cancel()
         else:
+            # It still waits, or it was promoted and nothing works on it yet: `begin` stops it then.
             self._withdraw()
 
     def promote(self) -> None:

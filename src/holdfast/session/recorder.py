@@ -156,6 +156,7 @@ class SessionRecorder:
 
     def show(self, events: Sequence[Event]) -> None:
         """Show live-only events at once."""
+        # A closing session ends its channel before its last append.
         if not self._channel.closed:
             self._channel.publish(events)
 
@@ -173,6 +174,7 @@ class SessionRecorder:
         """
         await self.resynchronise()
         ends = ends_of_cut_off(self.fold, clock)
+        # An end that was shown is stored as it was shown: consumers have its id and its reason.
         await self.commit([self._unstored_ends.get(end.query_id, end) for end in ends])
 
     async def resynchronise(self) -> None:
@@ -231,6 +233,8 @@ class SessionRecorder:
         if entries or consumed:
             try:
                 await self._log.append(self._lease, entries, consumed=consumed)
+            # Kept: the append may have been stored all the same, so nothing may follow before the
+            # log is read.
             except AgentError as error:
                 self._failure = error
                 raise
@@ -297,6 +301,7 @@ class QueryRecorder:
         self._recorder = recorder
         self._channel = channel
         self._signal = signal
+        # A tuple that is made once, because it is handed over whenever a consumer is waited for.
         self._stopped = (stopped,)
 
     async def record(self, events: Sequence[Event]) -> None:

@@ -260,6 +260,8 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
     is_open = fold.open_query is not None
     return Unfinished(
         query_id=fold.unfinished_query(),
+        # `unended` is about the whole log: a query that is open on this path alone has ended on
+        # another.
         rewound=is_open and fold.unfinished_query() not in fold.unended,
         calls=tuple(
             UnfinishedCall(
@@ -292,6 +294,7 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
     query_id = fold.unfinished_query()
     if query_id is not None:
         return QueryInput(
+            # An id of its own: a query that rests has its end in the log already.
             query_id=new_query_id(),
             message=None,
             resumes=query_id,

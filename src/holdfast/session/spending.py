@@ -80,6 +80,7 @@ class Spending:
     async def _of_family(self, session_id: SessionId, *, seen: set[SessionId]) -> Spent:
         seen.add(session_id)
         spent = (await self._read(session_id)).total
+        # Also those that were deleted and whose log is kept for forks: they were paid for.
         for record in await self._browse(SessionFilter(spawned_by=session_id, deleted=None)):
             if record.id not in seen:
                 spent += await self._of_family(record.id, seen=seen)
@@ -94,6 +95,7 @@ class Spending:
         """Return what they have spent today."""
         today = self._clock.time_ms() // _DAY_MS
         # A session without an entry of today has spent nothing today.
+        # One less, because the bound itself does not count.
         matching = SessionFilter(deleted=None, updated_after=today * _DAY_MS - 1)
         reads = [await self._read_to(record) for record in await self._browse(matching)]
         return sum((read.days.get(today, Spent()) for read in reads), Spent())
@@ -112,6 +114,7 @@ class Spending:
 
     async def _read_to(self, record: SessionRecord) -> _Read:
         known = self._logs.get(record.id)
+        # The index knows how long a log is: one that has not grown is not read.
         if known is not None and known.head >= record.head:
             return known
         return await self._read(record.id)
@@ -151,6 +154,8 @@ class SpendingCheck:
             if cost is None and tokens is None:
                 continue
             spent = await self._spent(name, session_id)
+            # By its text: the exact value of a float such as 0.1 is not the number that the user
+            # wrote.
             if cost is not None and spent.cost >= Decimal(str(cost)):
                 return f"{name}_cost={cost:g}: {_dollars(spent)} spent"
             if tokens is not None and spent.tokens >= tokens:

@@ -52,6 +52,8 @@ class _PumpedSubscription(Subscription[Event]):
 
     def publish(self, events: Sequence[Event]) -> None:
         """Deliver to a plain function at once; buffer for one that still works on an event."""
+        # Sorted out before they are buffered: events of other kinds do not bring the handler
+        # behind.
         wanted = [event for event in events if isinstance(event, self._kind)]
         # A call now would overtake what is buffered.
         if self.worker is not None or self.ended or self.abandoned:
@@ -266,6 +268,7 @@ class ControlChannel:
 
     async def drain(self) -> None:
         """Wait until every handler has seen everything that was published so far."""
+        # Again and again: a worker ends with an empty buffer, and the next event starts another.
         while workers := self._workers():
             await asyncio.wait(workers)
 
@@ -301,6 +304,8 @@ class ControlChannel:
         # Collected first: a worker that ends is forgotten.
         workers = self._workers()
         for handler in self._handlers():
+            # A handler that closes the session waits for this very close, and must not be cancelled
+            # by it.
             if not handler.is_closing:
                 handler.stop()
         if workers:

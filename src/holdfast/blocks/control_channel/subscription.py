@@ -138,6 +138,7 @@ class Subscription(Generic[ItemT]):
             if seconds is not None:
                 self._limit_wait(loop, seconds)
             elif self._timer is not None:
+                # The timer of an earlier wait must not end this one, which has no limit.
                 self._drop_timer()
             self._news = loop.create_future()
             try:

@@ -73,6 +73,7 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
     if reads_from is None:
         return None, {}
     opened = fold.open_query
+    # Without `raw`, the bytes of entries as they were stored: the log has them already.
     state = CarriedState(
         at=fold.head,
         version=_VERSION,

@@ -301,6 +301,7 @@ def _check_message(message: object) -> None:
 
 def is_compaction(message: Message) -> bool:
     """Whether a message is sent instead of everything before it."""
+    # One without text stands for nothing, and must not hide what comes before it.
     # Asked of every message of a log: the first test takes a third of the second.
     return CompactionPart in map(type, message.parts) and any(
         isinstance(part, CompactionPart) and part.text for part in message.parts

@@ -117,8 +117,10 @@ class SessionFold(FoldedSession):
         self._settle()
         self.open_query = self.last_query = None
         self.unended.clear()
+        # What waits there starts there, and what was permitted there was not permitted here.
         self.inputs.clear()
         self.standing.clear()
+        # Untold notes come from entries of the parent: to have them, all entries must be read.
         if self.notes.untold:
             self.notes.since = _FIRST
         # The parent has paid for it.
@@ -201,6 +203,8 @@ class SessionFold(FoldedSession):
         self.open_query = entry
         note_queries(self.unended, entry)
         self.query_options = entry.options
+        # The entry names the sender once, in its message; a query that resumes this one has no
+        # message.
         if entry.message is not None and entry.message.sender is not None:
             sender = entry.message.sender
             self.query_options = msgspec.structs.replace(entry.options, sender=sender)

@@ -183,6 +183,7 @@ class FoldedSession:
         if partial is not None:
             partial = with_distinct_calls(partial)
             added.append(partial)
+            # Calls of an answer that was cut off have not run, and their results say so.
             if partial.tool_calls:
                 records = [CallRecord(part=part) for part in partial.tool_calls]
                 added.append(answer_message(partial, records))

@@ -42,6 +42,7 @@ class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):
     def changed(self, changes: JsonObject) -> "NativeSessionState":
         """Return the place after a change of the session."""
         named = changes.get("native_session_id", self.session_id)
+        # A copy goes on from the running total of the session that it was copied from.
         is_other = named != self.session_id and self.fork_of is None
         return NativeSessionState(
             session_id=named,

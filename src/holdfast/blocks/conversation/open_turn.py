@@ -102,6 +102,8 @@ class OpenTurn:
                 return TextPart(id=started.part_id, text=text)
             case "reasoning":
                 return ReasoningPart(id=started.part_id, text=text)
+            # Half a summary would be sent instead of all that came before it, and half a call is
+            # none.
             case _:
                 return None
 
@@ -114,5 +116,7 @@ def _stop_of(ended: TurnEnded | None) -> AnswerStop:
 
 def _is_empty(part: Part) -> bool:
     if isinstance(part, ReasoningPart):
+        # Providers that hide their reasoning send no text, but want the signature or their own form
+        # back.
         return not part.text and part.signature is None and part.native is None
     return isinstance(part, (TextPart, CompactionPart)) and not part.text

@@ -198,6 +198,7 @@ def open_calls(answer: AssistantMessage, following: Message | None = None) -> li
         if call.call_id in results:
             record.state, record.ended = "ended", results[call.call_id]
         elif call.call_id != given.call_id:
+            # As started, so that nothing runs it.
             record.start(idempotent=False)
         records.append(record)
     return records

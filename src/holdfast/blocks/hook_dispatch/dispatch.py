@@ -191,6 +191,7 @@ class HookDispatch:
             await asyncio.wait(ends, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             running.cancel()
+            # No limit here: what has cancelled the caller decides how long it waits for that.
             await asyncio.wait({running})
             _look_at(running)
             raise
@@ -249,6 +250,7 @@ def _check_verdict(verdict: object) -> Verdict:
     if not isinstance(verdict, Proceed | Block | Answer):
         raise _NonsenseError(f"a verdict is Proceed, Block or Answer, not {type(verdict).__name__}")
     try:
+        # Structs do not check their fields. What is converted here can be read back from the log.
         for piece in verdict.content if isinstance(verdict, Answer) else ():
             check_content(piece)
         return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))
@@ -299,6 +301,8 @@ def _check_request(value: object, *, before: ModelRequest) -> ModelRequest:
         raise _NonsenseError("it changes the model, which is asked under its own name")
     messages = _check_messages(value.messages, known=before.messages)
     try:
+        # The messages apart: those that the hook was given are the most of a request and need no
+        # check.
         bare = msgspec.structs.replace(value, messages=())
         checked = msgspec.convert(msgspec.to_builtins(bare), ModelRequest)
     except (ValueError, TypeError) as error:

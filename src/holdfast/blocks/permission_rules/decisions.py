@@ -161,6 +161,7 @@ class PermissionRules:
         if kind == "command":
             return _about_command(rules, value)
         if kind == "path":
+            # Tools that look through a folder begin at the root when they are given none.
             return _about_path(rules, question, "." if value is None else value)
         if kind == "url":
             return _about_url(rules, value)
@@ -176,6 +177,7 @@ def _by(rule: Rule, action: RuleAction, reason: str) -> Ruling:
 
 
 def _allowed(question: PermissionQuestion, rule: Rule) -> Ruling:
+    # Without a sandbox the same command can reach more than the rule was written for.
     if question.tool == "shell" and not question.is_confined:
         return _by(rule, "ask", "a rule allows it, but there is no sandbox")
     return _by(rule, "allow", "a rule allows it")
@@ -257,6 +259,7 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
         doubt = f"the command is not understood: {read.reason}"
         if not denying and not asking and (free := _unconditional(allowing)) is not None:
             return _Finding(allowed=free)
+        # Rules that ask are not compared: the doubt leads to a question, too.
         return _Finding(denied=_mentioned(denying, text), doubt=doubt)
     items = [item for words in read for item in programs.invocations_of(words)]
     denied = _forbidding(denying, items)
@@ -284,6 +287,7 @@ def _read(command: Json) -> "tuple[Words, ...] | Unreadable":
         return shell_words.Unreadable("it is neither text nor a list of words")
     if not command or not command[0]:
         return shell_words.Unreadable("it names no program")
+    # A list is run without a shell: no word of it is an operator or is replaced.
     return (tuple(command),)
 
 

@@ -183,6 +183,8 @@ def _unwrapped(name: str, words: Words) -> Words | None:
         elif words[at] in valued:
             at += 2
         else:
+            # An option that is not listed may take the next word as its value: where the command
+            # begins is not known then.
             return None
     inner = words[at + before :]
     # `env A=b program` sets a variable, which may change what the program does.

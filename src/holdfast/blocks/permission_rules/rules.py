@@ -120,6 +120,7 @@ def fits_host(rule: Rule, host: str) -> bool:
     if rule.pattern is None:
         return True
     if rule.pattern.startswith("*."):
+        # With its dot: `notpython.org` is not below `python.org`.
         return host.endswith(rule.pattern[1:])
     return host == rule.pattern
 

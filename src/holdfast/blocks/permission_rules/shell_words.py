@@ -149,6 +149,7 @@ def _checked(commands: list[list[str]]) -> tuple[Words, ...] | Unreadable:
     if len(commands) > _MOST_COMMANDS or sum(map(len, commands)) > _MOST_WORDS:
         return Unreadable(f"it has more than {_MOST_COMMANDS} commands or {_MOST_WORDS} words")
     for words in commands:
+        # Behind the first word, words of the shell are plain arguments, as in `echo if`.
         first = words[0]
         if first in _RESERVED:
             return Unreadable(f"it holds the shell's word {first!r}")

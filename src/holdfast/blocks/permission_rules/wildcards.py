@@ -4,6 +4,7 @@
 folders. `{a,b}` is either. Standard library only: a process of its own imports this for searches.
 """
 
+# Groups multiply, and a pattern may hold any number of them.
 _MOST_ALTERNATIVES = 64
 
 

@@ -199,7 +199,9 @@ def finish_call(
     arguments: object = {}
     if text.strip():
         try:
+            # `replace`, because a lone surrogate has no UTF-8. It must not fail the whole answer.
             arguments = _PLAIN_ARGUMENTS.decode(text.encode("utf-8", "replace"))
+        # msgspec raises RecursionError for JSON that is nested too deeply for it.
         except (msgspec.DecodeError, RecursionError):
             invalid = text
     if not isinstance(arguments, dict) or is_too_deep(arguments):

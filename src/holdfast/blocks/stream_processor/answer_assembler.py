@@ -71,6 +71,8 @@ def _as_read_back(part: StreamPart) -> StreamPart:
     """Return a part as a log would give it back; raises PROTOCOL when it would not."""
     try:
         read = _READERS[type(part)](_encode(part))
+    # KeyError: an object of any other class, also of a subclass, is no stream part that a log
+    # knows.
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _unkeepable(part, str(error)) from error
     carried = read.payload if isinstance(read, PartOpaque) else getattr(read, "native", None)
@@ -296,6 +298,7 @@ class AnswerAssembler:
         call_id = self._unique_call_id(opened.call_id) if opened.kind == "tool_call" else None
         growing = self._open[opened.key] = _OpenPart(opened, call_id)
         self._parts[growing.id] = None
+        # Counted, too: otherwise parts that hold nothing but long names would exceed no bound.
         self._weigh(0, opened.name, call_id)
         out.append(
             PartStarted(

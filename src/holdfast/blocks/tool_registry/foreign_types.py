@@ -83,6 +83,7 @@ def parse_value(value: object, kind: TypeHint) -> Parsed:
         msgspec.ValidationError: naming what does not fit.
 
     """
+    # `str_keys`: all keys of JSON are text, also those of a `dict[int, str]`.
     return msgspec.convert(value, kind, dec_hook=_decode, str_keys=True)
 
 
@@ -132,6 +133,7 @@ def _facts_of(extra: object) -> dict[str, Any]:
 def _with_arguments(hint: TypeHint) -> TypeHint:
     """Understand what a generic type is made of, too."""
     origin, arguments = generic_origin(hint), get_args(hint)
+    # What these hold in brackets are values, and a list of parameters.
     if not arguments or origin in (Literal, Callable):
         return hint
     own = tuple(understood(item) for item in arguments)
@@ -271,6 +273,8 @@ def _schema_of(kind: TypeHint) -> JsonObject:
 
 def _decode(kind: TypeHint, value: object) -> object:
     if not _is_path(kind):
+        # As JSON text: a strict model takes dates, sets and enums from JSON, but not from plain
+        # values.
         return kind.model_validate_json(msgspec.json.encode(value))
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")

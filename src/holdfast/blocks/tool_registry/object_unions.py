@@ -80,6 +80,7 @@ def fields_of(hint: Hint) -> dict[str, Hint] | None:
     if not isinstance(hint, type):
         return None
     if issubclass(hint, msgspec.Struct):
+        # By the names in JSON: a field of a struct may be renamed there.
         return {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
     if is_typeddict(hint) or hasattr(hint, "__dataclass_fields__"):
         return get_type_hints(hint, include_extras=True)

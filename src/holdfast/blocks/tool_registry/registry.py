@@ -97,6 +97,8 @@ class Ready(msgspec.Struct, frozen=True):
             value = await self.prepared(context)
             if isinstance(value, Resting):
                 return value
+            # From here on it is a transform of the program that fails, or a value that has no JSON
+            # form.
             is_meant = False
             if transform is not None:
                 value = transform(self.tool.spec.name, value)

@@ -52,6 +52,7 @@ async def _call(
         value = function(**arguments)
     else:
         value = await run_in_thread(lambda: function(**arguments))
+    # By the value, not by the function: what wraps a generator function is a plain function.
     if inspect.isasyncgen(value):
         return await _last_of(value, context)
     if inspect.isgenerator(value):

@@ -68,6 +68,7 @@ def read_signature(function: Callable[..., object], *, tool: str) -> Signature:
             context_parameter = parameter.name
         else:
             raise _refusal(tool, f"parameter {parameter.name!r} is a second context")
+    # A model that makes a parameter up is told so, and does not believe that it had an effect.
     parameters = msgspec.defstruct(
         "Arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
     )
