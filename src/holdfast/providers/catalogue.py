@@ -82,6 +82,7 @@ class _ProviderTable(msgspec.Struct, frozen=True):
 
 class _Catalogue(msgspec.Struct, frozen=True):
     source: str
+    # Undecoded: most programs use the models of one or two providers.
     providers: dict[str, msgspec.Raw]
 
 
