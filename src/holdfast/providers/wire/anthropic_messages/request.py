@@ -58,6 +58,8 @@ class RequestEncoder:
         messages = request.messages
         settled = stable_length(messages)
         known, head = cache.get(messages)
+        # After a rewind, the last user message may be inside what is cached, without its cache
+        # mark.
         if head is None or known > settled:
             known, head = 0, ()
         head = (*head, *_encode_messages(messages, range(known, settled), features))

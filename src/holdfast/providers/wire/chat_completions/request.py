@@ -75,6 +75,8 @@ class RequestEncoder:
         messages = request.messages
         settled = stable_length(messages)
         known, head = self._cache.get(messages)
+        # After a rewind, the last user message may be inside what is cached. There it may be encoded
+        # already, so that nothing could be joined to it and it could not be marked.
         if head is None or known > settled:
             known, head = 0, _EncodedPrefix()
         # The last message of the head is kept open: the next one may be joined to it.
