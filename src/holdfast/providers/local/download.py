@@ -89,6 +89,7 @@ class _Pull:
         while True:
             with files.locked(weights) as ours:
                 if ours:
+                    # Again: the process that held the lock may have fetched them meanwhile.
                     if not files.has(weights):
                         await self._fetch()
                     self._progress(PullFinished(name=weights.name, path=path))

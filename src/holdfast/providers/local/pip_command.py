@@ -172,6 +172,7 @@ async def download_wheel(
                 watch(await asyncio.to_thread(wheel_size, staging))
     finally:
         if process.returncode is None:
+            # The group, because what pip has started would go on writing into the folder.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     wheels = list(fetched.glob("*.whl"))
