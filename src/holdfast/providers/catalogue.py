@@ -97,6 +97,7 @@ class CatalogueFile:
     def find(self, provider: str, model: str) -> ModelFacts | None:
         """Return the facts about a model, also if its name ends with a date; None if unknown."""
         key = (_owner_of_models(provider), model.lower())
+        # Not `get`: what is unknown is remembered as None, and asked for again with every turn.
         if key not in self._found:
             self._found[key] = self._search(*key)
         return self._found[key]

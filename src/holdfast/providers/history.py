@@ -140,6 +140,7 @@ def _extended(
 ) -> _AdaptedMessages:
     """Adapt the messages after the first `known`, which `before` holds."""
     added = messages[known:]
+    # The cached messages are not looked at again, so their ids come from where they end.
     adapter.ids = before.ids
     kept = _sendable(before.messages, added, adapter)
     is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)

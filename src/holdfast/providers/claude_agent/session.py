@@ -116,6 +116,7 @@ class ClaudeSession:
 
     def released(self) -> None:
         """Let one more result be seen."""
+        # Counted, because a result comes by two ways, of which either may be the faster one.
         self._results_released += 1
         self._arrived.set()
 
@@ -248,6 +249,7 @@ class ClaudeSession:
 
     def _leave_turn(self) -> None:
         """Let nothing of the turn that runs be seen by the next stream."""
+        # Without a prompt that waits for its result, nothing more of a turn will come.
         if not self._outstanding:
             return
         while self._buffer:

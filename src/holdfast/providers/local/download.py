@@ -97,6 +97,7 @@ class _Pull:
             if not is_waiting:
                 is_waiting = True
                 self._progress(PullWaiting(name=weights.name, path=path))
+            # Real seconds: what it waits for is another process.
             await asyncio.to_thread(threading.Event().wait, _LOCK_SECONDS)
 
     async def _fetch(self) -> None:

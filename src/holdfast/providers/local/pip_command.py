@@ -115,6 +115,7 @@ async def _has_pip(python: str) -> bool:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # Not the working folder, from which `-c` would import a file called `pip.py`.
             cwd="/",
         )
     except OSError:

@@ -110,6 +110,8 @@ class AiohttpTransport:
         url = URL(request.url, encoded=True)
         limits = _connecting_within(request.timeouts.connect)
         method = "POST" if request.body else "GET"
+        # It ends: each round takes a kept connection out of the pool, and a new one that fails
+        # raises.
         while True:
             try:
                 return await pool.request(
@@ -192,6 +194,7 @@ class AiohttpReply:
         """Wait a moment for the end, so that the connection can be used again."""
         if self._content.at_eof():
             return
+        # The answer is complete. What fails now costs a connection and nothing else.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self._content.readany():

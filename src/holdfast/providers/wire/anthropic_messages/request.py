@@ -99,6 +99,7 @@ def _fields(request: ModelRequest, features: Features) -> JsonObject:
         fields["context_management"] = {"edits": features.edits}
     if features.temperature is not None:
         fields["temperature"] = features.temperature
+    # The API refuses a stop sequence that is only white space, and a system prompt like that.
     if stop := [text for text in request.stop if text.strip()]:
         fields["stop_sequences"] = stop
     return fields
