@@ -86,6 +86,7 @@ class AbortSignal:
             self._reason = reason
             listeners = list(self._listeners.values())
             self._listeners.clear()
+        # Outside the lock, too. One that fails must not keep the others from being told.
         for listener in listeners:
             try:
                 listener()

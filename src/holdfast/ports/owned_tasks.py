@@ -31,6 +31,7 @@ class OwnedTasks:
         return task in self._tasks
 
     def __iter__(self) -> Iterator[asyncio.Task[object]]:
+        # A copy, because a task that ends leaves the set.
         return iter(tuple(self._tasks))
 
     async def __aenter__(self) -> Self:
@@ -53,6 +54,8 @@ class OwnedTasks:
     ) -> asyncio.Task[ValueT]:
         """Start a task that belongs to this owner; without a context, in a copy of the caller's."""
         task = asyncio.get_running_loop().create_task(work, name=name, context=context)
+        # Also because the event loop has weak references only: a task that nothing else holds may
+        # be collected before it ends.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

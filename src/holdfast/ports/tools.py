@@ -160,6 +160,7 @@ class ToolContext(Generic[DepsT_co]):
             reason=reason,
         )
         try:
+            # An object, because a function of the program's may return anything.
             decision: object = await approver(request)
             if isinstance(decision, Approve | Deny):
                 return check_decision(decision)

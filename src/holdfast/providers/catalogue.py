@@ -82,6 +82,7 @@ class _ProviderTable(msgspec.Struct, frozen=True):
 
 class _Catalogue(msgspec.Struct, frozen=True):
     source: str
+    # Undecoded: most programs use the models of one or two providers.
     providers: dict[str, msgspec.Raw]
 
 
@@ -96,6 +97,7 @@ class CatalogueFile:
     def find(self, provider: str, model: str) -> ModelFacts | None:
         """Return the facts about a model, also if its name ends with a date; None if unknown."""
         key = (_owner_of_models(provider), model.lower())
+        # Not `get`: what is unknown is remembered as None, and asked for again with every turn.
         if key not in self._found:
             self._found[key] = self._search(*key)
         return self._found[key]

@@ -100,6 +100,8 @@ class WireModelClient:
         self._endpoint = endpoint
         self._transport = transport
         self._clock = clock
+        # Keys are in headers, in query strings and in URLs. What is remembered here is scrubbed
+        # from errors and log records.
         remember_headers(endpoint.headers)
         remember_headers(endpoint.query)
         remember_url(endpoint.base_url)
@@ -120,6 +122,7 @@ class WireModelClient:
                 limit=request.reply_bytes,
                 content_seconds=request.timeouts.content,
             )
+            # The loop's clock, by which `read_in_time` measures as well.
             now = asyncio.get_running_loop().time
             is_first = True
             while not reader.is_finished:
@@ -133,9 +136,13 @@ class WireModelClient:
                     )
                     reader.take(await waiting, parts)
                     if not parts:
+                        # Keep-alives are no content: a provider that is stuck can send them for
+                        # ever.
                         reader.add_silence(now() - started)
                 except AgentError as error:
                     failure = error
+                # The decoder sees the body only, and the id of the request is in the head of the
+                # reply.
                 if is_first and parts:
                     is_first, parts[0] = False, _identified(parts[0], sent)
                 # The parts that came before a failure are yielded before it is raised.
@@ -201,6 +208,8 @@ class WireModelClient:
                 request = WireRequest(path=wire.path + rest, headers=wire.headers)
                 resumed = await self._send(request, sent.timeouts)
             except AgentError as error:
+                # `failure` is raised then, not this error: the turn as a whole can still be tried
+                # again, although the rest of this answer cannot be fetched.
                 if not error.retryable:
                     break
             else:
@@ -242,6 +251,8 @@ class WireModelClient:
             "accept": f"{accept}, application/json",
             "user-agent": "holdfast",
             **wire.headers,
+            # In lower case, so that a header replaces the one above it however the user writes its
+            # name.
             **{name.lower(): value for name, value in self._endpoint.headers.items()},
         }
         if secret is not None and self._tokens is not None:

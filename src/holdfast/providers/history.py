@@ -102,6 +102,7 @@ def adapt_history(
     )
     names = ToolNames(rules.tool_name_pattern, [tool.name for tool in request.tools])
     tools = tuple(names.of_tool(tool) for tool in request.tools)
+    # By identity: `SchemaAdapter` finds its last result by the tuple, not by what is in it.
     if _same(tools, request.tools):
         tools = request.tools
     wanted = names.of(request.require_tool) if request.require_tool else None
@@ -139,6 +140,7 @@ def _extended(
 ) -> _AdaptedMessages:
     """Adapt the messages after the first `known`, which `before` holds."""
     added = messages[known:]
+    # The cached messages are not looked at again, so their ids come from where they end.
     adapter.ids = before.ids
     kept = _sendable(before.messages, added, adapter)
     is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
@@ -172,6 +174,7 @@ def _is_summary(message: Message) -> bool:
 def _joined(first: tuple[Part, ...], second: tuple[Part, ...]) -> tuple[Part, ...]:
     """Join the parts of two messages; tool results come first."""
     parts = (*first, *second)
+    # Anthropic refuses a user message in which anything precedes the results of the calls.
     results = tuple(part for part in parts if isinstance(part, ToolResultPart))
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
 
@@ -204,6 +207,8 @@ class _MessageAdapter:
         """Return `message` with the parts that can be sent; the same object if all can."""
         if _is_plain(message):
             if isinstance(message, AssistantMessage):
+                # Ids that were changed for the answer before do not apply to results after this
+                # one.
                 self.ids = self.ids.with_answer((), self._rules.call_id_pattern)
             return message
         is_ours, is_same = True, True

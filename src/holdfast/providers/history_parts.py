@@ -21,6 +21,7 @@ from holdfast.vocabulary.parts import MediaPart, TextPart
 from holdfast.vocabulary.tools import ToolSpec
 
 _NO_CHANGES: Mapping[CallId, CallId] = MappingProxyType({})
+# The smallest limit of the patterns in use: a name that is made is accepted everywhere.
 _NAME_LIMIT = 64
 
 
@@ -63,6 +64,7 @@ def well_formed(call_id: CallId, pattern: str) -> CallId:
 
 def made_id(seed: str, pattern: str) -> CallId:
     """Return an id that matches `pattern`, always the same for the same seed."""
+    # A history that a program made may have ids with lone surrogates, which UTF-8 cannot encode.
     digest = hashlib.sha256(seed.encode("utf-8", "replace")).hexdigest()
     # The last form is for Mistral, whose ids have exactly nine letters and digits.
     for candidate in (f"call_{digest[:24]}", digest[:24], digest[:9]):

@@ -36,6 +36,7 @@ _NUMBERED_TYPES = dict(enumerate(("string", "number", "integer", "boolean", "arr
 _NUMBERED_TYPES[7] = "null"
 _BOOLEANS: dict[bool, JsonObject] = {True: {}, False: {"not": {}}}
 _DEFINITION = re.compile(r"#/(\$defs|definitions)/[^/]+")
+# Everything that walks a schema is recursive, and Python's stack is not deep.
 _MAX_DEPTH = 100
 
 
@@ -211,6 +212,7 @@ class SchemaRepair(SchemaRewriting):
             self._note(path, "nullable written as type 'null'")
 
     def _type_name(self, given: Json, path: str) -> str:
+        # Not `isinstance`: a bool is an int as well.
         name = _NUMBERED_TYPES.get(given) if type(given) is int else str(given).lower()
         if name not in TYPES:
             raise SchemaRefusedError(
@@ -220,14 +222,17 @@ class SchemaRepair(SchemaRewriting):
 
     def _repair_drafts(self, node: JsonObject, path: str) -> None:
         for keyword, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            # In draft 4 these are flags beside the bound.
             if isinstance(node.get(keyword), bool):
                 if node.pop(keyword) and bound in node:
                     node[keyword] = node.pop(bound)
                 self._note(path, f"{keyword} written as a number")
+        # Before 2020-12 a list here is a tuple.
         if isinstance(node.get("items"), list):
             node["prefixItems"] = node.pop("items")
             self._note(path, "a list in items written as prefixItems")
         if "required" in node and not _is_list_of_names(node["required"]):
+            # Draft 3 has a flag in each property.
             if not isinstance(node["required"], bool):
                 raise SchemaRefusedError(path_to(path, "required"), "must be a list of names")
             del node["required"]
@@ -242,6 +247,7 @@ def _allow_null(node: JsonObject) -> None:
     if "type" in node:
         types = as_list(node["type"])
         node["type"] = types if "null" in types else [*types, "null"]
+        # An enum lists all values, whatever the type allows.
         if "enum" in node and None not in node["enum"]:
             node["enum"] = [*node["enum"], None]
     elif "anyOf" in node:

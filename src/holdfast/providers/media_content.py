@@ -42,6 +42,7 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
 )
 """The offset of a signature, its bytes, and the media type; the first match applies."""
 
+# Their letters are at offset 8, where those of another format may be by chance: RIFF comes first.
 _RIFF_TYPES = frozenset({"image/webp", "audio/wav"})
 _SUFFIXES = {
     ".png": "image/png",
@@ -76,6 +77,7 @@ _BYTE_ORDER_MARKS = (
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
+# A name is written into a tag, whose attribute and end it must not be able to forge.
 _UNSAFE_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"<>]')
 _UNNAMED = "the attached bytes"
 
@@ -154,6 +156,7 @@ def _as_text(content: bytes) -> str | None:
         text = content.decode(next(marks, "utf-8"))
     except UnicodeDecodeError:
         return None
+    # Binary content can be valid UTF-8. A NUL tells it from text.
     return None if "\x00" in text else text
 
 

@@ -81,6 +81,8 @@ class ReplyReader:
                 basis="type",
             ) from error
         finally:
+            # Also after an error: what was decoded before it is content, so the provider was not
+            # silent.
             if out:
                 self.silence, self.attempts = 0.0, 0
         self.is_finished = bool(out) and type(out[-1]) is StreamFinished

@@ -26,6 +26,7 @@ Trail: TypeAlias = tuple[str, ...]
 """The references that are being written out: one that comes again has no end."""
 
 _MAX_MERGES = 20
+# Definitions that refer to each other twice double with each level when they are written out.
 _MAX_NODES = 20_000
 _DEFINITIONS = ("$defs", "definitions")
 _KINDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
@@ -51,6 +52,7 @@ class SchemaFitting(ValueFitting):
         if self._nodes > _MAX_NODES:
             raise SchemaRefusedError("", "is too large with its references written out")
         node = dict(schema)
+        # References and allOf come first: they may bring keywords that all later steps look at.
         if "$ref" in node:
             trail = self._follow_reference(node, path, trail)
         trail = self._fit_combinations(node, path, trail)
@@ -65,6 +67,7 @@ class SchemaFitting(ValueFitting):
         return self._finished(result, path)
 
     def _inner(self, schema: Json, path: str, trail: Trail) -> Json:
+        # Only `additionalProperties` is a bool here: repair has written all others as objects.
         if isinstance(schema, bool):
             return schema
         return self._node(schema, path, trail)
@@ -108,6 +111,8 @@ class SchemaFitting(ValueFitting):
         for inner in references_in(target, without=_DEFINITIONS):
             if inner in trail:
                 raise _recursion(inner, path)
+            # Each definition is walked once. Otherwise those that share others take exponential
+            # time.
             if inner not in self._finite:
                 self._refuse_recursion(inner, path, (*trail, inner))
         self._finite.add(reference)
@@ -123,7 +128,9 @@ class SchemaFitting(ValueFitting):
         if node.keys() - definitions.keys() - {"$ref"}:
             self._note(path, "nothing left beside the reference")
         kept: JsonObject = {"$ref": node["$ref"]}
+        # A description must not stand beside the reference, so it stands around an anyOf of one.
         kept = {**around, "anyOf": [kept]} if around else kept
+        # Definitions begin a trail of their own: they are not inside the reference beside them.
         tables = map_subschemas(definitions, path, lambda inner, at: self._inner(inner, at, ()))
         return kept | tables
 

@@ -120,6 +120,7 @@ def _joined(pair: tuple[JsonObject, JsonObject], path: str, *, separate: JsonObj
             result[keyword] = _both(keyword, (result[keyword], value), path)
         except _ApartError:
             separate[keyword] = value
+    # Beside a const, an enum says only whether the const is possible at all.
     if "const" in result and result["const"] not in result.pop("enum", [result["const"]]):
         raise _differing(path, "enum and const")
     return result
@@ -194,6 +195,7 @@ def _both_choices(keyword: str, pair: tuple[Json, Json], path: str) -> Json:
         for ours, theirs in ((first, second), (second, first)):
             if "integer" in ours and "number" in theirs and "integer" not in theirs:
                 common.append("integer")
+    # Equal consts were taken over before, so these two differ.
     if not common or keyword == "const":
         raise _differing(path, keyword)
     return common if keyword == "enum" or len(common) > 1 else common[0]

@@ -37,6 +37,7 @@ Purpose: TypeAlias = Literal["arguments", "output"]
 
 _COMBINATORS = ("anyOf", "oneOf", "allOf")
 _NOT_AT_ROOT = ("enum", "const", "not")
+# A program may make its schemas anew for each query, and each verdict keeps its schema alive.
 _CACHE_SIZE = 4_096
 
 

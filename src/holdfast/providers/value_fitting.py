@@ -67,6 +67,8 @@ class ValueFitting(SchemaRewriting):
 
     def _fit_values(self, node: JsonObject, path: str) -> None:
         if "const" in node and not self._accepts("const"):
+            # Merged, because an enum may stand beside the const: only their common value is left
+            # then.
             overwrite(node, merge_all([{"enum": [node.pop("const")]}, node], path))
             self._note(path, "const written as enum")
         values = node.get("enum")
@@ -96,6 +98,7 @@ class ValueFitting(SchemaRewriting):
         may_be_null = "type" not in node or may_be(node, "null")
         if self._rules.uses_nullable or not may_be_null:
             node["enum"] = values
+        # The keyword is in use, and a schema has it only once.
         elif "anyOf" in node:
             self._describe(node, "enum", value=node.pop("enum"), path=path)
         else:
@@ -127,6 +130,7 @@ class ValueFitting(SchemaRewriting):
         if "anyOf" in node:
             node["anyOf"] = _of_types(node["anyOf"], given, path)
         else:
+            # An enum without null refuses it, whatever the types say.
             if "null" in given and None in node.get("enum", (None,)):
                 node["nullable"] = True
             if len(types) == 1:

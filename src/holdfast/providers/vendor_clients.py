@@ -103,6 +103,8 @@ def _protocol(vendor: Vendor, access: VendorAccess) -> WireProtocol:
         dialect = wire.dialects.DIALECTS[vendor.dialect]
     if dialect is not None:
         if vendor.url_form == "azure" and vendor.protocol == "chat":
+            # Azure's versioned API has the deployment in its path; the one without versions takes
+            # the model from the body, as OpenAI's does.
             older = wire.dialects.DIALECTS["azure"].path
             path = older if access.fields.api_version else "/chat/completions"
             dialect = replace(dialect, path=path)

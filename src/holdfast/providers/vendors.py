@@ -186,6 +186,7 @@ _ROWS = (
         trace_name="gcp.vertex_ai",
     ),
     _AZURE,
+    # Its Responses API has no version in the query string, so none can be configured.
     replace(_also(_AZURE, "azure-responses", "responses"), more_variables={}),
     _OPENROUTER,
     _also(_OPENROUTER, "openrouter-responses", "responses"),

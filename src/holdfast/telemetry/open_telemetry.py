@@ -222,6 +222,7 @@ def _ending(measured: Measured) -> Attributes:
                 {
                     "gen_ai.response.finish_reasons": _reasons(measured.finish_reason),
                     **_usage_attributes(measured.usage),
+                    # Attributes cannot be decimals.
                     "holdfast.cost_usd": None if measured.cost is None else float(measured.cost),
                     "holdfast.stop_reason": measured.stop_reason,
                     "holdfast.turns": measured.turns,

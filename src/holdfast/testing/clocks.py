@@ -99,6 +99,7 @@ class _VirtualSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready now; without anything, jump to the next timer."""
+        # Sockets are looked at, too: a thread wakes the loop by one.
         ready = super().select(0)
         if not ready and timeout is None:
             raise DeadlockError("every task waits for something that no task will do")

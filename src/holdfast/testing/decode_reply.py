@@ -112,6 +112,7 @@ def decode_pieces(
             reader.take(piece, parts)
         except AgentError as raised:
             error = raised
+        # After an error, too: what was decoded before it is part of the answer.
         answer.feed(parts, events)
         error = error or answer.failure
         if error or reader.is_finished:

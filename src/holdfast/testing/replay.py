@@ -127,6 +127,7 @@ class ReplayClient:
             if parts:
                 yield parts
             given += len(parts)
+        # Only an answer without reads has faults left here: those before its first part.
         while faults and faults[0].part <= given:
             await self._happen(faults.pop(0), index)
         if faults:

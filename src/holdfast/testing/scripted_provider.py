@@ -194,6 +194,8 @@ def calls(*wishes: tuple[str, Json], ids: Sequence[str] = (), text: str = "") ->
     for index, (name, arguments) in enumerate(wishes):
         call_id = ids[index] if index < len(ids) else None
         raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        # In two deltas, as providers send arguments: no consumer may take the first for all of
+        # them.
         middle = len(raw) // 2
         parts += [
             PartOpened(key=f"c{index}", kind="tool_call", call_id=call_id, name=name),

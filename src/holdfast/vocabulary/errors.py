@@ -235,6 +235,7 @@ class AgentError(Exception):
         return f"{self.code}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # By default, pickle would call the class with the message as its only argument.
         return error_from_report, (self.report,)
 
     @property

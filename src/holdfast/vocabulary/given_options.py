@@ -38,6 +38,7 @@ class UnknownOptionError(ConfigError, TypeError):
         super().__init__(ErrorCode.CONFIG_INVALID, message)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # The one of `AgentError` goes by the code, and would make a plain ConfigError.
         return UnknownOptionError, (self.message,)
 
 

@@ -27,6 +27,8 @@ class PartTexts:
 
     def add(self, entry: PartCheckpoint) -> None:
         """Add an increment."""
+        # Joined when it is asked for: to join at each increment would copy all text before it each
+        # time.
         self._pieces.setdefault(entry.part_id, []).append(entry.text)
 
     def __contains__(self, part_id: PartId) -> bool:

@@ -98,6 +98,7 @@ def check_content(part: ContentT) -> ContentT:
     """
     kind = type(part)
     try:
+        # A struct does not check its fields when it is made.
         checked = msgspec.convert(msgspec.to_builtins(part), kind)
     except (msgspec.ValidationError, TypeError) as error:
         raise ValueError(f"{kind.__name__} is not valid: {python_words(str(error))}") from error

@@ -24,8 +24,10 @@ _MOST_KNOWN = 1000
 _STAND_INS = frozenset({"ollama", "lm-studio", "not-needed", "no-key", "none-needed", "dummy-key"})
 """What people write where a server wants a key and does not look at it."""
 
+# A dictionary keeps the order in which values were used, which a set does not.
 _known: dict[str, None] = {}
 
+# `Bearer authentication` is prose. A credential has a digit or a sign in it, or is long.
 _MORE_THAN_A_WORD = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
 _PREFIXES = ("sk", "rk", "pk", "gsk", "xai", "ghp", "gho", "ghs", "hf", "glpat")
 """What keys of services begin with."""
@@ -198,6 +200,7 @@ def without_secrets(raised: BaseException) -> BaseException:
     """
     try:
         told = "".join(late_module("traceback").format_exception(raised))
+        # A traceback shows the text of an exception. Its `repr` may show more.
         text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
     except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
         return ScrubbedError(type(raised).__name__)

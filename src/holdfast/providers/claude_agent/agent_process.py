@@ -67,6 +67,7 @@ class AgentProcess:
         launch = self._launch
         if not os.access(launch.cwd, os.X_OK):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"there is no folder {launch.cwd}")
+        # The supervisor starts in any case, and its end would look like a failure of the agent.
         if not os.access(launch.command[0], os.X_OK):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
@@ -74,6 +75,8 @@ class AgentProcess:
                 "or HOLDFAST_CLAUDE_EXECUTABLE",
                 provider=CLAUDE_AGENT,
             )
+        # Isolated and without site packages: it starts fast, and imports nothing that the
+        # environment or the working folder offers.
         supervised = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         starting = asyncio.create_subprocess_exec(
             *supervised,

@@ -156,6 +156,7 @@ class ClaudeConnection:
     async def send(self, message: JsonObject) -> None:
         """Hand over a user message."""
 
+        # As a stream of one message: the package takes messages with media in this form only.
         async def only() -> AsyncIterator[JsonObject]:
             yield message
 

@@ -84,11 +84,14 @@ class ClaudeSession:
 
     async def session_id(self) -> str:
         """Return the agent's id of the session, when it is known."""
+        # A caller that gives up must not cancel it for the others.
         return await asyncio.shield(self._id)
 
     def _name(self, session_id: str) -> None:
         failed = self._id.done() and self._id.exception() is not None
         if self._id.done() and not failed and self._id.result() != session_id:
+            # After a reset the agent works under another id: callers that wait from now on get
+            # that.
             self._id = asyncio.get_running_loop().create_future()
         if not self._id.done():
             self._id.set_result(session_id)
@@ -113,6 +116,7 @@ class ClaudeSession:
 
     def released(self) -> None:
         """Let one more result be seen."""
+        # Counted, because a result comes by two ways, of which either may be the faster one.
         self._results_released += 1
         self._arrived.set()
 
@@ -162,6 +166,7 @@ class ClaudeSession:
                 # ended.
                 await self._until_at_rest()
                 self._refuse_sending()
+                # Before the prompt is written: its result may arrive before `send` returns.
                 self._outstanding += 1
                 await self.connection.send(_user_message(parts))
         finally:
@@ -244,6 +249,7 @@ class ClaudeSession:
 
     def _leave_turn(self) -> None:
         """Let nothing of the turn that runs be seen by the next stream."""
+        # Without a prompt that waits for its result, nothing more of a turn will come.
         if not self._outstanding:
             return
         while self._buffer:
@@ -278,6 +284,7 @@ class ClaudeSession:
             self._phase = "closing"
             self._fail_id()
             self._closing = OwnedTasks().start(self._close(seconds), name="holdfast-agent-close")
+        # A caller that is cancelled does not stop the close that others wait for.
         await asyncio.shield(self._closing)
 
     async def _close(self, seconds: float) -> None:
@@ -291,6 +298,8 @@ class ClaudeSession:
         self._phase = "closed"
         self._wake()
         try:
+            # An agent at rest gets time to write its transcript. One in a turn would use that time
+            # to go on.
             resting = self._at_rest.is_set() and not self._outstanding
             await self.connection.close(grace=None if resting else 0)
         finally:

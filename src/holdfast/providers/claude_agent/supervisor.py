@@ -72,6 +72,7 @@ def _end(status: int) -> None:
     """Kill all descendants, reap them, and exit."""
     # A second SIGTERM must not begin this anew.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Again and again: a process may fork between the listing and its end.
     while left := list(_descendants(os.getpid())):
         for pid in left:
             with suppress(ProcessLookupError):

@@ -211,6 +211,7 @@ def is_native_id(text: str) -> bool:
 
 def _write_private(path: Path, lines: Iterable[JsonObject]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A symbolic link of this name would let the transcript overwrite another file.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         for line in lines:

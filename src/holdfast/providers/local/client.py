@@ -90,6 +90,7 @@ class LocalModelClient:
         self._context = context
         self._protocol = _protocol()
         self._transport = AiohttpTransport()
+        # A client may be used on several event loops, each in a thread of its own.
         self._lock = threading.Lock()
         self._served: dict[str, _ServedModel] = {}
         self._closed = False
@@ -99,6 +100,8 @@ class LocalModelClient:
         served = await self._serve(request.model)
         client = await self._client(served)
         try:
+            # Closed here, not when the garbage collector comes: the model goes on until the
+            # connection ends.
             async with aclosing(client.stream(_with_time_to_read(request, served.alias))) as answer:
                 async for parts in answer:
                     yield parts
@@ -174,6 +177,7 @@ class LocalModelClient:
             raise ConfigError(
                 ErrorCode.CONFIG_MISSING, f"there is no file {str(path)!r}", provider=LOCAL
             )
+        # Absolute, because the process runs in `/`; and one process serves all names of a file.
         return self._parameters(path.resolve(), path.stat().st_size, None)
 
     def _parameters(self, path: Path, size: int, weights: LocalWeights | None) -> ServeParameters:

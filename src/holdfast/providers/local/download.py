@@ -89,6 +89,7 @@ class _Pull:
         while True:
             with files.locked(weights) as ours:
                 if ours:
+                    # Again: the process that held the lock may have fetched them meanwhile.
                     if not files.has(weights):
                         await self._fetch()
                     self._progress(PullFinished(name=weights.name, path=path))
@@ -96,6 +97,7 @@ class _Pull:
             if not is_waiting:
                 is_waiting = True
                 self._progress(PullWaiting(name=weights.name, path=path))
+            # Real seconds: what it waits for is another process.
             await asyncio.to_thread(threading.Event().wait, _LOCK_SECONDS)
 
     async def _fetch(self) -> None:

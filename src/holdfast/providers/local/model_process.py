@@ -90,6 +90,7 @@ class ModelProcess:
         """The endpoint once the model is loaded, or the error."""
         # Several callers wait for it, and one that gives up must not cancel it for the others.
         self.started.set_running_or_notify_cancel()
+        # A daemon, so that a program can exit without closing its client. The process ends with it.
         self._thread = threading.Thread(target=self._own, name="holdfast-model", daemon=True)
 
     def start(self) -> None:
@@ -301,6 +302,7 @@ class ModelProcessLease:
         if self._released:
             raise SessionError(ErrorCode.CLOSED, "the client of this local model is closed")
         process = self._pool.running(self._shared)
+        # By identity: a process that was started since then is not the one that failed.
         if process is self._shared.suspected:
             if await _is_healthy(await _started(process)):
                 self._shared.suspected = None

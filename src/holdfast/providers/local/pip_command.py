@@ -115,6 +115,7 @@ async def _has_pip(python: str) -> bool:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # Not the working folder, from which `-c` would import a file called `pip.py`.
             cwd="/",
         )
     except OSError:
@@ -172,6 +173,7 @@ async def download_wheel(
                 watch(await asyncio.to_thread(wheel_size, staging))
     finally:
         if process.returncode is None:
+            # The group, because what pip has started would go on writing into the folder.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     wheels = list(fetched.glob("*.whl"))

@@ -88,6 +88,7 @@ def _server_parameters(llama: ModuleType, parameters: dict[str, Any]) -> object:
     server.model_alias = {parameters["alias"]}
     server.hostnames = ["127.0.0.1"]
     server.port = 0
+    # Loopback is open to every user and every web page of this machine: only the key gives access.
     server.api_keys = [parameters["key"]]
     server.cors_origins = ""
     server.ui = False

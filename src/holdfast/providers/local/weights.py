@@ -153,6 +153,8 @@ class WeightFiles:
             else:
                 yield True
         finally:
+            # Closing releases the lock. The file stays: if it were removed, two processes could
+            # hold locks on two files of this name.
             os.close(descriptor)
 
     def keep_good_parts(self, weights: LocalWeights) -> int:
@@ -182,6 +184,8 @@ class WeightFiles:
         with partial.open("r+b") as file:
             # One byte more than it should have, so that a longer file has another hash.
             digest = _hash(file, weights.size + 1)
+            # Before it has its name: after a power cut, a file of that name is taken for a checked
+            # one.
             os.fsync(file.fileno())
         if digest != weights.sha256:
             partial.unlink()

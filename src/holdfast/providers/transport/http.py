@@ -70,6 +70,8 @@ class AiohttpTransport:
 
     async def close(self) -> None:
         """Close the pools of all event loops."""
+        # Before the first wait: a request that comes meanwhile must not make a new pool, and a
+        # second `close` finds none to close again.
         self._closed = True
         here = asyncio.get_running_loop()
         pools = list(self._pools.items())
@@ -92,6 +94,8 @@ class AiohttpTransport:
             pool = self._pools[loop] = aiohttp.ClientSession(
                 # No limit: one session must not wait for another one's connection.
                 connector=_Connector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+                # A pool serves all sessions of a client, and a cookie would tie their requests
+                # together.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # Proxies come from `proxy_for`. aiohttp would also take credentials from a
                 # `.netrc`.
@@ -106,6 +110,8 @@ class AiohttpTransport:
         url = URL(request.url, encoded=True)
         limits = _connecting_within(request.timeouts.connect)
         method = "POST" if request.body else "GET"
+        # It ends: each round takes a kept connection out of the pool, and a new one that fails
+        # raises.
         while True:
             try:
                 return await pool.request(
@@ -129,6 +135,7 @@ class AiohttpTransport:
         if not url.startswith("https:"):
             return True
         if self._certificates is None:
+            # Once for all requests: it reads every certificate of the machine.
             self._certificates = certificate_context(self._environment)
         return self._certificates
 
@@ -172,6 +179,7 @@ class AiohttpReply:
             data = await self._content.readany()
         except Exception as error:  # noqa: BLE001 - all of aiohttp's exceptions are translated
             self._failure = body_error(error, seconds=self._seconds)
+            # `read` promises all bytes before the failure, which the next read raises then.
             data = self._rescue()
         finally:
             self._deadline = _NEVER
@@ -186,6 +194,7 @@ class AiohttpReply:
         """Wait a moment for the end, so that the connection can be used again."""
         if self._content.at_eof():
             return
+        # The answer is complete. What fails now costs a connection and nothing else.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self._content.readany():
@@ -214,6 +223,7 @@ class AiohttpReply:
         if self._loop.time() < self._deadline:
             self._start_timer()
         else:
+            # Not by cancelling the task, which could not be told from a cancellation by its owner.
             self._overdue = TimeoutError()
             self._content.set_exception(self._overdue)
 
@@ -255,6 +265,7 @@ class _Attempt:
         return was_kept
 
 
+# By the context, because aiohttp hands nothing of the caller's to `connect`.
 _attempt_of_task: ContextVar[_Attempt | None] = ContextVar("holdfast_attempt", default=None)
 # aiohttp makes one protocol object for each connection and drops it with that.
 _used_connections: WeakSet[object] = WeakSet()

@@ -56,6 +56,7 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _checked(proxy: str, name: str) -> str:
+    # Without a scheme it is an HTTP proxy, as for curl.
     if "://" not in proxy:
         proxy = f"http://{proxy}"
     if urlsplit(proxy).scheme not in {"http", "https"}:
@@ -80,6 +81,7 @@ def _meets(host: str, port: int | None, rule: str) -> bool:
     name, _, rule_port = rule.rpartition(":") if rule.count(":") == 1 else (rule, "", "")
     if rule_port and rule_port != str(port):
         return False
+    # `example.com`, `.example.com` and `*.example.com` mean the same.
     name = name.removeprefix("*").removeprefix(".").strip("[]")
     return host == name or host.endswith(f".{name}")
 

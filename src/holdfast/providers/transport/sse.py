@@ -100,6 +100,7 @@ class SseParser:
 
     def feed(self, data: bytes, out: list[Frame]) -> None:
         """Append the frames that `data` completes to `out`."""
+        # A read without any of these, as nearly all are, is not copied.
         if self._head is not None or self._skip_lf or _CR in data:
             data = self._normalised(data)
         # Only a line end can complete a frame, so long ones are joined once, not at every read.

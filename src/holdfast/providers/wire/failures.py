@@ -210,6 +210,7 @@ def _wait_in_headers(headers: Mapping[str, str]) -> float | None:
             seconds = float(headers.get(name, "")) / unit
         except ValueError:
             continue
+        # `float` also reads `nan`, `inf` and negative numbers.
         if 0 <= seconds < float("inf"):
             return seconds
     due, sent = _date(headers.get("retry-after")), _date(headers.get("date"))

@@ -46,6 +46,7 @@ def decode_lenient(data: bytes) -> Json:
             data.decode("utf-8", "replace"),
             parse_int=_integer,
             parse_float=_finite_float,
+            # Python reads NaN and Infinity, which are not JSON: a log could not store them.
             parse_constant=lambda _name: None,
         )
         return without_surrogates(value)
@@ -213,4 +214,5 @@ def cost_in_ticks(usage: JsonObject) -> Decimal | None:
 def _amount(value: Json) -> Decimal | None:
     """Return an amount of money; None for what is negative, absurdly large or not a number."""
     is_amount = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    # By its text: the exact value of a float has digits that the provider did not send.
     return Decimal(str(value)) if is_amount and value < _LARGEST_COST else None

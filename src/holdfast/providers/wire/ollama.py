@@ -187,6 +187,7 @@ class OllamaDecoder:
         reason = line.done_reason or ""
         kind = _FINISH.get(reason, "other") if reason else "stop"
         usage = Usage(input=line.prompt_eval_count or 0, output=line.eval_count or 0)
+        # Ollama reports `stop` after calls as well.
         is_call = kind == "stop" and self._has_calls
         self._out.append(
             StreamFinished(kind="tool_calls" if is_call else kind, reason=reason, usage=usage)

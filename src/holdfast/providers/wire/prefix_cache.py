@@ -15,6 +15,7 @@ from holdfast.vocabulary.messages import Message, UserMessage
 
 ValueT = TypeVar("ValueT")
 
+# For one generation; there are two, so a cache holds about twice as much at most.
 _WEIGHT_LIMIT = 16 * 1024 * 1024
 
 

@@ -47,6 +47,7 @@ class SchemaTargets(msgspec.Struct, frozen=True, kw_only=True):
     """The strictest first; a schema is sent by the first rules that it can meet."""
 
 
+# `gc=False`: one is made for every event of an answer, and none can be part of a cycle.
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """One frame of a reply: a server-sent event, or one line of NDJSON."""
 

@@ -104,6 +104,7 @@ async def other_tasks() -> None:
     """Let the other tasks go on for one turn of the loop."""
     loop = asyncio.get_running_loop()
     turn: asyncio.Future[None] = loop.create_future()
+    # Behind all callbacks that are ready now.
     loop.call_soon(turn.set_result, None)
     await turn
 

@@ -76,6 +76,7 @@ async def check_waiting_ends_when_an_unseen_command_is_there(open_store: OpenSto
                 waiting = group.create_task(
                     within_time_limit(store.inbox.wait(session_id, seen=seen), "waiting")
                 )
+                # Long enough for a wait that ends by mistake to do so.
                 await asyncio.wait({waiting}, timeout=0.1)
                 require(not waiting.done(), "seen commands end nothing")
                 await handle.inbox.put(session_id, command(name))

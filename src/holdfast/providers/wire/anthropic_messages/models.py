@@ -231,11 +231,13 @@ def _effort(request: ModelRequest, traits: ModelTraits, *, is_off: bool) -> Effo
 def _temperature(request: ModelRequest, traits: ModelTraits) -> float | None:
     if request.temperature is None or not traits.takes_temperature:
         return None
+    # Other providers take up to 2, and settings outlive a change of the model.
     return min(request.temperature, _HIGHEST_TEMPERATURE)
 
 
 def _output_tool(request: ModelRequest, traits: ModelTraits) -> ToolSpec | None:
     schema = request.output_schema
+    # A schema that the strict form cannot express is sent as the arguments of a tool, to any model.
     if schema is None or (traits.takes_output_schema and schema.is_strict):
         return None
     return ToolSpec(

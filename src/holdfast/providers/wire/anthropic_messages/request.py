@@ -58,6 +58,8 @@ class RequestEncoder:
         messages = request.messages
         settled = stable_length(messages)
         known, head = cache.get(messages)
+        # After a rewind, the last user message may be inside what is cached, without its cache
+        # mark.
         if head is None or known > settled:
             known, head = 0, ()
         head = (*head, *_encode_messages(messages, range(known, settled), features))
@@ -97,6 +99,7 @@ def _fields(request: ModelRequest, features: Features) -> JsonObject:
         fields["context_management"] = {"edits": features.edits}
     if features.temperature is not None:
         fields["temperature"] = features.temperature
+    # The API refuses a stop sequence that is only white space, and a system prompt like that.
     if stop := [text for text in request.stop if text.strip()]:
         fields["stop_sequences"] = stop
     return fields

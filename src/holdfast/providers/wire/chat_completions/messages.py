@@ -43,6 +43,7 @@ def lower_message(dialect: Dialect, message: Message) -> list[JsonObject]:
 
 def join_lowered(dialect: Dialect, lowered: Sequence[JsonObject]) -> Sequence[JsonObject]:
     """Join neighbours of one role: chat templates of open models demand that roles alternate."""
+    # Nearly all histories alternate already, and are passed on without a copy.
     if all(_may_follow(dialect, first, second) for first, second in pairwise(lowered)):
         return lowered
     joined: list[JsonObject] = []

@@ -154,6 +154,7 @@ class ChatDecoder:
         elif piece.choices:
             self._model = self._model or piece.model or ""
             self._calls.response_id = self._calls.response_id or piece.id or ""
+            # A choice may report an error after content, which is passed on first.
             parts: list[StreamPart] = []
             try:
                 self._take_choices(piece.choices, parts)

@@ -103,6 +103,7 @@ class CallAssembler:
             call.fragments.add(fragment)
         if call.name and not call.is_announced:
             self._announce(call, out)
+        # An announcement shows all that has arrived, this fragment included.
         elif call.is_announced and fragment:
             self._show(call, fragment, out)
 
@@ -144,6 +145,7 @@ class CallAssembler:
         out.append(PartDelta(key=call.key, text=fragment))
 
     def _made_id(self, call: _Call) -> str:
+        # The same reply gives the same ids at every decoding.
         seed = f"{self.response_id}/{call.key}".encode()
         return f"call_{blake2s(seed, digest_size=8).hexdigest()}"
 

@@ -67,6 +67,7 @@ class RequestEncoder:
             **{name: value for name, value in request.betas.items() if name in dialect.switches},
         }
         return WireRequest(
+            # A slash in a name must not become one of the path.
             path=dialect.path.replace("{model}", quote(request.model, safe="")),
             body=body_with_array(fields, "messages", self._messages(request)),
         )
@@ -75,6 +76,8 @@ class RequestEncoder:
         messages = request.messages
         settled = stable_length(messages)
         known, head = self._cache.get(messages)
+        # After a rewind, the last user message may be inside what is cached. There it may
+        # be encoded already, so that nothing could be joined to it and it could not be marked.
         if head is None or known > settled:
             known, head = 0, _EncodedPrefix()
         # The last message of the head is kept open: the next one may be joined to it.
@@ -268,6 +271,7 @@ def _trailing_reminders(request: ModelRequest) -> int:
     for part in reversed(request.messages[-1].parts):
         if not isinstance(part, ReminderPart) or part.persisted:
             break
+        # One without text is not sent, so it takes no piece of the content.
         count += bool(part.text)
     return count
 

@@ -300,5 +300,6 @@ def _bare(part: ContentPart) -> JsonObject:
 
 def _part_at(data: bytes, index: int) -> JsonObject:
     """Return a part as it was received; values that are not objects were not counted as parts."""
+    # The typed decoder drops what is not declared. Such parts are rare enough to decode them again.
     candidate = objects_in(decode_lenient(data)["candidates"])[0]
     return objects_in(candidate["content"]["parts"])[index]

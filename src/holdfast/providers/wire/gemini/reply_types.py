@@ -140,6 +140,7 @@ def _child(here: Json, step: str | int, default: Json) -> Json:
         return here[step]
     if isinstance(here, dict):
         return here.setdefault(str(step), default)
+    # The path contradicts an earlier one: what is put into this is not part of the arguments.
     return default
 
 

@@ -39,6 +39,7 @@ class RequestEncoder:
 
     def __init__(self, dialect: GeminiDialect = GEMINI_API) -> None:
         self._dialect = dialect
+        # By model: signatures are sent to the model that made them only, and media by version.
         self._messages: dict[str, EncodedMessages] = {}
 
     def __call__(self, request: ModelRequest) -> WireRequest:

@@ -100,6 +100,7 @@ class ResponsesDecoder:
         """Return where the rest of the reply is; the provider keeps background responses only."""
         if not self._is_background or self._is_finished or self.response_id is None:
             return None
+        # The short way for deltas does not compare numbers, and what comes now may be a repetition.
         self._seen, self._piece = self.sequence_number, None
         after = "" if self._seen is None else f"&starting_after={self._seen}"
         return f"/{self.response_id}?stream=true{after}"
