@@ -7,12 +7,15 @@ import pytest
 
 from holdfast import Agent, AgentSession, tool
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock
+from holdfast.testing.clocks import AutoClock, SeededLoop
 from holdfast.vocabulary.entries import (
+    ContextNoted,
     Entry,
+    InputQueued,
     PartCheckpoint,
     QueryEnded,
     QueryStarted,
+    SessionChanged,
     ToolEnded,
     ToolStarted,
     TurnEnded,
@@ -110,6 +113,7 @@ async def test_any_failing_append_ends_the_query_before_the_next_side_effect(
     parallel: bool,
     reached_the_log: bool,
     report: Report,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     appends = await _count_appends(parallel=parallel)
     for n in range(1, appends + 1):
@@ -128,6 +132,8 @@ async def test_any_failing_append_ends_the_query_before_the_next_side_effect(
             assert len(late) <= parallel, f"append {n} failed, and then came {late}"
             assert set(late) <= {call[-1] for call in await _started(store, session)}
             await _next_prompt_works(session, provider)
+    # The store has failed, and no model: none is asked again, and none is blamed.
+    assert not [item for item in caplog.records if item.name.endswith("provider_attempts")]
     report(f"failing appends: {appends} of a three-turn query, no effect after any of them")
 
 
@@ -201,6 +207,51 @@ async def test_settings_can_be_changed_after_a_store_has_recovered() -> None:
         store.log.is_broken = False
         await session.configure(max_tokens=7)
         assert session.settings.max_tokens == 7
+
+
+async def _recover_at_once(seed: int) -> None:
+    """Let several callers go on at the same time after a failed append."""
+    store = FailingStore()
+    provider = ScriptedProvider([says("fine")] * 2)
+    agent = Agent("scripted/m", providers=[provider], store=store, clock=AutoClock())
+    async with agent, agent.session() as session:
+        store.log.is_broken = True
+        with pytest.raises(StoreError):
+            await session.chat("go")
+        store.log.is_broken = False
+        done = await asyncio.gather(
+            session.configure(max_tokens=7),
+            session.configure(temperature=0.5),
+            session.note("remember"),
+            session.chat("first"),
+            session.send("second"),
+            return_exceptions=True,
+        )
+        await session.wait_idle()
+        entries = await store.log.read(_id_of(session))
+    changed = [entry.changes for entry in entries if isinstance(entry, SessionChanged)]
+    settings = {name for changes in changed for name in changes["settings"]}
+    prompts = [item for item in entries if isinstance(item, QueryStarted | InputQueued)]
+    asked = {item.message.text for item in prompts if item.message is not None}
+    noted = [entry for entry in entries if isinstance(entry, ContextNoted)]
+    in_the_log = [
+        "max_tokens" in settings,
+        "temperature" in settings,
+        len(noted) == 1,
+        "first" in asked,
+        "second" in asked,
+    ]
+    # One that comes while another caller goes on may be refused with the failure.
+    assert in_the_log == [not isinstance(item, StoreError) for item in done], (seed, done)
+
+
+def test_what_several_callers_do_after_a_failed_append_is_in_the_log() -> None:
+    for seed in range(40):
+        loop = SeededLoop(seed)
+        try:
+            loop.run_until_complete(_recover_at_once(seed))
+        finally:
+            loop.end()
 
 
 async def test_commands_are_heard_after_a_store_has_recovered() -> None:

@@ -12,7 +12,7 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelClient
 from holdfast.vocabulary.entries import RetryScheduled
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Busy, Retrying
 from holdfast.vocabulary.settings import ModelStep, RetrySettings, Settings
 
@@ -115,7 +115,8 @@ class ProviderAttempts:
                 scope.trouble = None
                 return result
             # Out here, so that nothing leads back to the frames of a client with its headers.
-            if work.note_failure(failure):
+            # A store that fails is no fault of the model: neither it nor another one is asked.
+            if work.note_failure(failure) or isinstance(failure, StoreError):
                 raise failure
             # Before `_next_wait`, which forgets the plan when it goes on to another model.
             attempt = state.plan.attempt if state.plan is not None else 0

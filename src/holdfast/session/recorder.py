@@ -182,6 +182,9 @@ class SessionRecorder:
         if self._failure is None:
             return
         async with self._lock:
+            # Another caller may have gone on meanwhile, and what is staged now is its own.
+            if self._failure is None:
+                return
             # The callers of what is staged were told that it failed, so it must not happen later.
             # It may be stored all the same: the log says so.
             self._staged.clear()
