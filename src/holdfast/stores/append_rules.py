@@ -213,6 +213,7 @@ def page_of(
     if after is not None:
         indexes = [index for index, record in enumerate(found) if record.id == after]
         found = found[indexes[0] + 1 :] if indexes else []
+    # Filtered last: the session that `after` names need not match itself.
     return list(itertools.islice(filter(matching.matches, found), limit))
 
 

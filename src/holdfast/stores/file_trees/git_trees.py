@@ -202,6 +202,8 @@ class GitTrees:
             listed = self._repository.run(
                 "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
             )
+        # One iterator in both arguments of `zip` gives pairs. The empty text behind the last is
+        # dropped.
         words = iter(listed.split(b"\0"))
         return tuple(
             FileChange(path=os.fsdecode(path), kind=_KINDS.get(status, "changed"))

@@ -170,6 +170,8 @@ class JsonlLog:
         except FileNotFoundError:
             return False
         try:
+            # A lock that was free is ours until the file is closed. `LockFile.try_lock` waits for
+            # that.
             return not try_lock(descriptor)
         finally:
             os.close(descriptor)
@@ -183,6 +185,7 @@ class JsonlLog:
             if not self._folder.log(session_id).exists():
                 self._remove_files(session_id)
                 return
+            # Under the lock of the log, so that no process is inside an append to it.
             with LogFile(self._folder.log(session_id)).create():
                 self._remove_files(session_id)
 

@@ -98,6 +98,8 @@ class SessionWriter:
 
         """
         self._process = str(this_process())
+        # Before any lock is waited for: a holder that is stopped inside an append keeps that of the
+        # log.
         is_stopped = self._is_holder_stopped()
         tickets = self._folder.side_files("waiting", self.session_id)
         position.refuse_unless_first(self.session_id, tickets)
@@ -217,6 +219,7 @@ class SessionWriter:
         state = lock.read()
         lock.close()
         self._state_of_loser(state)
+        # The holder has ended, and still its lock is held: by a fork that inherited the open file.
         return self._replace_lock(state)
 
     def _take_over(self, above: int) -> None:
@@ -279,6 +282,7 @@ class SessionWriter:
         """Repair the log, choose the epoch and become the holder."""
         log = self._repaired_log(descriptor, before)
         self._lock = lock
+        # The lock file may be missing or damaged. The log, and what this store deleted, know more.
         self.epoch = max(before.epoch, above, log.epoch) + 1
         self._write_state(self.holder)
 
@@ -311,6 +315,7 @@ class SessionWriter:
 
     def _note(self, entries: Sequence[Entry], consumed: Sequence[CommandId]) -> None:
         self.record = self.record_after(entries)
+        # It has grown, so it is no longer the whole log.
         self._unread = None
         for entry in entries:
             self._seqs[entry.id] = entry.seq

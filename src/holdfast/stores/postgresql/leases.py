@@ -148,6 +148,8 @@ class PostgresLeases:
         gained: list[Lease] = []
 
         def acquire(connection: PgConnection) -> Lease:
+            # Asked in the thread, which works in order: nothing is acquired behind the release of
+            # all leases.
             if self._is_closed:
                 raise closed_error()
             self._become_node(connection)
@@ -300,6 +302,8 @@ class PostgresLeases:
             held = [lease for lease, _ in self._held.values()]
         try:
             if self._renewing is None:
+                # Not through the writers: a long statement must not let the leases of a whole node
+                # expire.
                 self._renewing = self._connections.database.connect()
             owner = self._connections.database.owner_text
             row = self._renewing.execute(
