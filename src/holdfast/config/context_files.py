@@ -89,6 +89,7 @@ class ContextFolders:
         """Return the folders from the root of the project down to the workspace."""
         found: list[Path] = []
         for folder in (self._workspace, *self._workspace.parents):
+            # A home folder that is a repository itself is not the root of the projects in it.
             if folder == self._home and found:
                 break
             found.insert(0, folder)
@@ -170,6 +171,8 @@ def _read(path: Path, root: Path | None, *, most: int) -> tuple[bytes, bool] | N
         real = path.resolve(strict=True)
         if root is not None and not real.is_relative_to(root):
             return None
+        # `real` was no link. One that was put there since is refused, and a named pipe is not
+        # waited for.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
         return None

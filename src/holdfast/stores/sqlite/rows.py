@@ -242,8 +242,8 @@ def move_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
             "INSERT INTO quarantine (session, place, reason, body) VALUES (?, ?, ?, ?)",
             (key, row[0], reason, row[4] or b""),
         )
+        # Other entries get these places, and must not be found by the words of these.
         connection.execute(
-            # Other entries get these places, and must not be found by the words of these.
             "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", (row[0], span_of(key)[1])
         )
         connection.execute("DELETE FROM entry WHERE place = ?", (row[0],))
