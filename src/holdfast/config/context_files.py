@@ -102,6 +102,7 @@ class ContextFolders:
         known = self._environment
 
         def value(match: "re.Match[str]") -> str:
+            # A variable that is not set stays as it is written, and such a path leads nowhere.
             return known.get(match[1], match[0])
 
         text = re.sub(r"\$\{(\w+)\}", value, name)
@@ -143,6 +144,7 @@ class ContextFolders:
             yield Skill(name=name, description=description, path=self._shown(path))
 
     def _load(self, name: str) -> str | None:
+        # Several folders may have a skill of this name. The one that the model was shown counts.
         wanted = next((skill for skill in self._list_skills() if skill.name == name), None)
         for path, root in self._skill_files():
             if wanted is None or self._shown(path) != wanted.path:

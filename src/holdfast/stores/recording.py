@@ -94,6 +94,7 @@ class RecordingClient:
         self._inner = inner
         self._path = Path(path)
         self._now = clock.now if clock is not None else _loop_seconds
+        # Exchanges of several sessions end at the same time, in different threads.
         self._lock = threading.Lock()
 
     @property

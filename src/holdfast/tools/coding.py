@@ -222,6 +222,8 @@ def todo_tool() -> AnyTool:
         """
         if items is not None:
             lists[context.session_id] = items
+            # The tools outlive their sessions, so the lists that were written longest ago are
+            # dropped.
             lists.move_to_end(context.session_id)
             if len(lists) > _MOST_SESSIONS:
                 lists.popitem(last=False)

@@ -41,6 +41,7 @@ class JsonlLog:
         await self._resources.threads.write(
             lease.session_id, lambda: self._append(lease, entries, consumed)
         )
+        # Not before it is durable: those who wake up read the file, and show what they find.
         self._resources.notifier.notify(lease.session_id)
 
     async def read(

@@ -101,6 +101,7 @@ class SessionWriter:
         # Before any lock is waited for: a holder that is stopped inside an append keeps that of the
         # log.
         is_stopped = self._is_holder_stopped()
+        # Only now: who is first in line counts once no holder keeps the lease.
         tickets = self._folder.side_files("waiting", self.session_id)
         position.refuse_unless_first(self.session_id, tickets)
         if is_stopped:
@@ -229,6 +230,7 @@ class SessionWriter:
             old = LockFile.open(path, create=False)
             with contextlib.closing(old):
                 before = old.read()
+                # Checked again: it may have continued or released its lease since it was looked at.
                 if before.holder is None or self._state_of_loser(before) != "stopped":
                     raise busy_error(self.session_id, before.holder)
                 lock = self._replace_lock(before)
@@ -239,6 +241,8 @@ class SessionWriter:
                     log = self._log.create() if has_continued else self._log.replace(fresh)
                     with log as descriptor:
                         self._begin(lock, before, descriptor=descriptor, above=above)
+                        # Another takeover may have replaced this one's lock file meanwhile. Then
+                        # it has the session.
                         if not lock.is_at_its_path():
                             raise busy_error(self.session_id, read_lease_state(path).holder)
         except FileNotFoundError:
@@ -324,6 +328,7 @@ class SessionWriter:
 
     def _refuse_fenced(self, epoch: int, descriptor: int | None) -> int:
         """Return the descriptor of the log; raises FENCED, or UNAVAILABLE when the log is gone."""
+        # Before the log is looked at: a takeover replaces that as well, and FENCED tells more.
         if not self._is_mine(epoch):
             now = read_lease_state(self._folder.lease(self.session_id))
             raise fenced_error(self.session_id, now.holder)

@@ -40,6 +40,7 @@ _logger = scrubbed_logger(__name__)
 
 NODE_LEASE_SECONDS = 15.0
 """How long the leases of a node that no longer renews them are kept."""
+# The functions of the database shift by the same number.
 _TIMELINE_BITS = 40
 _WAIT_SECONDS = 0.5
 """How often a caller in the waiting line shows that it still waits."""
@@ -81,6 +82,7 @@ class PostgresLeases:
     ) -> Lease:
         """Become the writer of a session."""
         try:
+            # A free session is the usual case, and needs no ticket.
             return await self._try_acquire(session_id, holder)
         except SessionError as error:
             if error.code is not ErrorCode.BUSY or busy == "reject":

@@ -349,4 +349,5 @@ def _is_intact(row: EntryRow) -> bool:
 
 
 def _checksum(place: int, named: tuple[bytes, bytes], body: bytes) -> int:
+    # The place is part of it: a good row in the place of another one counts as damaged.
     return crc32(body, crc32(b"%d %s %s " % (place, *named)))
