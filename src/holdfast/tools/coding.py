@@ -121,6 +121,7 @@ class CodingToolkit:
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
         outputs = Outputs(told["blobs"])
         variables = CommandVariables(told["environment"], told["variables"])
+        # A None that was given means not confined, so the default is only for what was not given.
         self.runner = CommandRunner(
             self._root, sandbox=told.get("sandbox", Sandbox(protected=protected))
         )
