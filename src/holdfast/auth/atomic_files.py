@@ -18,6 +18,8 @@ def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None
             folder failed.
 
     """
+    # In the same folder, because a rename cannot cross file systems. Random, because other
+    # processes may replace the same file at the same time.
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
@@ -42,6 +44,7 @@ def create_folder(path: Path) -> None:
     if path.is_dir():
         return
     create_folder(path.parent)
+    # Another process may make it at the same time.
     path.mkdir(mode=0o700, exist_ok=True)
     sync_folder(path.parent)
 

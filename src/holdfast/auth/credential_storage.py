@@ -98,6 +98,7 @@ class _Record(StoredCredential, frozen=True, kw_only=True):
     secret: str | None = None
     """None when the keyring has it."""
 
+    # Without the secret: the `repr` of a value can reach a log or a traceback.
     def __repr__(self) -> str:
         return f"_Record(kind={self.kind!r}, place={self.place!r})"
 
@@ -271,6 +272,7 @@ class CredentialStorage:
     def _read(self) -> _File:
         try:
             with self.path.open("rb") as file:
+                # Of the open file, not of its path: what is checked is what is read.
                 self._refuse_shared(os.fstat(file.fileno()))
                 content = file.read(_LARGEST)
         except FileNotFoundError:

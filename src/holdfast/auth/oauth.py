@@ -93,14 +93,17 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def begin(cls, settings: OAuthSettings, redirect_url: str) -> Self:
         """Make a new attempt, with a state and a verifier of its own."""
+        # 86 characters of a verifier: RFC 7636 wants 43 to 128.
         state, verifier = Secret(secrets.token_urlsafe(32)), Secret(secrets.token_urlsafe(64))
         digest = hashlib.sha256(verifier.reveal().encode()).digest()
         query = {
+            # First, so that none of them replaces one of ours.
             **settings.parameters,
             "response_type": "code",
             "client_id": settings.client_id,
             "redirect_uri": redirect_url,
             "state": state.reveal(),
+            # RFC 7636 wants it without padding.
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
         }
@@ -120,6 +123,7 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
         """
         # The state comes first: of an answer that is not one to this login nothing is believed.
         state = answer.get("state", "").encode(errors="surrogatepass")
+        # As bytes: `compare_digest` takes no text that is not ASCII.
         if not secrets.compare_digest(state, self.state.reveal().encode()):
             raise InvalidAuthorisationCodeError(
                 "the answer does not belong to this login: its state is missing or another one; "
@@ -196,6 +200,7 @@ async def refresh_tokens(
         "client_id": settings.client_id,
     }
     answer = await http.post_form(settings.token_url, fields)
+    # These say nothing of the refresh token, so the same one may be tried again.
     if answer.status == _TOO_MANY or answer.status >= _SERVER_FAULT:
         busy = answer.status == _TOO_MANY
         code = ErrorCode.RATE_LIMITED if busy else ErrorCode.SERVER_ERROR
@@ -241,6 +246,7 @@ class OAuthTokenSource:
         task = self._refreshing.get(loop)
         if task is None or task.done():
             task = OwnedTasks().start(self._refreshed(), name="holdfast-refresh-token")
+            # This is also what keeps the task alive: an event loop refers to its tasks weakly.
             self._refreshing[loop] = task
             # Its failure is known to have been seen, also when every caller was cancelled.
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -259,6 +265,7 @@ class OAuthTokenSource:
         # Read again under the lock: another process may have refreshed them while this one waited.
         tokens = await asyncio.to_thread(self._storage.tokens, provider)
         facts = await asyncio.to_thread(self._storage.find, provider)
+        # None: a logout came between the two reads. Saving new tokens would undo it.
         if self._is_fresh(tokens) or facts is None:
             return tokens.access
         again = f"run `holdfast login {provider}`"
@@ -313,6 +320,7 @@ def _tokens_in(answer: HttpAnswer, *, now_ms: int) -> OAuthTokens:
         expires = None if seconds is None else now_ms + int(seconds * 1000)
     except (ValueError, OverflowError):
         raise TokenExchangeFailedError("the token endpoint's answer is not a token") from None
+    # The token becomes part of a header, which must not hold a line break.
     if not _is_plain(reply.access_token) or reply.token_type.lower() not in {"", "bearer"}:
         raise TokenExchangeFailedError("the token endpoint issued no bearer token")
     return OAuthTokens(

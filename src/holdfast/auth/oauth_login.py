@@ -16,10 +16,12 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode, RequestError
 
 _LOGIN_SECONDS = 300.0
 """How long a callback is waited for."""
+# Not `localhost`, which may lead to another interface (RFC 8252, section 8.3).
 _HOST = "127.0.0.1"
 _LONGEST_LINE = 16 * 1024
 _MOST_LINES = 100
 _READ_SECONDS = 10.0
+# The ports that are assigned to no service.
 _FIRST_PORT, _PORTS = 49152, 16384
 _PAGE = """<!doctype html><meta charset="utf-8"><title>Holdfast</title>
 <p style="font: 1.2rem sans-serif; margin: 3rem">Holdfast has received the answer of this login.
@@ -136,6 +138,7 @@ class CallbackServer:
                 self._answers.put_nowait(
                     {name: values[0] for name, values in parse_qs(parts.query).items()}
                 )
+        # A timeout is an OSError, too.
         except (OSError, ValueError, EOFError, asyncio.LimitOverrunError):
             pass  # not a browser that comes back from a login
         finally:
@@ -146,6 +149,8 @@ class CallbackServer:
 async def _target(reader: asyncio.StreamReader) -> str:
     """Read the head of a GET request and return its target; raises ValueError for any other."""
     method, target, *_ = (await reader.readline()).decode("ascii").split()
+    # Read to its end: a connection that is closed with bytes unread is reset, and the browser would
+    # show that in place of the page.
     for _ in range(_MOST_LINES):
         if not (await reader.readline()).strip():
             break

@@ -11,6 +11,8 @@ import msgspec
 
 from holdfast.vocabulary.option_declarations import Option
 
+# What the flow itself sets. Another value of `state` or of the challenge would switch its
+# protection off.
 _RESERVED = frozenset(
     {
         *("response_type", "client_id", "redirect_uri", "scope", "state"),

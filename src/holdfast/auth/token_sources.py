@@ -103,6 +103,8 @@ class CommandTokenSource:
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
+                # A command that asks for something gets an end of file, and does not wait at the
+                # terminal.
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

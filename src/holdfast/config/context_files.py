@@ -89,6 +89,7 @@ class ContextFolders:
         """Return the folders from the root of the project down to the workspace."""
         found: list[Path] = []
         for folder in (self._workspace, *self._workspace.parents):
+            # A home folder that is a repository itself is not the root of the projects in it.
             if folder == self._home and found:
                 break
             found.insert(0, folder)
@@ -101,6 +102,7 @@ class ContextFolders:
         known = self._environment
 
         def value(match: "re.Match[str]") -> str:
+            # A variable that is not set stays as it is written, and such a path leads nowhere.
             return known.get(match[1], match[0])
 
         text = re.sub(r"\$\{(\w+)\}", value, name)
@@ -142,6 +144,7 @@ class ContextFolders:
             yield Skill(name=name, description=description, path=self._shown(path))
 
     def _load(self, name: str) -> str | None:
+        # Several folders may have a skill of this name. The one that the model was shown counts.
         wanted = next((skill for skill in self._list_skills() if skill.name == name), None)
         for path, root in self._skill_files():
             if wanted is None or self._shown(path) != wanted.path:
@@ -170,6 +173,8 @@ def _read(path: Path, root: Path | None, *, most: int) -> tuple[bytes, bool] | N
         real = path.resolve(strict=True)
         if root is not None and not real.is_relative_to(root):
             return None
+        # `real` was no link. One that was put there since is refused, and a named pipe is not
+        # waited for.
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, RuntimeError):  # RuntimeError: links that lead in a circle
         return None

@@ -139,6 +139,7 @@ def load_config(
     try:
         with path.open("rb") as file:
             _refuse_shared(path, os.fstat(file.fileno()))
+            # One byte more tells that the file is too large.
             content = file.read(LARGEST_CONFIG_FILE + 1)
     except FileNotFoundError:
         if not required:
@@ -156,6 +157,7 @@ def load_config(
             ErrorCode.CONFIG_INVALID, f"{path} is larger than {LARGEST_CONFIG_FILE} bytes"
         )
     try:
+        # Editors on Windows put a byte order mark in front, which TOML does not allow.
         return parse_config(content.decode("utf-8-sig"), path=path, key_headers=key_headers)
     except UnicodeDecodeError:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is not UTF-8 text") from None
@@ -170,6 +172,7 @@ def parse_config(
     """
     tomllib = late_module("tomllib")
     try:
+        # Prices are kept exactly as they are written; `without_decimals` is for everything else.
         raw = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         where = path or "the configuration"
@@ -306,6 +309,7 @@ class _Reader:
         for name, content in entry.env.items():
             if wrong := _variable_fault(name, content):
                 raise self._complain((*at, "env", name), wrong)
+        # The URL of an MCP server may have a query, which that of a provider must not.
         if entry.url is not None and (wrong := url_fault(entry.url.partition("?")[0])):
             raise self._complain((*at, "url"), wrong)
         return entry
@@ -333,6 +337,7 @@ class _Reader:
     def _read_price(self, at: KeyPath, value: Json) -> PriceList:
         if not _names_a_model(str(at[-1])):
             raise self._complain(at, 'must be named "provider/model"')
+        # Both before the types are checked, whose error leads to the table and not to the number.
         refuse_unknown(value, PriceEntry, at=at, complain=self._complain)
         self._refuse_negative(value, at)
         entry = checked(self._table(at, value), PriceEntry, at=at, complain=self._complain)

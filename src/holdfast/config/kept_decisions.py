@@ -80,6 +80,7 @@ class KeptDecisions:
 
         def change(before: _Decisions) -> _Decisions:
             same = (new.key, new.owner)
+            # One that is given again moves to the end, where the newest are.
             others = [kept for kept in before.grants if (kept.key, kept.owner) != same]
             return msgspec.structs.replace(before, grants=(*others, new)[-_MOST_GRANTS:])
 

@@ -18,6 +18,8 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject, writable
 
 SECTION = "mcpServers"
+# It also finds lines of arrays and of texts of several lines that look like headers. `_replace`
+# refuses what comes out when that goes wrong.
 _HEADER = re.compile(r"^[ \t]*\[\[?[^\n]*?\]\]?[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 
 
@@ -97,6 +99,7 @@ def _replace(
                 message = f"{path} cannot be changed by a program; edit [{SECTION}] in it"
                 raise ConfigError(ErrorCode.CONFIG_INVALID, message)
             parse_config(after, path=path, key_headers=key_headers)
+            # A file in which only some lines end with CR LF gets LF throughout.
             has_returns = 0 < content.count(b"\n") == content.count(b"\r\n")
             replace_file(real, (after.replace("\n", "\r\n") if has_returns else after).encode())
     except OSError as error:

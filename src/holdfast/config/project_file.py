@@ -72,6 +72,7 @@ def find_project_file(folder: Path, decisions: KeptDecisions) -> ProjectFile | N
     """
     path = folder / PROJECT_FILE
     try:
+        # Without O_NONBLOCK a named pipe under this name would be waited for.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None

@@ -80,6 +80,7 @@ def resolve(
     _refuse_unknown_plans(file)
     alias = file.models.get(name)
     plan = fallback_plan(name, file)
+    # From the most general to the most specific: each is laid over those before it.
     layers: list[tuple[ValueSource, JsonObject]] = [
         ("file", below),
         ("file", {"fallbacks": plan} if plan else {}),

@@ -72,6 +72,7 @@ class KeyReference(_Table, frozen=True, kw_only=True):
             raise ValueError("give exactly one of env, keyring and command")
         if not getattr(self, given[0]):
             raise ValueError(f"{given[0]} must not be empty")
+        # The last slash separates, because the name of a service may hold slashes.
         service, _, user = (self.keyring or "a/b").rpartition("/")
         if not service or not user:
             raise ValueError('keyring must be written as "service/user"')

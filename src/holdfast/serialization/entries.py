@@ -98,6 +98,7 @@ def encode_event(event: Event) -> bytes:
     if not isinstance(event, Entry):
         return _encoder.encode(event)
     written = encode_entry(event)
+    # A stored entry may have line breaks between its fields, and an event is one line.
     if event.raw is not None and (b"\n" in written or b"\r" in written):
         written = msgspec.json.format(written, indent=-1)
     native = _native_id_of(event)

@@ -158,6 +158,7 @@ def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any
         # A value that no version of this program writes changes nothing.
         with contextlib.suppress(msgspec.ValidationError, KeyError):
             value = changes[name]
+            # A null takes a value away. A record without tags has an empty tuple.
             named[name] = msgspec.convert(() if value is None and name == "tags" else value, kind)
     if isinstance(metadata := changes.get("metadata"), dict):
         merged = record.metadata | metadata
@@ -190,6 +191,7 @@ def with_details(record: SessionRecord, details: bytes | None) -> SessionRecord 
     try:
         known = msgspec.json.decode(details, type=dict[str, Any])
         fields = {name: known[name] for name in _DETAILS if name in known}
+        # Converted as a whole, so that a detail of a wrong type counts as damage.
         return msgspec.convert(msgspec.to_builtins(record) | fields, SessionRecord)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
@@ -213,6 +215,7 @@ def page_of(
     if after is not None:
         indexes = [index for index, record in enumerate(found) if record.id == after]
         found = found[indexes[0] + 1 :] if indexes else []
+    # Filtered last: the session that `after` names need not match itself.
     return list(itertools.islice(filter(matching.matches, found), limit))
 
 

@@ -95,12 +95,16 @@ class LinePosition:
         """Remember which ticket came first; pass it over when it does not take the lease."""
         first = busy.first if isinstance(busy, WaitersFirstError) else None
         now = monotonic_seconds()
+        # The time of passing over counts only while the session is free and the same caller is
+        # first.
         if first is None or first != self._first:
             self._first, self._first_since = first, now
         elif now - self._first_since >= PASS_OVER_SECONDS:
             self._passed_over.add(first)
 
 
+# Shared by all callers that do not wait: `note_refusal`, which changes a position, is not called
+# for them.
 NOT_WAITING = LinePosition(None)
 
 
@@ -198,5 +202,6 @@ async def _try_once(
 
 
 def _state_of(ticket: str) -> ProcessState:
+    # Only the first two dashes separate: the identity has dashes of its own, in the id of the boot.
     identity = parse_identity(ticket.split("-", 2)[-1])
     return process_state(identity) if identity else "unknown"

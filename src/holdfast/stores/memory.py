@@ -152,6 +152,7 @@ class MemoryLog:
             is_stored=session.entry_ids.__contains__,
         )
         record = updated_record(session.record, fresh)
+        # All checks come before the first change: an append that is refused leaves nothing behind.
         self._refuse_taken_name(record)
         self._sessions.set_record(session, record)
         session.entries.extend(fresh)

@@ -44,6 +44,7 @@ class PeriodicThread:
                 # One event for each thread: a thread that was stopped stays so when another is
                 # started.
                 self._stopped = threading.Event()
+                # A daemon, so that a program that never closes its store can still end.
                 threading.Thread(
                     target=self._run, args=(self._stopped,), name=self._name, daemon=True
                 ).start()

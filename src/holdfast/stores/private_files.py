@@ -14,6 +14,8 @@ from holdfast.auth.atomic_files import create_folder, sync_folder
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 FILE_MODE = 0o600
+# O_NOFOLLOW: a link that was put under the name of one of our files is refused, and not written
+# through. O_CLOEXEC: commands that tools start do not inherit our files and their locks.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 # EFBIG is a limit on the size of a file; for the program that writes, the disk is full.
@@ -42,9 +44,11 @@ def read_or_empty(path: Path) -> bytes:
 
 def read_range(descriptor: int, offset: int = 0, *, stop: int | None = None) -> bytes:
     """Return the bytes between `offset` and `stop`, or the end of the file."""
+    # The end is fixed first: a file that another process appends to would never end.
     end = os.fstat(descriptor).st_size
     end = end if stop is None else min(stop, end)
     pieces = []
+    # One `pread` returns at most 2 GiB. It returns nothing when the file was cut back meanwhile.
     while offset < end and (piece := os.pread(descriptor, end - offset, offset)):
         pieces.append(piece)
         offset += len(piece)
@@ -57,6 +61,7 @@ def remove_durably(path: Path) -> None:
         path.unlink()
     except FileNotFoundError:
         return
+    # Without it a power cut can bring the file back.
     sync_folder(path.parent)
 
 

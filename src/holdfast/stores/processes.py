@@ -99,11 +99,13 @@ class ForkGuard:
 
 def _start_and_state(pid: int) -> tuple[int, ProcessState]:
     try:
+        # The name of a program can be any bytes.
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return -1, "dead"
     # The second field, the name of the program, may hold spaces and brackets: count from its end.
     fields = stat.rpartition(")")[2].split()
+    # Fields 3 and 22 in the numbering of proc(5).
     letter, started = fields[0], int(fields[19])
     # A zombie has ended and is only kept until its parent asks for its exit code.
     if letter in "ZXx":

@@ -94,6 +94,7 @@ class RecordingClient:
         self._inner = inner
         self._path = Path(path)
         self._now = clock.now if clock is not None else _loop_seconds
+        # Exchanges of several sessions end at the same time, in different threads.
         self._lock = threading.Lock()
 
     @property
@@ -103,6 +104,8 @@ class RecordingClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Answer as the other client does."""
+        # Before each request, not once: the file may have been moved away since, and a new one
+        # needs its header.
         await asyncio.to_thread(self._begin)
         reads: list[Read] = []
         # It stays `closed` when the consumer stops or is cancelled: neither raises an AgentError
@@ -122,6 +125,7 @@ class RecordingClient:
             ended, error = "failed", caught
             raise
         finally:
+            # Also for a consumer that left: a replay has to end where it did.
             sent = plain_request(request)
             exchange = Exchange(
                 digest=json_digest(sent),
@@ -203,6 +207,7 @@ def _decode(line: bytes, kind: type[_T], where: str) -> _T:
 
 def plain_request(request: ModelRequest) -> JsonObject:
     """Return what a request says to a model, as plain JSON."""
+    # Through JSON, so that it has lists and not tuples, as a request that is read from a file has.
     plain: JsonObject = msgspec.json.decode(msgspec.json.encode(request))
     for name in _NOT_SENT:
         plain.pop(name, None)
@@ -239,6 +244,7 @@ def _differences(recorded: Json, sent: Json, path: str) -> Iterator[str]:
                     )
         case list(), list():
             for number, (before, now) in enumerate(zip(recorded, sent, strict=False)):
+                # Items come before lengths: the first one that differs says where.
                 yield from _differences(before, now, f"{path}[{number}]")
             if len(recorded) != len(sent):
                 yield f"{path} has {len(recorded)} items in the recording, {len(sent)} now"

@@ -81,6 +81,8 @@ def from_stored_body(body: bytes, find_blob: FindBlob) -> Entry:
 
 def from_stored_bodies(bodies: Sequence[bytes], find_blob: FindBlob) -> list[Entry]:
     """Decode the bodies of stored entries; raises CORRUPT when one of them cannot be read."""
+    # Pointers are rare. Without one, all bodies are decoded in one pass, which is three times as
+    # fast.
     if any(body.startswith(_POINTER_START) for body in bodies):
         return [from_stored_body(body, find_blob) for body in bodies]
     return decode_entries(bodies)
@@ -114,6 +116,7 @@ def decode_command(body: bytes) -> Command | None:
     A command of a newer version stays in the inbox for a holder that knows it.
     """
     try:
+        # msgspec raises RecursionError for a body that is nested too deeply.
         command = _command_decoder().decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

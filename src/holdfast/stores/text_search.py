@@ -168,6 +168,8 @@ class TextQuery:
 
     def score(self, text: str) -> float:
         """Return how well a text fits: 0 unless it holds every phrase."""
+        # Of ASCII the tokenizer changes only the case, so a word that is not in the text is none of
+        # its words.
         if text.isascii() and not self._may_hold(text.lower()):
             return 0.0  # most texts: they need not be split into words
         words = self.words_of(text)
@@ -209,6 +211,7 @@ class TextQuery:
     def words_of(self, text: str) -> Sequence[str]:
         """Return the words of a text, without regard to case and accents."""
         words: Sequence[str] = self._tokenizer(
+            # A lone surrogate cannot be encoded, and is part of no word.
             text.encode(errors="replace"),
             self._reason,
             None,
@@ -263,6 +266,7 @@ class TextScan:
 
     def _offer(self, session_id: SessionId, text: SearchableText) -> None:
         score = self._query.score(text.text)
+        # Session and `seq` make each rank unique, so that the heap never compares two hits.
         rank = (score, session_id, text.seq)
         is_full = len(self._best) >= self._limit
         if score and (not is_full or rank > self._best[0][:3]):

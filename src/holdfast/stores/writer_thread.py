@@ -17,6 +17,8 @@ class WriterThread(ABC, Generic[WriteT]):
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
+        # Over what waits and whether it is closed: callers are on any number of event loops and
+        # threads.
         self._lock = threading.Lock()
         self._waiting: list[WriteT] = []
         self._fork_guard = ForkGuard()
@@ -39,6 +41,7 @@ class WriterThread(ABC, Generic[WriteT]):
             if self._is_closed:
                 return
             self._is_closed = True
+        # The thread works in order, so this comes after every write that was accepted.
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown()
 
@@ -63,6 +66,7 @@ class WriterThread(ABC, Generic[WriteT]):
     def _ask_for_thread(self) -> None:
         try:
             self._thread.submit(self._write_waiting)
+        # Raised when the system starts no more threads, and once the interpreter is shutting down.
         except RuntimeError as error:
             told = f"the store has no thread to write with: {error}"
             raise StoreError(ErrorCode.UNAVAILABLE, told) from error

@@ -121,6 +121,7 @@ class CodingToolkit:
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
         outputs = Outputs(told["blobs"])
         variables = CommandVariables(told["environment"], told["variables"])
+        # A None that was given means not confined, so the default is only for what was not given.
         self.runner = CommandRunner(
             self._root, sandbox=told.get("sandbox", Sandbox(protected=protected))
         )
@@ -222,6 +223,8 @@ def todo_tool() -> AnyTool:
         """
         if items is not None:
             lists[context.session_id] = items
+            # The tools outlive their sessions, so the lists that were written longest ago are
+            # dropped.
             lists.move_to_end(context.session_id)
             if len(lists) > _MOST_SESSIONS:
                 lists.popitem(last=False)

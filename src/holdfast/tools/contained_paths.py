@@ -20,6 +20,7 @@ from holdfast.ports.permissions import PathGuard
 from holdfast.tools.sandbox.kernel import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, openat2
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY
+# As many as the kernel follows.
 _MOST_LINKS = 40
 _MOST_TRIES = 64
 _LONGEST = 4096
@@ -82,6 +83,7 @@ class Root:
         # Models repeat the path that a user gave, which may lead to the root through a link.
         self._given = os.path.normpath(os.path.join(os.getcwd(), os.fspath(path)))
         self._descriptor = os.open(self.path, _FOLDER | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Tools are never closed, so the descriptor goes with the object.
         weakref.finalize(self, os.close, self._descriptor)
         self._protected = frozenset(name.casefold() for name in protected)
         self._guard = guard
@@ -185,6 +187,7 @@ class Root:
                 raise _outside(path) from None
             if error.errno == errno.ELOOP:
                 raise PathRefusedError(f"{path!r} leads through a link that is refused") from None
+            # An error of `openat2` names the system call and not the path.
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from None
 
     def _check(self, access: PathAccess, path: str) -> None:

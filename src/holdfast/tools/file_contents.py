@@ -161,6 +161,7 @@ def replace_content(target: NameInFolder, content: bytes, *, before: FileContent
         if before is None:
             _put_new(temporary, target)
         else:
+            # What changes between this and the rename is lost: there is no rename that compares.
             _check_unchanged(target, before)
             os.rename(temporary, target.name, **here)
     finally:
@@ -195,4 +196,5 @@ def _check_unchanged(target: NameInFolder, before: FileContent) -> None:
 
 
 def _moment(state: os.stat_result) -> tuple[int, int, int, int]:
+    # Without `st_ctime`: another mode or a new hard link is no change of the content.
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns

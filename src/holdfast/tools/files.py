@@ -145,6 +145,7 @@ class FileTools:
         if file.text is None and b"\0" in file.content:
             return f"{file.path} is not text: {len(file.content)} bytes, SHA-256 {file.digest}"
         self._seen.remember(context.session_id, file.path, file.digest)
+        # Not `splitlines`, for which a CR alone ends a line, too.
         pieces = file.content.split(b"\n")
         if not pieces[-1]:
             pieces.pop()
@@ -203,6 +204,7 @@ class FileTools:
         return before
 
     def _remember(self, session: SessionId, path: str, data: bytes) -> None:
+        # What a session wrote it has seen: its next edit needs no new read.
         self._seen.remember(session, path, FileContent(path, data).digest)
 
     def _list(self, context: ToolContext, path: str) -> str:

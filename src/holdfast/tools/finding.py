@@ -115,6 +115,7 @@ class FindingTools:
                 if context.signal.aborted or number >= _MOST_LOOKED_AT:
                     note = f"[stopped after {number} files]"
                     break
+                # What is denied is not counted, either: the number would tell that it is there.
                 if fits_any(hidden.denied, prefix + file) or self._is_closed(prefix + file):
                     continue
                 if fits_any(hidden.asked, prefix + file):
@@ -190,6 +191,7 @@ def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float
         raise SearchError(message) from None
     finally:
         forget()
+    # An abort has killed it, or its own alarm has.
     if child.returncode:
         raise SearchError("the search was stopped before it finished")
     return found

@@ -34,6 +34,7 @@ class RecentBlobs:
         if (session_id, name) not in self._kept:
             self._kept[session_id, name] = content
             self._size += len(content)
+        # The newest stays, whatever its size: the model is about to be told its name.
         while self._size > _MOST_KEPT and len(self._kept) > 1:
             self._size -= len(self._kept.popitem(last=False)[1])
         return name

@@ -57,6 +57,7 @@ class RunningCommand:
             for descriptor in (*outputs, *self._control, *statuses):
                 os.close(descriptor)
             raise
+        # Closed here, so that the pipes end with the launcher and the command.
         for descriptor in inside:
             os.close(descriptor)
         self._output, self._status = outputs[0], statuses[0]
@@ -88,6 +89,8 @@ class RunningCommand:
             pass_fds=(control, status),
             env={},
             cwd="/",
+            # Ctrl+C at the terminal is not for the launcher: the program ends the command in its
+            # own way.
             start_new_session=True,
         )
 

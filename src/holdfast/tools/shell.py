@@ -110,6 +110,7 @@ class _Written:
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
+        # A piece of output may end inside a character.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = bytearray()
         self.size = 0

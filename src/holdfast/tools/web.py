@@ -123,6 +123,7 @@ class WebFetch:
             try:
                 page = await run_in_thread(exchange.run)
             finally:
+                # A timeout or an abort leaves the thread behind. Closing its socket ends it.
                 exchange.stop()
             if page.location is None:
                 return page
@@ -158,6 +159,7 @@ class _Exchange:
 
     def _exchange(self) -> WebPage:
         target = self._target
+        # For https, too: the socket is made here, so that it leads to the address that was checked.
         with contextlib.closing(http.client.HTTPConnection(target.host, target.port)) as connection:
             connection.sock = self._open()
             connection.request("GET", target.path, headers={**_HEADERS, "Host": self._host()})
@@ -186,6 +188,8 @@ class _Exchange:
         return connection
 
     def _host(self) -> str:
+        # Not left to `HTTPConnection`, which takes 80 for the usual port and would add that of
+        # https.
         return self._target.url.split("/")[2]
 
 

@@ -80,6 +80,7 @@ def leaves_out(message: Message, part: Part) -> bool:
     is_native = isinstance(message, AssistantMessage) and message.provider == PROVIDER
     match part:
         case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
+            # The API refuses a text that is only white space.
             return not text.strip()
         case ReasoningPart(signature=signature):
             return not (is_native and signature)
@@ -159,6 +160,7 @@ def _media_block(part: MediaPart) -> JsonObject:
     if part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.is_readable and part.data and part.mime.startswith("text/"):
+        # For text the API takes no other media type.
         source = {"type": "text", "media_type": "text/plain", "data": part.decoded_text}
     elif part.is_readable and part.data:
         source = {"type": "base64", "media_type": part.mime, "data": part.data}

@@ -172,6 +172,7 @@ class _Reading:
             digest.update(raw)
             digest.update(b"\n")
         if not self._ended:
+            # Raises for an empty file, which is no archive at all.
             self.summary()
             raise _corrupt("its end is missing")
         if self._header is not None and self._header.session not in self._logs:

@@ -148,6 +148,7 @@ class _Writer:
 
     def _line(self, fields: JsonObject, time: int) -> JsonObject:
         self._lines += 1
+        # Derived, not random, so that a session is written as the same bytes each time.
         own = derived_uuid(f"{self.session}/{self._lines}")
         line = {
             "parentUuid": self.parent,

@@ -42,6 +42,7 @@ from holdfast.vocabulary.parts import (
 
 FORMAT = "html"
 
+# By digest: `unsafe-inline` would allow any style that found its way into the page.
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 PAGE_POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; "

@@ -106,6 +106,7 @@ class MessageBuilder:
         if not added:
             return
         tip = self._drafts[-1] if self._drafts else None
+        # Not into a summary: it stands for what came before, and this comes after it.
         if tip is not None and tip.facts is None and not tip.stands_alone:
             tip.parts += added
         else:
@@ -140,6 +141,7 @@ class MessageBuilder:
         """Take back the last prompts of the user with everything that followed them."""
         while count > 0 and self._drafts:
             dropped = self._drafts.pop()
+            # A message of results or a summary alone was not typed by the user.
             is_prompt = dropped.facts is None and any(
                 not isinstance(part, ToolResultPart | CompactionPart) for part in dropped.parts
             )

@@ -89,6 +89,7 @@ class _Writer:
 
     def entry(self, fields: JsonObject, time: int) -> JsonObject:
         self._count += 1
+        # Derived, not random, so that a session is written as the same bytes each time.
         own = sha256(f"{self._export.session_id}/{self._count}".encode()).hexdigest()[:12]
         entry = {**fields, "id": own, "parentId": self._parent, "timestamp": iso_time(time)}
         self._parent = own

@@ -127,6 +127,7 @@ class GitRepository:
         return {
             "PATH": self._path,
             "LC_ALL": "C",
+            # Without a `.gitconfig`, for a git that is too old to know GIT_CONFIG_GLOBAL.
             "HOME": str(self.git_folder),
             "GIT_DIR": str(self.git_folder),
             "GIT_WORK_TREE": str(self.folder),
@@ -134,6 +135,7 @@ class GitRepository:
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_ATTR_NOSYSTEM": "1",
+            # A file may be named like a pattern.
             "GIT_LITERAL_PATHSPECS": "1",
             "GIT_TERMINAL_PROMPT": "0",
         }

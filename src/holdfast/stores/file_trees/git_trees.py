@@ -158,6 +158,7 @@ class GitTrees:
 
     def _reason_to_skip(self, path: bytes) -> str | None:
         """Say why a file is not taken in; one that is gone is taken out instead."""
+        # How `ls-files` lists a folder that has a `.git` of its own.
         if path.endswith(b"/"):
             return "a repository of its own"
         full = self._folder / os.fsdecode(path)
@@ -168,6 +169,7 @@ class GitTrees:
         if stat.S_ISREG(found.st_mode):
             if found.st_size > self._limits.file_bytes:
                 return f"larger than {self._limits.file_bytes:,} bytes"
+            # One such file would make git refuse the whole list.
             if not os.access(full, os.R_OK):
                 return "not readable"
         return None
@@ -202,6 +204,8 @@ class GitTrees:
             listed = self._repository.run(
                 "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
             )
+        # One iterator in both arguments of `zip` gives pairs. The empty text behind the last is
+        # dropped.
         words = iter(listed.split(b"\0"))
         return tuple(
             FileChange(path=os.fsdecode(path), kind=_KINDS.get(status, "changed"))

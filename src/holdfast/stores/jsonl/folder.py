@@ -33,6 +33,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 LOCK_TIMEOUT_SECONDS = 30.0
+# Shorter: the caller gets BUSY, and tries again if it wants to wait.
 OPENING_LOCK_TIMEOUT_SECONDS = 2.0
 _FIRST_RETRY_SECONDS = 0.001
 _LONGEST_RETRY_SECONDS = 0.05
@@ -142,6 +143,8 @@ def descriptor_lock(
 def try_lock(descriptor: int) -> bool:
     """Lock an open file for this descriptor alone; False when another descriptor has the lock."""
     try:
+        # Not a record lock: those belong to the process, so two stores in one process would not
+        # exclude each other, and closing any descriptor of the file would release it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         # NFS makes record locks of these locks, which may fail with EACCES.

@@ -63,6 +63,7 @@ class JsonlIndex:
         if name is None:
             return None
         owner, project = owned
+        # Names are looked up within a project, so without one all sessions are looked at.
         if project is None:
             records = self._owned(owner, None)
         else:
@@ -95,6 +96,7 @@ class JsonlIndex:
 
     def _rebuild(self) -> int:
         with translated_os_errors(self._resources.folder.root):
+            # A store that was never written to stays without files: taking the lock would make one.
             if not self._resources.folder.sessions.is_dir():
                 return 0
             # No name may be taken between reading the logs and replacing the file of names.

@@ -35,6 +35,8 @@ class JsonlLeases:
     def __init__(self, resources: JsonlResources) -> None:
         self._resources = resources
         self._folder = resources.folder
+        # At a third of the time one renewal may be late or fail, and the lease still does not
+        # expire.
         self._renewals = PeriodicThread(
             "holdfast-renew", resources.lease_seconds / 3, self._renew_all
         )
@@ -89,6 +91,8 @@ class JsonlLeases:
     async def _try_acquire(
         self, session_id: SessionId, holder: str, position: LinePosition = NOT_WAITING
     ) -> Lease:
+        # Filled by the thread, so that a lease is given back even if its caller was cancelled
+        # before it got the result.
         gained: list[Lease] = []
 
         def acquire() -> Lease:
@@ -127,6 +131,8 @@ class JsonlLeases:
                 holder=holder,
                 lease_seconds=self._resources.lease_seconds,
             )
+            # Deleting removed the lock file with its epoch. A lease from before must not become
+            # valid again.
             above = self._resources.deleted_epochs.get(session_id, 0)
             writer.acquire(above=above, position=position)
             self._resources.writers[session_id] = writer
@@ -135,6 +141,7 @@ class JsonlLeases:
 
     def _renew_all(self) -> None:
         # A renewal that fails is not reported here: the next append of its holder gets FENCED.
+        # Copied, because the threads that write add and remove writers meanwhile.
         for writer in tuple(self._resources.writers.values()):
             self._resources.threads.submit_unless_closed(
                 writer.session_id, functools.partial(writer.renew, writer.epoch)
@@ -151,6 +158,8 @@ class JsonlLeases:
     def _release(self, lease: Lease) -> None:
         with translated_os_errors(self._folder.lease(lease.session_id)):
             writer = self._resources.writers.get(lease.session_id)
+            # A holder that acquired again has a newer epoch, which the release of the older does
+            # not end.
             if writer is not None and writer.epoch == lease.epoch:
                 del self._resources.writers[lease.session_id]
                 writer.release()

@@ -24,6 +24,7 @@ LineT = TypeVar("LineT")
 _NO_ENTRY = msgspec.Raw()
 
 
+# No garbage collection: lines cannot be part of a cycle, and a log has very many of them.
 class LogLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of a log: an entry, with what the store has to know of it without decoding it."""
 
@@ -98,6 +99,7 @@ def encode_append(
         fields = b'"seq":%d,"epoch":%d,' % (seq, epoch)
         if left:
             fields += b'"left":%d,' % left
+        # In the last line: commands are consumed by an append that is whole, or not at all.
         elif consumed:
             fields += b'"consumed":' + _encode(list(consumed)) + b","
         lines.append(_with_checksum(fields + b'"entry":' + body + b"}"))
@@ -124,6 +126,7 @@ def parse_log_lines(lines: Sequence[bytes]) -> list[LogLine] | None:
         parsed = _log_list_decoder.decode(b"[%s]" % b",".join(lines))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    # A line that holds two values with a comma between them would count as two items of the list.
     return parsed if len(parsed) == len(lines) else None
 
 

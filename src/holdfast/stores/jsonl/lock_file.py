@@ -17,6 +17,7 @@ from holdfast.stores.private_files import open_or_create, read_or_empty
 
 _WIDTH = 512
 """A shorter text is padded to this width, so that it covers the longer one before it."""
+# Together 0.2 s.
 _LOCK_TRIES = 100
 _LOCK_RETRY_SECONDS = 0.002
 
@@ -47,6 +48,7 @@ class LockFile:
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
+        # The file stays open, so the system cannot give its inode to another file meanwhile.
         self._inode = os.fstat(descriptor).st_ino
         self._opener = os.getpid()
 
@@ -108,6 +110,8 @@ class LockFile:
 
     def close(self) -> None:
         """Release the lock, also when a fork of this process has the file open, too."""
+        # A fork only closes its copy of the descriptor: unlocking would take the lock from its
+        # parent.
         if self._opener == os.getpid():
             unlock(self._descriptor)
         os.close(self._descriptor)

@@ -41,6 +41,7 @@ class JsonlLog:
         await self._resources.threads.write(
             lease.session_id, lambda: self._append(lease, entries, consumed)
         )
+        # Not before it is durable: those who wake up read the file, and show what they find.
         self._resources.notifier.notify(lease.session_id)
 
     async def read(
@@ -170,6 +171,8 @@ class JsonlLog:
         except FileNotFoundError:
             return False
         try:
+            # A lock that was free is ours until the file is closed. `LockFile.try_lock` waits for
+            # that.
             return not try_lock(descriptor)
         finally:
             os.close(descriptor)
@@ -183,6 +186,7 @@ class JsonlLog:
             if not self._folder.log(session_id).exists():
                 self._remove_files(session_id)
                 return
+            # Under the lock of the log, so that no process is inside an append to it.
             with LogFile(self._folder.log(session_id)).create():
                 self._remove_files(session_id)
 

@@ -75,11 +75,13 @@ class LogFile:
             self._inode = os.fstat(descriptor).st_ino
             write_all(descriptor, read_or_empty(self.path))
             yield descriptor
+            # Synced before it gets the name: a power cut must not leave the name on half a log.
             os.fsync(descriptor)
             fresh.rename(self.path)
             sync_folder(self.path.parent)
         finally:
             os.close(descriptor)
+            # After the rename this name is gone; after an error, the copy is of no use.
             fresh.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -92,6 +94,8 @@ class LogFile:
             return
         try:
             with descriptor_lock(descriptor, self.path):
+                # Compared under the lock: the file may have been deleted or replaced while it was
+                # waited for.
                 is_same = os.fstat(descriptor).st_ino == self._inode and self.is_at_its_path()
                 yield descriptor if is_same else None
         finally:
@@ -179,6 +183,7 @@ class LogRepair:
         `reached` is the `seq` that the log is known to have had.
         """
         log = read_undamaged(self._descriptor)
+        # A log that lost whole lines at its end looks undamaged. Only the lock file knows of them.
         if log is not None and log.head >= reached:
             self._log.settle(self._descriptor, log.end)
             return log
@@ -188,6 +193,7 @@ class LogRepair:
             self._quarantine(scan.torn, content[scan.torn.offset :])
         if scan.head < reached:
             reason = f"the log ends with entry {scan.head}, but had reached {reached}"
+            # There are no bytes to keep: `inspect` reports from this line that entries are missing.
             self._quarantine(DamagedBytes(scan.end, 0, reason), b"")
         self._log.settle(self._descriptor, scan.end)
         # The line is whole and was perhaps reported as stored; only its end is missing.
@@ -204,6 +210,8 @@ class LogRepair:
         reason = f"the payload of entry {lost.seq} is gone, and nothing after it can be read"
         damage = DamagedBytes(lost.offset, scan.end - lost.offset, reason)
         self._quarantine(damage, content[lost.offset :])
+        # The append goes as a whole, because its lines count those that follow. What of it can be
+        # read is written again as an append of its own.
         self._log.cut(self._descriptor, lost.offset)
         head, epoch = scan_log(content[: lost.offset]).head, scan.lines[-1].line.epoch
         if lost.kept:

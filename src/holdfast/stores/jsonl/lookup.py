@@ -38,6 +38,7 @@ class Lookup:
         self._path = folder.root / "lookup.jsonl"
         self._known: dict[LookupKey, dict[SessionId, None]] = {}
         self._ids: set[SessionId] = set()
+        # Several threads read: what is known and how far it was read change together.
         self._one_reads = threading.Lock()
         self._read_to = (0, 0)
         """The inode of the file, and how far it was read."""
@@ -45,6 +46,8 @@ class Lookup:
     @contextlib.contextmanager
     def locked(self, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
         """Keep every other process from taking a name; raises StillLockedError."""
+        # A file of its own: a lock belongs to a file and not to its name, and `write_all` replaces
+        # the file of names.
         path = self._folder.index_lock
         descriptor = open_or_create(path, os.O_RDWR)
         try:

@@ -67,6 +67,7 @@ class WorkerThreads:
         self._fork_guard.refuse_forks()
         if self._is_closed:
             return
+        # First, so that nothing can be asked for behind the last piece of work of each thread.
         self._is_closed = True
         for writer in self._writers:
             # A thread works in order, so this returns when all work that was asked for is done.
@@ -118,6 +119,7 @@ class JsonlResources:
             return [each for each in self.summaries.records() if _bears(each, wanted)]
         found = self._bearers({*led_to, *self.summaries.named(name)}, wanted)
         if not found:
+            # Last, because it lists the whole folder.
             unseen = {each for each in self.summaries.unseen() if each not in self.lookup}
             found = self._bearers(unseen, wanted)
         return found
@@ -161,6 +163,7 @@ class FileSizes:
 
     def changed(self, watched: Collection[SessionId]) -> list[SessionId]:
         """Return the watched sessions whose file has another size than at the last call."""
+        # A session that was not watched before counts as changed: it may have grown before it was.
         now = {session_id: _size(self._path_of(session_id)) for session_id in watched}
         changed = [
             session_id for session_id, size in now.items() if self._seen.get(session_id) != size
@@ -172,4 +175,5 @@ class FileSizes:
 def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
         return path.stat().st_size
+    # Not 0: the end of an empty log has to wake its followers, too.
     return -1

@@ -143,6 +143,7 @@ def _scan_undamaged(pieces: Sequence[bytes], *, offset: int, after: int) -> LogS
     left = 0
     for piece, line in zip(pieces, lines, strict=True):
         has_entry = line.has_entry
+        # A line without an entry repeats the `seq` of the head.
         if line.seq != scan.head + has_entry or (left and line.left != left - 1):
             return None
         scan.lines.append(FoundLine(scan.end, line, not left))
@@ -171,6 +172,8 @@ def decode_scanned(
         and (kinds is None or kind_of(found.line) in kinds)
     ]
     try:
+        # All at once is faster, and nearly always succeeds. Its error does not say which entry it
+        # was.
         return from_stored_bodies([bytes(found.line.entry) for found in wanted], find_blob)
     except StoreError:
         return _decode_one_by_one(scan, wanted, find_blob)
@@ -241,6 +244,7 @@ class _Scanner:
         """Take any piece; the last one of a file may have no line end."""
         skipped, line = _find_line(piece)
         if line is None:
+            # A last line without its end may be one that is being written: it is torn, not damaged.
             if not is_ended:
                 self._open_at = offset if self._open_at is None else self._open_at
                 return
@@ -331,6 +335,8 @@ def _line_starts(piece: bytes) -> Iterator[int]:
 
 
 def _reason(piece: bytes) -> str:
+    # File systems leave zero bytes where a file had grown and its data was not yet written when the
+    # power failed.
     if not piece.strip(b"\0"):
         return f"{len(piece)} zero bytes"
     return "the checksum does not match" if piece.startswith(LINE_START) else "not a line of a log"

@@ -98,7 +98,10 @@ class SessionWriter:
 
         """
         self._process = str(this_process())
+        # Before any lock is waited for: a holder that is stopped inside an append keeps that of the
+        # log.
         is_stopped = self._is_holder_stopped()
+        # Only now: who is first in line counts once no holder keeps the lease.
         tickets = self._folder.side_files("waiting", self.session_id)
         position.refuse_unless_first(self.session_id, tickets)
         if is_stopped:
@@ -217,6 +220,7 @@ class SessionWriter:
         state = lock.read()
         lock.close()
         self._state_of_loser(state)
+        # The holder has ended, and still its lock is held: by a fork that inherited the open file.
         return self._replace_lock(state)
 
     def _take_over(self, above: int) -> None:
@@ -226,6 +230,7 @@ class SessionWriter:
             old = LockFile.open(path, create=False)
             with contextlib.closing(old):
                 before = old.read()
+                # Checked again: it may have continued or released its lease since it was looked at.
                 if before.holder is None or self._state_of_loser(before) != "stopped":
                     raise busy_error(self.session_id, before.holder)
                 lock = self._replace_lock(before)
@@ -236,6 +241,8 @@ class SessionWriter:
                     log = self._log.create() if has_continued else self._log.replace(fresh)
                     with log as descriptor:
                         self._begin(lock, before, descriptor=descriptor, above=above)
+                        # Another takeover may have replaced this one's lock file meanwhile. Then
+                        # it has the session.
                         if not lock.is_at_its_path():
                             raise busy_error(self.session_id, read_lease_state(path).holder)
         except FileNotFoundError:
@@ -279,6 +286,7 @@ class SessionWriter:
         """Repair the log, choose the epoch and become the holder."""
         log = self._repaired_log(descriptor, before)
         self._lock = lock
+        # The lock file may be missing or damaged. The log, and what this store deleted, know more.
         self.epoch = max(before.epoch, above, log.epoch) + 1
         self._write_state(self.holder)
 
@@ -311,6 +319,7 @@ class SessionWriter:
 
     def _note(self, entries: Sequence[Entry], consumed: Sequence[CommandId]) -> None:
         self.record = self.record_after(entries)
+        # It has grown, so it is no longer the whole log.
         self._unread = None
         for entry in entries:
             self._seqs[entry.id] = entry.seq
@@ -319,6 +328,7 @@ class SessionWriter:
 
     def _refuse_fenced(self, epoch: int, descriptor: int | None) -> int:
         """Return the descriptor of the log; raises FENCED, or UNAVAILABLE when the log is gone."""
+        # Before the log is looked at: a takeover replaces that as well, and FENCED tells more.
         if not self._is_mine(epoch):
             now = read_lease_state(self._folder.lease(self.session_id))
             raise fenced_error(self.session_id, now.holder)

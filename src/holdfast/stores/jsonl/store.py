@@ -57,6 +57,7 @@ class JsonlStore:
         await self._resources.threads.close(self._release_all)
 
     def _release_all(self) -> None:
+        # The threads that write have nothing left to do, so this thread may use their writers.
         for writer in self._resources.writers.values():
             # Closing the file releases the lock, also when writing that to the file fails.
             with contextlib.suppress(OSError, StoreError):
@@ -90,6 +91,8 @@ class JsonlInbox(NotifiedInbox):
             descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
             try:
                 with descriptor_lock(descriptor, path):
+                    # Under the lock, so that two senders of the same command do not both find it
+                    # missing.
                     content = read_range(descriptor)
                     if command.id not in commands_in(content):
                         _append_line(descriptor, content, encode_command(command))

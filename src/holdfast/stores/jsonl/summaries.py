@@ -33,6 +33,7 @@ from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 _LANDMARK_DISTANCE = 256
+# A save writes the summaries of all sessions, so it waits until many have changed.
 _SAVE_AFTER = 100
 _PAGE = 4096
 """How many entries are read at a time when all are wanted."""
@@ -104,6 +105,7 @@ class Summaries:
             summary = _refreshed(before, descriptor, find_blob)
         finally:
             os.close(descriptor)
+        # Identity: a log that has not changed gets the same object back.
         if summary is not before:
             if summary.record is None and summary.head:
                 # The entry that opened the session is damaged: the lock file has a copy.
@@ -177,6 +179,7 @@ class Summaries:
         """Return the sessions that had a name when they were last read."""
         return [
             session_id
+            # Copied, because other threads add summaries meanwhile.
             for session_id, known in list(self._load().items())
             if known.record is not None and known.record.name == name
         ]
@@ -184,6 +187,7 @@ class Summaries:
     def forget(self) -> None:
         """Drop all summaries, so that every log is read again."""
         self._known = {}
+        # The next listing saves what it reads, also in a folder with few sessions.
         self._unsaved = _SAVE_AFTER
 
     def save(self) -> None:
@@ -204,6 +208,8 @@ class Summaries:
         if not parse_session_id(session_id):
             return None  # a file that is not named by a session id belongs to another program
         held = read_lease_state(self._folder.lease(session_id))
+        # Of another size: its holder could not write the lock file, or another program changed the
+        # log.
         if held.record is not None and held.size == found.st_size:
             return held.record
         return self.of(session_id).record
@@ -213,6 +219,7 @@ class Summaries:
             checksum, _, body = read_or_empty(self._folder.index).partition(b"\n")
             self._known = {}
             if checksum == b"%08x" % zlib.crc32(body):
+                # The file of another version can be intact and have other fields.
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                     self._known = _saved_decoder.decode(body).sessions
         return self._known
@@ -299,6 +306,7 @@ def _record_after(
     if header is None:
         return record
     if header.kind.startswith("session.") or header.kind in _RECORDED_KINDS:
+        # An entry whose blob is gone changes nothing here; `inspect` reports it.
         with contextlib.suppress(StoreError):
             return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
         return record
@@ -317,6 +325,8 @@ def _landmarks_after(
     last = landmarks[-1][0]
     for found in scan.lines:
         before = found.line.seq - found.line.has_entry
+        # Never inside an append: reading stops at landmarks, too, and one that is cut off counts as
+        # torn.
         if found.starts_append and before >= last + _LANDMARK_DISTANCE:
             fresh.append((before, found.offset))
             last = before

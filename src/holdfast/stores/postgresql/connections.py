@@ -58,6 +58,7 @@ class Readers:
         with self._lock:
             if self._is_closed:
                 raise closed_error()
+            # Under the lock, so that closing does not come between the check and this.
             return self._threads.submit(self._run, work)
 
     async def close(self) -> None:
@@ -67,6 +68,7 @@ class Readers:
             if self._is_closed:
                 return
             self._is_closed = True
+        # It waits for what is under way, and so not on the event loop.
         await asyncio.to_thread(self._threads.shutdown)
         while not self._idle.empty():
             close_quietly(self._idle.get())

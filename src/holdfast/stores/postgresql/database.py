@@ -71,6 +71,8 @@ class Database:
 
     def connect(self) -> PgConnection:
         """Open a connection; the first one sees that the schema is there."""
+        # No prepared statements: behind a pooler the next one may run on another connection of the
+        # server.
         connection: PgConnection = psycopg.connect(
             **self._parameters, autocommit=True, prepare_threshold=None
         )

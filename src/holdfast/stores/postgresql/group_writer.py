@@ -119,6 +119,7 @@ class GroupWriter(WriterThread[_Write[Any]]):
     @property
     def load(self) -> int:
         """How many wait here, and one more while a statement is on its way."""
+        # Without the lock: it only decides which writer is taken, and may be a little old.
         return len(self._waiting) + self._is_writing
 
     async def append(self, append: Append) -> None:
@@ -143,6 +144,7 @@ class GroupWriter(WriterThread[_Write[Any]]):
     def _write_groups(self, waiting: Sequence[_Write[Any]]) -> None:
         group = _Group()
         for write in waiting:
+            # A caller that was cancelled before its turn wants nothing written.
             if not write.future.set_running_or_notify_cancel():
                 continue
             if not group.takes(write):

@@ -133,6 +133,7 @@ class PostgresIndex:
             record = updated_record(None, entries)
             if record is None:
                 return False
+            # Entries at the end may be unreadable. Their numbers stay taken.
             record = msgspec.structs.replace(record, head=head)
             values = [*saved_values(record), *open_work(entries)]
             where = (session_id, head, bound, bound)

@@ -40,6 +40,7 @@ _logger = scrubbed_logger(__name__)
 
 NODE_LEASE_SECONDS = 15.0
 """How long the leases of a node that no longer renews them are kept."""
+# The functions of the database shift by the same number.
 _TIMELINE_BITS = 40
 _WAIT_SECONDS = 0.5
 """How often a caller in the waiting line shows that it still waits."""
@@ -81,6 +82,7 @@ class PostgresLeases:
     ) -> Lease:
         """Become the writer of a session."""
         try:
+            # A free session is the usual case, and needs no ticket.
             return await self._try_acquire(session_id, holder)
         except SessionError as error:
             if error.code is not ErrorCode.BUSY or busy == "reject":
@@ -148,6 +150,8 @@ class PostgresLeases:
         gained: list[Lease] = []
 
         def acquire(connection: PgConnection) -> Lease:
+            # Asked in the thread, which works in order: nothing is acquired behind the release of
+            # all leases.
             if self._is_closed:
                 raise closed_error()
             self._become_node(connection)
@@ -300,6 +304,8 @@ class PostgresLeases:
             held = [lease for lease, _ in self._held.values()]
         try:
             if self._renewing is None:
+                # Not through the writers: a long statement must not let the leases of a whole node
+                # expire.
                 self._renewing = self._connections.database.connect()
             owner = self._connections.database.owner_text
             row = self._renewing.execute(

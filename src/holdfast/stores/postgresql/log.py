@@ -145,6 +145,7 @@ def _decoded(seq: int, body: bytes) -> Entry | str:
         entry = decode_entry(bytes(body))
     except AgentError as error:
         return error.message
+    # Rows have no checksum of their own here, so this is how a row in a wrong place is noticed.
     return entry if entry.seq == seq else f"the entry in place {seq} says that it is {entry.seq}"
 
 

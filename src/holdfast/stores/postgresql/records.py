@@ -49,6 +49,7 @@ def record_changes(entries: Sequence[Entry]) -> tuple[dict[str, Any] | None, int
         if isinstance(entry, SessionOpened) and (opened := updated_record(None, [entry])):
             is_new, columns, details = True, column_values(opened), _details_of(opened)
             continue
+        # From an empty record, so that its links and notes are those that this entry adds.
         changed = changed_fields(_UNKNOWN, entry)
         # It was merged with the metadata of a record that is not the real one. The database merges
         # the change with the real one.

@@ -34,6 +34,7 @@ _LONGEST_WORD = 200
 _MOST_PLACES = 255
 _LARGEST_VECTOR = 900_000
 """Bytes of words in one text; the database takes a megabyte."""
+# The database ranks by another formula than `TextQuery.score`, so more are scored than are wanted.
 _CANDIDATES = 200
 
 

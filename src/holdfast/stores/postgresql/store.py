@@ -75,6 +75,7 @@ def prepare_database(url: str, *, grant_to: Sequence[str] = ()) -> None:
     database = Database(url, owner=None)
 
     def prepare(_: int) -> None:
+        # Connecting migrates.
         with database.connect() as connection:
             for role in grant_to:
                 grant_access(connection, role)
@@ -173,4 +174,5 @@ class PostgresUnownedQueries:
 
 def _refuse_foreign(session_id: SessionId, *, found: bool) -> None:
     if not found:
+        # Not ACCESS_DENIED, which would tell that another owner has a session of this id.
         raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")

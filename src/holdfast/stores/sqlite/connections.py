@@ -108,6 +108,7 @@ class ChangeWatch:
     def __init__(self, database: Database, look: Callable[[apsw.Connection], object]) -> None:
         self._database = database
         self._look = look
+        # The thread that polls uses the connection, and another one closes it.
         self._lock = threading.Lock()
         self._connection: apsw.Connection | None = None
         self._seen: object = None

@@ -82,6 +82,7 @@ class GroupWriter(WriterThread[_Write[Any]]):
                 self._write_group(group[start : start + LARGEST_GROUP])
 
     def _write_group(self, group: Sequence[_Write[Any]]) -> None:
+        # A caller that was cancelled before its turn wants nothing written.
         writes = [write for write in group if write.future.set_running_or_notify_cancel()]
         try:
             self._commit(writes)

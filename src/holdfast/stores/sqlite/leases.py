@@ -98,6 +98,7 @@ class SqliteLeases:
         for session_id, ticket in tuple(self._tickets):
             with contextlib.suppress(AgentError):
                 self.leave(session_id, ticket)
+        # A store that asked for no lease may have no file yet, and closing must not make one.
         if self._is_used:
             await result_of_thread(self._connections.writer.submit(self._release_held))
 
@@ -105,6 +106,7 @@ class SqliteLeases:
         """Store a ticket, and remove the tickets of processes that have ended."""
         if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
+        # Noted first, so that closing the store removes it even if the caller is gone.
         self._tickets.add((session_id, ticket))
         await self._connections.writer.write(
             lambda connection: _join(connection, session_id, ticket)
@@ -146,6 +148,8 @@ class SqliteLeases:
         self._is_used = True
 
         def acquire(connection: apsw.Connection) -> Lease:
+            # Asked in the thread, which works in order: nothing is acquired behind the release of
+            # all leases.
             if self._is_closed:
                 raise SessionError(ErrorCode.CLOSED, "the store is closed")
             gained.append(_acquire(connection, claim, seconds=self._seconds))
@@ -196,6 +200,8 @@ class SqliteLeases:
     def _renew_all(self) -> None:
         for lease in tuple(self._held.values()):
             try:
+                # Its outcome is not looked at: the next append of a holder that lost its lease gets
+                # FENCED.
                 self._connections.writer.submit(functools.partial(self.hold, lease=lease))
             # The store was closed meanwhile, and closing releases the leases.
             except SessionError:

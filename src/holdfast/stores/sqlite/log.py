@@ -66,6 +66,7 @@ class SqliteLog:
 
         record = await self._connections.writer.write(work)
         if record is not None:
+            # Only now that it is committed: a transaction that failed has changed no record.
             self._leases.remember(lease, record)
         self._connections.notifier.notify(lease.session_id)
 

@@ -15,6 +15,8 @@ from holdfast.vocabulary.errors import ErrorCode, StoreError
 APPLICATION_ID = 0x686F6C64
 """Marks a file as a database of Holdfast (`hold` in ASCII)."""
 
+# AUTOINCREMENT, so that no number is given twice: the key of a deleted session leads to no other
+# one, and the counter of `command` grows with each new command.
 _TABLES = """
 CREATE TABLE session (
   key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -146,6 +148,7 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Apply the missing migrations; raises VERSION_UNSUPPORTED as `last_migration` does."""
+    # Without a transaction first: nearly always nothing is missing, and no lock is needed.
     if last_migration(connection, path) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")

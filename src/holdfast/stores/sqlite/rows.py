@@ -163,6 +163,7 @@ def readable_entries(
     find_blob = blob_finder(connection, key)
     first, last = span_of(key)
     query = _SELECT_SEALED
+    # The first place has `seq` 1, so this is the place behind `after`.
     values: list[int | str] = [first + after, last]
     if kinds is not None:
         # What is not wanted is not decoded: it may have a large blob.
@@ -203,6 +204,7 @@ def blob_finder(connection: apsw.Connection, key: int | None) -> FindBlob:
 def save_blob(connection: apsw.Connection, key: int, *, name: str, content: bytes) -> None:
     """Store a blob under its name."""
     connection.execute(
+        # A damaged one is replaced: the name is that of the right content.
         "INSERT OR REPLACE INTO blob (session, name, content) VALUES (?, ?, ?)",
         (key, name, content),
     )
@@ -240,6 +242,7 @@ def move_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
             "INSERT INTO quarantine (session, place, reason, body) VALUES (?, ?, ?, ?)",
             (key, row[0], reason, row[4] or b""),
         )
+        # Other entries get these places, and must not be found by the words of these.
         connection.execute(
             "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", (row[0], span_of(key)[1])
         )
@@ -346,4 +349,5 @@ def _is_intact(row: EntryRow) -> bool:
 
 
 def _checksum(place: int, named: tuple[bytes, bytes], body: bytes) -> int:
+    # The place is part of it: a good row in the place of another one counts as damaged.
     return crc32(body, crc32(b"%d %s %s " % (place, *named)))

@@ -106,6 +106,7 @@ def _update_index(connection: apsw.Connection, owned: tuple[str, str | None]) ->
         (*owned, LARGEST_KEY),
     ).fetchall()
     for key, indexed in behind:
+        # A damaged number must not lead to the places of another session.
         _index_session(connection, int(str(key)), within_seqs(int(str(indexed))))
 
 

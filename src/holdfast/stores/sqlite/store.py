@@ -118,6 +118,8 @@ class SqliteBlobs:
 
 def _put_command(connection: apsw.Connection, session_id: SessionId, command: Command) -> None:
     connection.execute(
+        # A sender that got no answer leaves its command again, perhaps after the first was
+        # consumed.
         "INSERT OR IGNORE INTO command (session, id, body) VALUES (?, ?, ?)",
         (session_key_or_new(connection, session_id), command.id, msgspec.json.encode(command)),
     )

@@ -117,6 +117,8 @@ class McpConnection:
         self.stop()
         if self._task is not None and not self._ended.is_set():
             if not self.opened.done():
+                # It may wait for the server for ever. One that was opened ends by itself once it is
+                # told to.
                 self._task.cancel()
             await asyncio.wait({self._task}, timeout=_END_SECONDS)
 

@@ -111,6 +111,7 @@ def _shown(value: Json) -> Json:
 def _fits(value: Json, field: JsonObject) -> bool:
     """Whether an answer is of the type of its field; what else it must be, the server checks."""
     kinds = _KINDS.get(field.get("type", "string"), ())
+    # A bool is an int in Python, and no answer where a number is wanted.
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         return False
     allowed = field.get("enum") or [each.get("const") for each in _choices(field)]

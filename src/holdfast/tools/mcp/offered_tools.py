@@ -95,6 +95,7 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         required = self.spec.input_schema.get("required")
         for name in required if isinstance(required, list) else ():
             if isinstance(name, str) and name not in arguments:
+                # In the words of msgspec, which checks the arguments of all other tools.
                 raise ValueError(f"Object missing required field `{name}`")
         own = msgspec.to_builtins(arguments)
         return lambda context: self.call(self.remote_name, own, context)
@@ -131,6 +132,7 @@ def offered_name(server: str, tool: str) -> str:
     name = f"{server}__{_UNFIT.sub('_', tool)}"
     if name == f"{server}__{tool}" and tool and len(name) <= _LONGEST_NAME:
         return name
+    # Names that differ only in what was replaced or cut off must not become the same one.
     digest = hashlib.sha256(tool.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{name[: _LONGEST_NAME - 9]}_{digest}"
 

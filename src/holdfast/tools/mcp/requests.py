@@ -75,6 +75,7 @@ class ServerRequests:
             context.progress({key: value for key, value in shown.items() if value is not None})
 
         client = self.connection.client
+        # While the call is under way, the server may ask a person on behalf of it.
         self.connection.calls.append(context)
         try:
             async with self.connection.reported():

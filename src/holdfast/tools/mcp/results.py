@@ -78,6 +78,7 @@ def _media(mime: str, data: str, *, what: str) -> ResultContent:
     if len(data) > MOST_MEDIA:
         return TextPart(text=f"[{what} of {len(data) * 3 // 4} bytes is left out: too large]")
     try:
+        # Some programs break base64 into lines, which the strict mode does not take.
         content = binascii.a2b_base64("".join(data.split()), strict_mode=True)
     except ValueError:
         content = b""

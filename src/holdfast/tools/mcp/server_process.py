@@ -90,8 +90,10 @@ class ServerProcess:
             stderr=asyncio.subprocess.PIPE,
             env=settings.variables(),
             cwd=settings.cwd,
+            # A process group of its own, so that `_end` reaches its children, too.
             start_new_session=True,
         )
+        # Without buffers: a client that is behind slows the server down through its pipe.
         to_client, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_send, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = to_client, received, to_send, from_client
@@ -133,6 +135,7 @@ class ServerProcess:
                 elif garbage > _MOST_GARBAGE:
                     self.fault = "it writes what is no MCP to its standard output"
                     return
+            # Joined once: adding to one text would copy a long message again for each read.
             pieces.append(rest)
             held += len(rest)
             if held > MOST_MESSAGE:

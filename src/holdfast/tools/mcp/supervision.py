@@ -81,6 +81,7 @@ class Supervisor:
         if self._starting is None:
             self._note_end()
             self._refuse_too_soon()
+            # In an empty context: the server outlives the query that needs it first.
             self._starting = self._tasks.start(
                 self._start(), name=f"holdfast-mcp-start-{self._settings.name}", context=Context()
             )
@@ -117,6 +118,8 @@ class Supervisor:
         connection.start(self._tasks)
         try:
             async with asyncio.timeout(settings.connect_timeout):
+                # Shielded, because a timeout would cancel the future that the task of the
+                # connection sets.
                 await asyncio.shield(connection.opened)
                 await requests.list_tools()
         except (ToolError, TimeoutError) as raised:

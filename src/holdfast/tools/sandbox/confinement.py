@@ -122,6 +122,8 @@ def _filter_calls(plan: Plan) -> None:
         raise LayerError("seccomp", f"there is no filter for {os.uname().machine}")
     families = [seccomp.AF_UNIX]
     if plan.network or "namespaces" in plan.layers:
+        # The C library asks over netlink which kinds of addresses there are when it looks up a
+        # name.
         families += [seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK]
     try:
         seccomp.install(families=families)

@@ -59,6 +59,7 @@ def main() -> None:
         _report_failure(status, error)
         return
     privileges.adopt_orphans()
+    # By the end of this pipe the guardian sees that this process is gone.
     alive_reader, alive = os.pipe()
     guardian = os.fork()
     if guardian == 0:

@@ -27,6 +27,7 @@ class Placeholders:
 
     def __enter__(self) -> Self:
         try:
+            # Waits only while another command removes its placeholders.
             fcntl.flock(self._folder, fcntl.LOCK_SH)
             self.held = [name for name in self._names if self._is_held(name)]
         except BaseException:

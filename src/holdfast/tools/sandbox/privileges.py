@@ -52,8 +52,10 @@ def drop_capabilities() -> None:
             prctl(_PR_CAPBSET_DROP, capability)
     with contextlib.suppress(OSError):
         prctl(_PR_CAP_AMBIENT, _CLEAR_AMBIENT)
+    # Last, because the calls before need a capability themselves.
     number = _CAPSET_CALL.get(os.uname().machine)
     if number is not None:
+        # Two words of 32 bits for each of the three sets, all of them zero.
         header, none = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
         call("capset", number, header, none)
 
@@ -105,6 +107,7 @@ def set_limits(limits: dict[str, int]) -> None:
     for name, wanted in limits.items():
         number = getattr(resource, name)
         hard = resource.getrlimit(number)[1]
+        # A hard limit cannot be raised without privileges.
         value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(number, (value, value))
 

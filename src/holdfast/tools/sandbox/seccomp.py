@@ -18,6 +18,7 @@ _ALLOW, _FAIL_WITH = 0x7FFF0000, 0x00050000
 _X32_BIT = 0x40000000
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+# Both can type into the terminal on behalf of its user.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 _REFUSED = (
@@ -102,6 +103,7 @@ def _program(families: Iterable[int]) -> bytes:
     refused = [numbers[name] for name in _REFUSED if name in numbers]
     for number in (*refused, *_REFUSED_EVERYWHERE):
         steps += [_step(_JUMP_EQUAL, number, skip_unless=1), _fail(errno.EPERM)]
+    # The flags are the first argument of both, on these architectures.
     for name in ("clone", "unshare"):
         test = [_step(_JUMP_BITS, NEW_ANY, skip_unless=1), _fail(errno.EPERM)]
         steps += _looking_at(0, numbers[name], test)
