@@ -396,22 +396,27 @@ async def test_a_summariser_that_overflows_too_leaves_the_end_of_the_conversatio
 # Old results of tools.
 
 
-async def test_old_results_of_tools_are_left_out_of_what_is_sent_and_kept_in_the_log() -> None:
-    @tool
-    async def read(n: int) -> str:
-        """Read."""
-        return f"{n:05}" + "line\n" * 7_999  # about 10,000 tokens
+@tool
+async def read(n: int) -> str:
+    """Read."""
+    return f"{n:05}" + "line\n" * 7_999  # about 10,000 tokens
 
+
+READING: dict[str, Any] = {
+    "compaction": CompactionSettings(context_window=100_000),
+    "tools": [read],
+    "loop_threshold": None,
+}
+
+
+def reads(count: int, *, first: int = 0) -> list[Step]:
+    numbers = range(first, first + count)
+    return [calls(("read", {"n": number}), ids=(f"c{number}",)) for number in numbers]
+
+
+async def test_old_results_of_tools_are_left_out_of_what_is_sent_and_kept_in_the_log() -> None:
     count = 9
-    script: list[Step] = [
-        *(calls(("read", {"n": number}), ids=(f"c{number}",)) for number in range(count)),
-        says("done"),
-    ]
-    wanted = CompactionSettings(context_window=100_000)
-    async with playing(script, compaction=wanted, tools=[read], loop_threshold=None) as (
-        session,
-        provider,
-    ):
+    async with playing([*reads(count), says("done")], **READING) as (session, provider):
         events = await events_of(session)
         (done,) = compactions_in(events)
         assert (done.strategy, done.trigger) == ("prune", "auto")
@@ -422,6 +427,37 @@ async def test_old_results_of_tools_are_left_out_of_what_is_sent_and_kept_in_the
         assert sent.count(40_000) < count
         assert [len(text) for text in results_in(session.messages)] == [40_000] * count
         assert not any(map(is_question, provider.requests))
+
+
+async def test_what_was_left_out_stays_left_out_when_another_message_is_edited() -> None:
+    script = [*reads(9), says("done"), says("on")]
+    async with playing(script, **READING) as (session, provider):
+        assert len(compactions_in(await events_of(session))) == 1
+        left_out = short_results_in(provider.requests[-1])
+        assert left_out
+        await session.replace_message(session.messages[0].id, "go, please")
+        assert compactions_in(await events_of(session, "on")) == []
+    assert short_results_in(provider.requests[-1]) == left_out
+
+
+async def test_results_are_left_out_again_when_the_messages_that_hold_them_were_edited() -> None:
+    script = [*reads(9), says("done"), says("on"), says("and on")]
+    async with playing(script, **READING) as (session, provider):
+        await events_of(session)
+        left_out = short_results_in(provider.requests[-1])
+        holding = [item.id for item in session.messages if results_in([item])]
+        for message_id in holding[: len(left_out)]:
+            await session.add_message("look at this", after=message_id)  # it joins the results
+        (done,) = compactions_in(await events_of(session, "on"))
+        assert done.strategy == "prune"
+        again = short_results_in(provider.requests[-1])
+        assert len(again) >= len(left_out) > 0
+        assert compactions_in(await events_of(session, "and on")) == []
+    assert short_results_in(provider.requests[-1]) == again
+
+
+def short_results_in(request: ModelRequest) -> list[str]:
+    return [text for text in results_in(request.messages) if len(text) < 1_000]
 
 
 def results_in(messages: Sequence[Message]) -> list[str]:

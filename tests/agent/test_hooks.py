@@ -445,18 +445,67 @@ async def test_a_changed_request_is_what_is_sent() -> None:
     assert result.text == "yes"
 
 
-async def test_what_a_transform_changes_in_place_does_not_change_the_session() -> None:
-    def spoil(given: TransformMessages) -> tuple[Message, ...]:
-        for message in given.messages:
-            for part in message.parts:
-                if isinstance(part, ToolCallPart):
-                    part.arguments["path"] = "elsewhere"
-        return given.messages
+def _spoil_calls(messages: tuple[Message, ...]) -> None:
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                part.arguments["path"] = "elsewhere"
 
+
+def _spoilt_request(given: TransformRequest) -> ModelRequest:
+    _spoil_calls(given.request.messages)
+    return given.request
+
+
+def _spoilt_messages(given: TransformMessages) -> tuple[Message, ...]:
+    _spoil_calls(given.messages)
+    return given.messages
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [Hooks(transform_messages=_spoilt_messages), Hooks(transform_request=_spoilt_request)],
+    ids=["messages", "request"],
+)
+async def test_what_a_transform_changes_in_place_is_sent_and_does_not_change_the_session(
+    hooks: Hooks,
+) -> None:
     script = [calls(("look", {"path": "a"})), says("well")]
-    hooks = Hooks(transform_messages=spoil)
-    result, _ = await run_script(script, tools=[look], hooks=hooks)
+    result, provider = await run_script(script, tools=[look], hooks=hooks)
+    (sent,) = (
+        part.arguments
+        for message in provider.requests[1].messages
+        for part in message.parts
+        if isinstance(part, ToolCallPart)
+    )
+    assert sent == {"path": "elsewhere"}
     assert result.tool_calls[0].arguments == {"path": "a"}
+
+
+NO_CHANGES: dict[str, Hooks] = {
+    "the same tuple": Hooks(transform_messages=lambda given: given.messages),
+    "the same messages": Hooks(transform_messages=lambda given: list(given.messages)),
+    "equal messages": Hooks(transform_messages=lambda given: _masked(given.messages)),
+    "the same request": Hooks(transform_request=lambda given: given.request),
+    "both": Hooks(
+        transform_messages=lambda given: list(given.messages),
+        transform_request=lambda given: given.request,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_CHANGES)
+async def test_messages_that_no_transform_changes_are_sent_as_the_session_has_them(
+    kind: str,
+) -> None:
+    script = [calls(("look", {"path": "a"})), says("well"), says("yes")]
+    async with playing(script, tools=[look], hooks=NO_CHANGES[kind]) as (session, provider):
+        await session.chat("go")
+        before = session.messages
+        await session.chat("on")
+    sent = provider.requests[-1].messages
+    assert len(sent) == len(before) + 1
+    assert all(one is own for one, own in zip(sent, before, strict=False))
 
 
 async def test_what_a_transform_changes_in_a_request_is_not_in_the_next_one() -> None:

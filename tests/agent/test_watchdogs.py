@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, Approve, ErrorCode, ProviderError, ToolContext, tool
+from holdfast import (
+    AgentError,
+    Approve,
+    ErrorCode,
+    ProviderError,
+    RequestError,
+    ToolContext,
+    tool,
+)
 from holdfast.testing import FakeClock, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.parts import ReminderPart
 from tests.scripted_agents import failure_of, make_agent, playing
 
@@ -43,6 +52,38 @@ async def test_a_tool_that_fails_the_same_way_ends_the_query_after_a_warning() -
     warned = [place for place, request in enumerate(provider.requests) if notes_in(request)]
     assert warned == [5]
     assert "fetch" in notes_in(provider.requests[5])[0]
+
+
+TOO_LONG = RequestError(ErrorCode.CONTEXT_LENGTH, "the prompt is too long")
+
+NOT_ANSWERED: dict[str, list[Step]] = {
+    "too long": [TOO_LONG, says("gist")],
+    "failed": [BUSY],
+    "without the calls that it promises": [says("Well.", finish="tool_calls")],
+}
+
+
+@pytest.mark.parametrize("kind", NOT_ANSWERED)
+async def test_the_warning_is_in_the_request_that_is_answered(kind: str) -> None:
+    failing: list[Step] = [calls(("fetch", {"page": page})) for page in range(3)]
+    steps = [*failing, *NOT_ANSWERED[kind], calls(("look", {})), says("Done.")]
+    options: dict[str, Any] = {"watchdogs": {"repeated_errors": 3}, "clock": AutoClock()}
+    async with playing(steps, tools=[fetch, look], **options) as (session, provider):
+        assert (await session.chat("go")).text.endswith("Done.")
+    *_, answered, last = provider.requests
+    assert "fetch" in "".join(notes_in(answered))
+    assert notes_in(last) == []
+
+
+@pytest.mark.parametrize("kind", NOT_ANSWERED)
+async def test_reminders_and_a_required_tool_are_in_the_request_that_is_answered(kind: str) -> None:
+    steps: list[Step] = [says("Hello."), *NOT_ANSWERED[kind], calls(("look", {})), says("Done.")]
+    async with playing(steps, tools=[look], clock=AutoClock()) as (session, provider):
+        await session.chat("word " * 400)
+        await session.chat("go", reminders=["It is noon."], require_tool="look")
+    *_, answered, last = provider.requests
+    assert (notes_in(answered), answered.require_tool) == (["It is noon."], "look")
+    assert (notes_in(last), last.require_tool) == ([], None)
 
 
 async def test_a_success_of_the_tool_or_another_error_starts_the_count_again() -> None:

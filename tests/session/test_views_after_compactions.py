@@ -13,6 +13,7 @@ from holdfast.session.log_reading import fold_log
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.compaction_settings import CompactionSettings
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
@@ -21,6 +22,8 @@ from tests.folded_sessions import state_of
 from tests.history_grammar import violations
 
 WINDOW = 3_000
+WIDE = 40
+"""So many times as long are windows and results where old results are left out, too."""
 REFUSALS = {ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.NOT_FOUND, ErrorCode.NOTHING_TO_SEND}
 """What an operation may be refused with, because there is nothing that it could be done to."""
 
@@ -31,8 +34,8 @@ OF_SUMMARIES = {ErrorCode.PROTOCOL, ErrorCode.BAD_REQUEST, ErrorCode.BUSY}
 class Whatever(ScriptedProvider):
     """Answers each request by what its prompt asks for; its summaries may be bad."""
 
-    def __init__(self) -> None:
-        super().__init__(window=WINDOW)
+    def __init__(self, scale: int) -> None:
+        super().__init__(window=WINDOW * scale)
         self.summary = "the gist"
         self.tools_left = 0
         self.sent: list[ModelRequest] = []
@@ -64,13 +67,12 @@ def _texts(parts: Sequence[Any]) -> Iterator[str]:
         yield getattr(part, "name", "")
 
 
-@tool
-async def look(n: int) -> str:
-    """Look."""
-    return f"{n} " + "seen " * 120
+def an_agent(store: MemoryStore, provider: Whatever, scale: int) -> Agent:
+    @tool
+    async def look(n: int) -> str:
+        """Look."""
+        return f"{n} " + "seen " * 120 * scale
 
-
-def an_agent(store: MemoryStore, provider: Whatever) -> Agent:
     return Agent(
         "scripted/one",
         providers=[provider],
@@ -79,7 +81,7 @@ def an_agent(store: MemoryStore, provider: Whatever) -> Agent:
         loop_threshold=None,
         environment={},
         cached_reminders=["be kind"],
-        compaction=CompactionSettings(context_window=WINDOW),
+        compaction=CompactionSettings(context_window=WINDOW * scale),
     )
 
 
@@ -101,12 +103,14 @@ OPERATIONS = st.one_of(
 class Course:
     """One session while operations happen to it."""
 
-    def __init__(self) -> None:
-        self.store, self.provider = MemoryStore(), Whatever()
+    def __init__(self, scale: int) -> None:
+        self.store, self.provider, self._scale = MemoryStore(), Whatever(scale), scale
+        self.strategies: list[str] = []
+        """Of the compactions in the log."""
 
     async def run(self, operations: list[tuple[str, Any]]) -> None:
         """Let operations happen, and look at the session after each."""
-        async with an_agent(self.store, self.provider) as agent:
+        async with an_agent(self.store, self.provider, self._scale) as agent:
             session = await agent.session("one").open()
             for name, value in operations:
                 if name == "reopen":
@@ -169,13 +173,16 @@ class Course:
         assert live.sent_view() == whole.sent_view()
         assert live.head == whole.head
         assert state_of(live) == state_of(whole)
+        self.strategies = [entry.strategy for entry in entries if isinstance(entry, Compaction)]
         for request in self.provider.sent:
             assert violations(request.messages) == []
         self.provider.sent.clear()
 
 
-def _plays(operations: list[tuple[str, Any]]) -> None:
-    asyncio.run(Course().run(operations))
+def _plays(operations: list[tuple[str, Any]], *, scale: int = 1) -> list[str]:
+    course = Course(scale)
+    asyncio.run(course.run(operations))
+    return course.strategies
 
 
 _LONG: list[tuple[str, Any]] = [("chat", 300)] * 9
@@ -196,6 +203,18 @@ def test_what_is_sent_is_well_formed_and_fits_and_reopening_changes_nothing(
     operations: list[tuple[str, Any]],
 ) -> None:
     _plays(operations)
+
+
+_PRUNED: list[tuple[str, Any]] = [("tools", 9)] * 3
+
+
+@pytest.mark.slow
+@example(after=[("replace", 0), *_PRUNED, ("reopen", 0)])
+@example(after=[("add", 6), ("reopen", 0), *_PRUNED, ("remove", 3), *_PRUNED])
+@given(after=st.lists(OPERATIONS, max_size=8))
+@settings(max_examples=15, deadline=None)
+def test_the_same_where_old_results_are_left_out(after: list[tuple[str, Any]]) -> None:
+    assert "prune" in _plays([*_PRUNED, *after, *_PRUNED], scale=WIDE)
 
 
 @pytest.mark.soak

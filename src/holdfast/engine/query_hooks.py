@@ -162,25 +162,22 @@ class QueryHooks(HookCaller):
         )
         asking = self._dispatch.transform_messages(given, self._tasks)
         changed = await self._ask("transform_messages", given, asking)
-        return messages if changed is given.messages else tuple(heal_history(changed))
+        return _transformed(messages, changed)
 
     async def transform_request(self, request: ModelRequest, *, provider: str) -> ModelRequest:
         """Return the request that is sent instead."""
         if not self._has("transform_request"):
             return request
-        own = _own_request(request)
         given = self._given(
             TransformRequest,
             query_id=self._query_id,
             provider=provider,
-            request=own,
+            request=_own_request(request),
         )
         asking = self._dispatch.transform_request(given, self._tasks)
         changed = await self._ask("transform_request", given, asking)
-        # Messages that no hook has changed need no repair; the session's own are sent.
-        if changed.messages == own.messages:
-            return msgspec.structs.replace(changed, messages=request.messages)
-        return msgspec.structs.replace(changed, messages=tuple(heal_history(changed.messages)))
+        messages = _transformed(request.messages, changed.messages)
+        return msgspec.structs.replace(changed, messages=messages)
 
     def expect(self, call: ToolCallPart) -> None:
         """Note that the end of a call is to be told."""
@@ -286,6 +283,15 @@ def _own(message: Message) -> Message:
     if not any(isinstance(part, ToolCallPart | ProviderPart) for part in message.parts):
         return message
     return msgspec.convert(msgspec.to_builtins(message), type(message))
+
+
+def _transformed(
+    messages: tuple[Message, ...], changed: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Return what is sent: the session's own messages if transforms have changed none."""
+    # Compared with those of the session, not with the copies that hooks were given: a hook may have
+    # changed these in place, and what it took out must not be sent.
+    return messages if changed == messages else tuple(heal_history(changed))
 
 
 def _own_request(request: ModelRequest) -> ModelRequest:

@@ -162,8 +162,7 @@ class QueryRunner:
             outcome = await self._answered(scope, progress)
             if scope.hooks is not None:
                 await scope.hooks.after_turn(outcome.turn.message_id)
-            # They were for the first request that is answered.
-            progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
+            _forget_told(scope, outcome, progress)
             stop_reason = await self._after_turn(scope, outcome, progress)
             if stop_reason is None and progress.limit is not None:
                 stop_reason = "limit"
@@ -226,8 +225,6 @@ class QueryRunner:
         settings = scope.settings
         progress.limit = limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = (*progress.reminders, *scope.notes)
-        # Sent once: a repeat of this turn has them in `extras`.
-        scope.notes.clear()
         # Kept for the turn: its calls run on these tools, whatever a source offers by then.
         scope.tools = scope.registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
@@ -279,7 +276,7 @@ class QueryRunner:
         self, scope: QueryScope, outcome: TurnOutcome, progress: Progress
     ) -> StopReason | None:
         """Go on with the tools that a turn asks for, unless it names none or may have none."""
-        if not scope.fold.calls:
+        if _lacks_calls(scope, outcome):
             await self._take_back(scope, outcome, progress)
             return None
         progress.empty_turns = 0
@@ -297,6 +294,19 @@ class QueryRunner:
                 f"the model asked for tools {progress.empty_turns} times and named none",
                 provider=outcome.turn.provider,
             )
+
+
+def _lacks_calls(scope: QueryScope, outcome: TurnOutcome) -> bool:
+    """Whether a turn promised tool calls and made none."""
+    return outcome.finished.kind == "tool_calls" and not scope.fold.calls
+
+
+def _forget_told(scope: QueryScope, outcome: TurnOutcome, progress: Progress) -> None:
+    """Forget what was for the first request that is answered, once one is."""
+    # A turn without the calls that it promised is taken back: the same is asked again.
+    if not _lacks_calls(scope, outcome):
+        progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
+        scope.notes.clear()
 
 
 def _has_answer(scope: QueryScope) -> bool:

@@ -164,7 +164,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     errors: RepeatedErrors = msgspec.field(default_factory=RepeatedErrors)
     notes: list[str] = msgspec.field(default_factory=list)
-    """What the model is told with the next request only."""
+    """What the model is told with the next request that is answered, and with no other."""
     tool_reports: int = 0
     """How often tools reported progress."""
     repeated_call: str | None = None

@@ -84,8 +84,13 @@ class Compacted:
 
     def prune(self, entry: Compaction, view: Sequence[Message]) -> None:
         """Leave results of tools out of what is sent."""
+        found = _pruned_before(entry.kept_from, view)
         # What is pruned already stays the same object: providers cache by it.
-        self._pruned = _pruned_before(entry.kept_from, view) | self._pruned
+        self._pruned |= {
+            message_id: (original, pruned)
+            for message_id, (original, pruned) in found.items()
+            if self._one_as_sent(original) is original
+        }
 
     def as_sent(self, view: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return messages without the results that are left out."""
@@ -93,8 +98,9 @@ class Compacted:
 
     def _one_as_sent(self, message: Message) -> Message:
         original, pruned = self._pruned.get(message.id, (None, message))
-        # A message that was changed since is another object, and is sent as it is now.
-        return pruned if original is message else message
+        # A message that was changed since is sent as it is now. Not by identity: an edit of any
+        # message makes all of them anew.
+        return pruned if original == message else message
 
 
 def _pruned_before(

@@ -123,7 +123,7 @@ class HookDispatch:
     async def transform_messages(
         self, given: TransformMessages, tasks: TaskOwner
     ) -> tuple[Message, ...]:
-        """Let the transforms change messages; returns the same tuple if none has.
+        """Let the transforms change messages.
 
         Raises:
             HookError: HOOK_FAILED when one fails, or leaves nothing that could be sent.
