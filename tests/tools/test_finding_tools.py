@@ -36,6 +36,7 @@ def tools(tmp_path: Path) -> Toolbox:
         ("src/*.py", ".", "src/b.py"),
         ("src/**/*.{ts,tsx}", ".", "src/web/c.ts\nsrc/web/d.tsx"),
         ("*.ts", "src/web", "src/web/c.ts"),
+        ("src/{web,b}/{c,{d}}.{ts,tsx}", ".", "src/web/c.ts"),
         ("*.rs", ".", "[no file fits]"),
         ("**", "src", "src/b.py\nsrc/web/c.ts\nsrc/web/d.tsx"),
     ],
@@ -64,6 +65,12 @@ async def test_grep_finds_lines_and_leaves_out_what_is_no_text(tools: Toolbox) -
 
 async def test_a_pattern_that_is_none_is_explained(tools: Toolbox) -> None:
     assert "not a regular expression" in await tools.call("grep", pattern="(")
+
+
+async def test_braces_that_stand_for_too_much_are_explained(tools: Toolbox) -> None:
+    for name, arguments in (("glob", "pattern"), ("grep", "files")):
+        given = {"pattern": "class", arguments: "{a,b}" * 10}
+        assert "more than 512 patterns" in await tools.call(name, **given)
 
 
 @pytest.mark.slow
@@ -129,4 +136,6 @@ def test_wildcards_in_paths(pattern: str, path: str, fits: bool) -> None:
 def test_wildcards_take_linear_steps() -> None:
     assert not matches_word("*a" * 50 + "b", "a" * 2000)
     assert not matches_file("**/a/" * 30 + "b", "/".join("a" * 500))
-    assert not matches_path("{a,b}" * 20, "zz")
+    assert not matches_path("{a,b}" * 9, "zz")
+    with pytest.raises(ValueError, match="more than 512"):
+        matches_path("{a,b}" * 20, "zz")

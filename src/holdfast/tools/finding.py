@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.blocks.permission_rules.wildcards import matches_file
+from holdfast.blocks.permission_rules.wildcards import alternatives, matches_file
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
@@ -76,6 +76,7 @@ class FindingTools:
             limit: How many files to show.
 
         """
+        _check_names(pattern)
         found = await run_in_thread(lambda: self._glob(context, (path, pattern), limit))
         return await self._outputs.shown(context, found)
 
@@ -99,6 +100,7 @@ class FindingTools:
             limit: How many lines to show.
 
         """
+        _check_names(files or "")
         wanted = _Search(pattern, ignore_case, files, limit)
         found = await run_in_thread(lambda: self._grep(context, path, wanted))
         return await self._outputs.shown(context, found)
@@ -161,6 +163,13 @@ class FindingTools:
 
     def _is_closed(self, path: str) -> bool:
         return self._root.is_refused("read", path)
+
+
+def _check_names(pattern: str) -> None:
+    try:
+        alternatives(pattern)
+    except ValueError as error:
+        raise SearchError(f"the pattern of names is too large: {error}") from error
 
 
 def _joined(start: str, path: str) -> str:

@@ -1,5 +1,6 @@
 """Rules and modes decide: a denial wins, and what is not understood is asked about."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,76 @@ def test_a_link_does_not_lead_around_a_rule() -> None:
     assert some.decide(astray).action == "ask"
 
 
+LETTERS = "abcdefghij"
+
+
+@pytest.mark.parametrize("action", ["deny", "ask", "allow"])
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        (
+            "secrets/{" + ",".join(LETTERS) + "}/{" + ",".join(LETTERS) + "}",
+            [f"secrets/{one}/{two}" for one in LETTERS for two in LETTERS],
+            ["secrets/a/k", "secrets/k/a", "secrets/a"],
+        ),
+        ("{" + ",".join(f"n{n}" for n in range(200)) + "}", ["n0", "n199", "x/n7"], ["n200"]),
+        ("x/{a,b}/{c}", ["x/a/{c}", "x/b/{c}"], ["x/a/c", "x/{a,b}/{c}"]),
+        ("x/{a,b}{", ["x/a{", "x/b{"], ["x/a", "x/{a,b}{"]),
+        ("x/{a,{b}}", ["x/a", "x/{b}"], ["x/b"]),
+        ("x/{a,b{c,d/e}f}", ["x/a", "x/bcf", "x/bd/ef"], ["x/b", "x/bf"]),
+        ("x/{{a,b}", ["x/{a", "x/{b"], ["x/a"]),
+        ("x/{a,b}}", ["x/a}", "x/b}"], ["x/a"]),
+    ],
+)
+def test_a_rule_with_braces_covers_exactly_what_it_says(
+    action: str, pattern: str, fitting: list[str], others: list[str]
+) -> None:
+    some = rules(f"{action} edit({pattern})", mode="default" if action != "ask" else "accept_edits")
+
+    def decided(path: str) -> str:
+        question = replace(ask("edit", path=path), resolved_paths=(path,))
+        return some.decide(question).action
+
+    default = "allow" if action == "ask" else "ask"
+    assert {path: decided(path) for path in fitting} == dict.fromkeys(fitting, action)
+    assert {path: decided(path) for path in others} == dict.fromkeys(others, default)
+
+
+Written = tuple[str, list[str]]
+"""A pattern with braces, and the patterns that it stands for."""
+
+
+def in_a_row(parts: list[Written]) -> Written:
+    words = product(*(words for _, words in parts))
+    return "".join(text for text, _ in parts), ["".join(word) for word in words]
+
+
+def either_of(parts: list[Written]) -> Written:
+    text = "{" + ",".join(text for text, _ in parts) + "}"
+    return text, [word for _, words in parts for word in words]
+
+
+BRACES: st.SearchStrategy[Written] = st.recursive(
+    st.sampled_from(["a", "b", "a/b", "{a}", "*"]).map(lambda text: (text, [text])),
+    lambda inner: st.lists(inner, min_size=2, max_size=3).flatmap(
+        lambda parts: st.sampled_from([in_a_row(parts), either_of(parts)])
+    ),
+    max_leaves=6,
+)
+
+
+@given(BRACES, st.sampled_from(["", "{", "}", "x/"]), st.sampled_from(["", "{", "/{b}"]), st.data())
+def test_braces_mean_what_one_rule_for_each_alternative_means(
+    written: Written, before: str, after: str, data: st.DataObject
+) -> None:
+    text, words = in_a_row([(before, [before]), written, (after, [after])])
+    together = rules(f"deny edit({text})")
+    one_by_one = rules(*(f"deny edit({word})" for word in words))
+    for path in (data.draw(st.sampled_from(words)), data.draw(st.text("ab{}/", min_size=1))):
+        question = ask("edit", path=path)
+        assert together.decide(question).action == one_by_one.decide(question).action
+
+
 @pytest.mark.parametrize("path", ["/abs/secrets/a", "../x", 7, "a\0b"])
 def test_a_path_that_may_lead_anywhere_is_asked_about(path: Any) -> None:
     assert rules("deny read(secrets/**)").decide(ask("read", path=path)).action == "ask"
@@ -281,12 +352,19 @@ def test_rules_of_other_tools_look_at_an_argument() -> None:
     [
         "", "shell(", "shell)", "a b", "shell(git; rm)", "shell(git $x)", "shell(git > x)",
         "shell()", "web_fetch(http://x/)", "web_fetch(a b)", "pay(Ana)", "x" * 2000, "shell(\\rm)",
-        "shell(if a)x", "read(a)b",
+        "shell(if a)x", "read(a)b", "read()", "read({,a})", "edit({a,{,b}})",
     ],
 )  # fmt: skip
 def test_a_rule_that_cannot_be_understood_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="permission rule"):
         parse_rule(text, "deny")
+
+
+def test_a_rule_whose_braces_stand_for_too_much_is_named() -> None:
+    text = "read(" + "{a,b}" * 10 + ")"
+    with pytest.raises(ConfigError, match="more than 512 patterns") as caught:
+        parse_rule(text, "deny")
+    assert text in str(caught.value)
 
 
 def test_there_are_not_any_number_of_rules() -> None:

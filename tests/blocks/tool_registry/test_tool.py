@@ -1,8 +1,10 @@
 """`@tool`: what a model is told of a plain typed function, and what is refused when it is made."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
+import jsonschema
 import msgspec
 import pydantic
 import pytest
@@ -153,6 +155,137 @@ def test_models_inside_lists_and_models_keep_their_references() -> None:
     assert references_in(schema) <= {f"#/$defs/{name}" for name in schema["$defs"]}
     parsed: Any = deliver.signature.parse({"addresses": [{"street": {"name": "A"}, "number": 1}]})
     assert parsed.addresses == [Address(street=Street(name="A"), number=1)]
+
+
+def model(name: str, /, **fields: Any) -> Any:
+    """Make a model of pydantic's; several may have the same name."""
+    described: dict[str, Any] = {key: (kind, ...) for key, kind in fields.items()}
+    return pydantic.create_model(name, **described)
+
+
+def fits(made: AnyTool, **arguments: Any) -> bool:
+    """Whether arguments fit the schema that a model is told."""
+    schema = schema_of(made)
+    assert references_in(schema) <= {f"#/$defs/{name}" for name in schema.get("$defs", {})}
+    return bool(jsonschema.Draft202012Validator(schema).is_valid(arguments))
+
+
+def taking(**kinds: Any) -> AnyTool:
+    """Make a tool with these parameters."""
+
+    def take(**arguments: Any) -> None:
+        """Take it."""
+
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    take.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    take.__annotations__ = kinds
+    return tool(take)
+
+
+NUMBERED = model("Item", number=int)
+NAMED = model("Item", name=str)
+A_NUMBER, A_NAME = {"number": 1}, {"name": "a"}
+
+
+class Item(msgspec.Struct, forbid_unknown_fields=True):
+    size: int
+
+
+class Arguments(msgspec.Struct):
+    size: int
+
+
+def test_types_of_the_same_name_are_described_as_they_are() -> None:
+    """Inside models of several parameters, directly and through others of the same name."""
+    made = taking(
+        order=model("Order", item=NUMBERED),
+        invoice=model("Invoice", item=NAMED),
+        orders=model("Orders", box=model("Box", item=NUMBERED)),
+        invoices=model("Invoices", box=model("Box", item=NAMED)),
+        own=Item,
+    )
+    arguments = {
+        "order": {"item": A_NUMBER},
+        "invoice": {"item": A_NAME},
+        "orders": {"box": {"item": A_NUMBER}},
+        "invoices": {"box": {"item": A_NAME}},
+        "own": {"size": 1},
+    }
+    assert fits(made, **arguments)
+    made.signature.parse(arguments)
+    for one, two in (("order", "invoice"), ("orders", "invoices")):
+        assert not fits(made, **arguments | {one: arguments[two]})
+        assert not fits(made, **arguments | {two: arguments[one]})
+    assert not fits(made, **arguments | {"own": A_NAME})
+    # Those that are the same are described once.
+    names = {name.partition("_")[0] for name in schema_of(made)["$defs"]}
+    assert (names, len(schema_of(made)["$defs"])) == ({"Item", "Box"}, 5)
+
+
+def test_types_of_the_same_name_may_hold_themselves_and_each_other() -> None:
+    def tree(kind: type) -> Any:
+        class Node(pydantic.BaseModel):
+            value: kind  # type: ignore[valid-type]
+            branch: "Branch | None" = None
+
+        class Branch(pydantic.BaseModel):
+            nodes: list[Node]
+
+        Node.model_rebuild(_types_namespace={"Branch": Branch})
+        return Node
+
+    texts = tree(str)
+    made = taking(numbers=tree(int), texts=texts, more=model("More", tree=texts))
+
+    def grown(value: object) -> Any:
+        return {"value": value, "branch": {"nodes": [{"value": value}]}}
+
+    assert fits(made, numbers=grown(1), texts=grown("a"), more={"tree": grown("a")})
+    assert not fits(made, numbers=grown(1), texts=grown(1), more={"tree": grown("a")})
+    assert not fits(made, numbers=grown("a"), texts=grown("a"), more={"tree": grown("a")})
+    mixed = {"value": 1, "branch": {"nodes": [{"value": "a"}]}}
+    assert not fits(made, numbers=mixed, texts=grown("a"), more={"tree": grown("a")})
+    assert sorted(schema_of(made)["$defs"]) == ["Branch", "Branch_2", "Node", "Node_2"]
+
+
+def test_a_union_that_names_its_members_names_them_by_their_new_names() -> None:
+    def either(kind: type) -> Any:
+        one = model("One", tag=Literal["one"], value=kind)
+        two = model("Two", tag=Literal["two"])
+        return Annotated[one | two, pydantic.Field(discriminator="tag")]
+
+    made = taking(numbers=model("A", x=either(int)), texts=model("B", x=either(str)))
+    properties = schema_of(made)["properties"]
+    assert properties["texts"]["properties"]["x"]["discriminator"]["mapping"] == {
+        "one": "#/$defs/One_2",
+        "two": "#/$defs/Two",
+    }
+    assert fits(made, numbers={"x": {"tag": "one", "value": 1}}, texts={"x": {"tag": "two"}})
+    assert not fits(made, numbers={"x": {"tag": "two"}}, texts={"x": {"tag": "one", "value": 1}})
+
+
+@pytest.mark.parametrize("kind", [Arguments, model("Holder", held=model("Arguments", size=int))])
+def test_a_type_may_be_called_as_the_arguments_of_a_tool_are(kind: Any) -> None:
+    made = taking(given=kind)
+    schema = schema_of(made)
+    assert (schema["type"], list(schema["properties"])) == ("object", ["given"])
+    held = {"size": 1}
+    assert fits(made, given=held if kind is Arguments else {"held": held})
+    assert not fits(made, given={"size": "a"} if kind is Arguments else {"held": {}})
+
+
+def test_names_and_values_that_look_like_definitions_stay_as_they_are() -> None:
+    class Schema(pydantic.BaseModel):
+        definitions: dict[str, Any] = pydantic.Field(alias="$defs", default={"$defs": {"Item": 1}})
+        item: NAMED  # type: ignore[valid-type]
+
+    made = taking(order=model("Order", item=NUMBERED), schema=Schema)
+    described = schema_of(made)["properties"]["schema"]["properties"]
+    assert described["$defs"]["default"] == {"$defs": {"Item": 1}}
+    assert described["item"] == {"$ref": "#/$defs/Item_2"}
 
 
 def test_the_context_is_not_shown_to_the_model() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.permission_rules.wildcards import matches_path, matches_word
+from holdfast.blocks.permission_rules.wildcards import alternatives, matches_path, matches_word
 from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -100,10 +100,21 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
         words = read
     elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
         raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
+    elif kind == "path" and (reason := _refuses_braces(pattern)):
+        raise _invalid(text, reason)
     elif kind == "arguments" and not re.fullmatch(_ARGUMENT, pattern):
         meant = meant_name(tool, SUBJECTS)
         raise _invalid(text, f"the pattern for the tool {tool!r} is argument=value{meant}")
     return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
+
+
+def _refuses_braces(pattern: str) -> str | None:
+    """Say why the pattern of a path does not cover exactly what it says."""
+    try:
+        # An empty one would fit every path.
+        return None if all(alternatives(pattern)) else "its pattern, or a part of it, is empty"
+    except ValueError as error:
+        return str(error)
 
 
 def _invalid(text: str, reason: str) -> ConfigError:

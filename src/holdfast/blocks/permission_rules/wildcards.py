@@ -4,8 +4,11 @@
 folders. `{a,b}` is either. Standard library only: a process of its own imports this for searches.
 """
 
-# Groups multiply, and a pattern may hold any number of them.
-_MOST_ALTERNATIVES = 64
+import re
+
+# Groups multiply, and a pattern may hold any number of them. One group of a rule, which has at most
+# 1000 characters, is never too large.
+_MOST_ALTERNATIVES = 512
 
 
 def matches_word(pattern: str, word: str) -> bool:
@@ -70,17 +73,52 @@ def _ends(segments: list[str], names: list[str]) -> set[int]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the patterns that `{a,b}` stands for; a brace that does not close is a character."""
-    found = [pattern]
-    while len(found) <= _MOST_ALTERNATIVES:
-        for at, each in enumerate(found):
-            # The last opening brace holds no other one.
-            start = each.rfind("{")
-            end = each.find("}", start)
-            if 0 <= start < end and "," in each[start:end]:
-                options = each[start + 1 : end].split(",")
-                found[at : at + 1] = [each[:start] + option + each[end + 1 :] for option in options]
-                break
+    """Return the patterns that `{a,b}` stands for, in any depth.
+
+    A brace without a partner is a character, and so are those around text without a comma.
+
+    Raises:
+        ValueError: when there are too many of them. Leaving some out would make a rule narrower
+            than it is written.
+
+    """
+    pieces = re.split(r"([{},])", pattern)
+    groups = _groups(pieces)
+    # What is open, from the outside in: the options of a group that are complete, and the one that
+    # is being read. The first is the pattern as a whole.
+    levels: list[tuple[list[str], list[str]]] = [([], [""])]
+    for at, piece in enumerate(pieces):
+        done, current = levels[-1]
+        if at not in groups:
+            current[:] = [each + piece for each in current]
+        elif piece == "{":
+            levels.append(([], [""]))
+        elif piece == ",":
+            done += current
+            current[:] = [""]
         else:
-            return found
-    return found
+            levels.pop()
+            options = [*done, *current]
+            before = levels[-1][1]
+            if len(before) * len(options) > _MOST_ALTERNATIVES:
+                message = f"its braces stand for more than {_MOST_ALTERNATIVES} patterns"
+                raise ValueError(message)
+            before[:] = [each + option for each in before for option in options]
+    return levels[0][1]
+
+
+def _groups(pieces: list[str]) -> set[int]:
+    """Return where groups have their signs: braces that close and hold a comma, and the commas."""
+    signs: set[int] = set()
+    # Of each brace that is open, from the outside in: where it is, and its commas.
+    pending: list[tuple[int, list[int]]] = []
+    for at, piece in enumerate(pieces):
+        if piece == "{":
+            pending.append((at, []))
+        elif piece == "," and pending:
+            pending[-1][1].append(at)
+        elif piece == "}" and pending:
+            start, commas = pending.pop()
+            if commas:
+                signs.update((start, *commas, at))
+    return signs

@@ -27,6 +27,10 @@ generic_origin: Callable[[TypeHint], TypeHint] = get_origin
 """`typing.get_origin` for any value: its own overloads are for particular ones."""
 
 _CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+_SCHEMA_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+"""Keywords whose value has a schema under each name."""
+_VALUES = frozenset({"default", "const", "enum", "examples", "example"})
+"""Keywords whose value is none, whatever it looks like."""
 
 
 def understood(hint: TypeHint, note: str | None = None) -> TypeHint:
@@ -69,10 +73,11 @@ def describe_types(hints: Iterable[TypeHint]) -> tuple[list[JsonObject], JsonObj
     schemas, components = msgspec.json.schema_components(
         hints, schema_hook=_schema_of, ref_template="#/$defs/{name}"
     )
-    described = list(schemas)
-    # A copy, because definitions are added on the way.
-    for schema in (*described, *tuple(components.values())):
-        _lift_definitions(schema, components)
+    # Those of msgspec keep their names, to which it refers.
+    own = tuple(components)
+    described = [_lifted(schema, components) for schema in schemas]
+    for name in own:
+        components[name] = _lifted(components[name], components)
     return described, components
 
 
@@ -281,12 +286,76 @@ def _decode(kind: TypeHint, value: object) -> object:
     return kind(value)
 
 
-def _lift_definitions(schema: Json, components: JsonObject) -> None:
-    """Move definitions that a foreign schema brought along to the top, where references look."""
-    if isinstance(schema, list):
-        for item in schema:
-            _lift_definitions(item, components)
-    elif isinstance(schema, dict):
-        components.update(schema.pop("$defs", {}))
-        for item in schema.values():
-            _lift_definitions(item, components)
+def _lifted(schema: Json, components: JsonObject) -> Json:
+    """Return a schema whose own definitions are moved to the top, where references look."""
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(definitions := schema.get("$defs"), dict):
+        names = _free_names(definitions, components)
+        schema = _renamed({key: schema[key] for key in schema if key != "$defs"}, names)
+        moved = {names[name]: _renamed(part, names) for name, part in definitions.items()}
+        # All of them are there before one is looked into: what is in it must not take their names.
+        added = [name for name in moved if name not in components]
+        components.update(moved)
+        components.update({name: _lifted(components[name], components) for name in added})
+    return _with_parts(schema, lambda part: _lifted(part, components))
+
+
+def _free_names(definitions: JsonObject, components: JsonObject) -> dict[str, str]:
+    """Return names under which definitions overwrite nothing: two types may be called the same.
+
+    Those of the same content share a name.
+    """
+    number, clashing = 2, set[str]()
+    while True:
+        names = {name: f"{name}_{number}" if name in clashing else name for name in definitions}
+        taken = {
+            name
+            for name, own in names.items()
+            if own in components and components[own] != _renamed(definitions[name], names)
+        }
+        if taken - clashing:
+            # What refers to another name is another content, so this may go on to what refers here.
+            clashing |= taken
+        elif taken or len(set(names.values())) < len(names):
+            number += 1
+        else:
+            return names
+
+
+def _renamed(schema: Json, names: dict[str, str]) -> Json:
+    """Return a schema that refers to definitions by other names."""
+    if not isinstance(schema, dict):
+        return schema
+    # A schema inside that brings such a definition along refers to its own.
+    inner = {name: names[name] for name in names if name not in schema.get("$defs", {})}
+    renamed = _with_parts(schema, lambda part: _renamed(part, inner))
+    if isinstance(reference := renamed.get("$ref"), str):
+        renamed["$ref"] = _reference(reference, inner)
+    match renamed.get("discriminator"):
+        case {"mapping": dict(mapping), **others}:
+            own = {value: _reference(str(name), inner) for value, name in mapping.items()}
+            renamed["discriminator"] = {**others, "mapping": own}
+    return renamed
+
+
+def _reference(reference: str, names: dict[str, str]) -> str:
+    name, slash, rest = reference.removeprefix("#/$defs/").partition("/")
+    if not reference.startswith("#/$defs/") or name not in names:
+        return reference
+    return f"#/$defs/{names[name]}{slash}{rest}"
+
+
+def _with_parts(schema: JsonObject, change: Callable[[Json], Json]) -> JsonObject:
+    """Return a schema with the schemas directly inside it changed; values in it are left alone."""
+    changed: JsonObject = {}
+    for key, value in schema.items():
+        if key in _VALUES:
+            changed[key] = value
+        elif key in _SCHEMA_MAPS and isinstance(value, dict):
+            changed[key] = {name: change(part) for name, part in value.items()}
+        elif isinstance(value, list):
+            changed[key] = [change(part) for part in value]
+        else:
+            changed[key] = change(value)
+    return changed

@@ -155,7 +155,8 @@ def _schema_of(parameters: type[msgspec.Struct], fields: list[_Field], *, tool: 
         schema, components = describe_type(parameters)
     except TypeError as error:
         raise _refusal(tool, _blame(fields) or str(error)) from error
-    own: JsonObject = components.pop("Arguments", schema)
+    # Its name is a longer one where a parameter is called `Arguments`, too.
+    own: JsonObject = components.pop(schema["$ref"].removeprefix("#/$defs/"))
     own.pop("title", None)
     return {**own, "$defs": components} if components else own
 
