@@ -34,6 +34,7 @@ from tests.stores.store_factories import DURABLE, open_store
 pytestmark = pytest.mark.slow
 
 STRANGER = "bob"
+DEEP = b"[" * 10_000 + b"]" * 10_000
 BAD_NUMBERS = (-1, 1 << 40, 1 << 62)
 
 
@@ -153,6 +154,8 @@ def _damages(value: object) -> Iterator[tuple[str, object]]:
     stored = "CAST(? AS TEXT)" if isinstance(value, str) else "?"
     for place in sorted({0, len(text) // 2}):
         yield stored, text[:place] + b"\xff" + text[place + 1 :]
+    yield stored, DEEP
+    yield stored, b'{"blob":"x","more":%s}' % DEEP
 
 
 OWN_ROWS = {

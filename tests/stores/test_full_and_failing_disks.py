@@ -53,11 +53,30 @@ async def test_a_limit_on_file_size_is_a_full_store_and_lifting_it_lets_it_go_on
         last, error = await fill(running)
         assert error.startswith("FULL")
         assert await running.must("head") == str(last)
-        await running.must("limit", 0)
+        await running.must("limit", "none")
         await running.must("append", last + 1, BIG)
         assert await running.must("head") == str(last + 1)
     async with worker(kind, tmp_path, session_id) as running:
         assert await running.must("head") == str(last + 1)
+
+
+@pytest.mark.parametrize("failing", ["release", "acquire"])
+async def test_a_session_can_be_opened_again_after_a_lease_could_not_be_written(
+    kind: str, tmp_path: Path, *, failing: str, session_id: SessionId
+) -> None:
+    async with worker(kind, tmp_path, session_id) as running:
+        await running.must("acquire")
+        await running.must("append", 1)
+        await running.must("limit", 0)
+        assert (await running.ask(failing)).startswith("FULL")
+        await running.must("limit", "none")
+        await running.must("release")
+        async with worker(kind, tmp_path, session_id) as other:
+            await other.must("acquire")
+            await other.must("append", 2)
+            await other.must("release")
+        await running.must("acquire")
+        await running.must("append", 3)
 
 
 async def test_a_full_disk_is_a_full_store_and_everything_before_it_can_be_read(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.ports.session_store import Lease
+from holdfast.stores.jsonl.lines import encode_append
 from holdfast.stores.jsonl.scan import scan_log
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing.store_conformance.samples import new_session, note
@@ -171,6 +172,19 @@ async def test_a_run_of_zeros_between_lines_hides_nothing(
     assert await reader.log.read(written.session_id) == written.entries
     (report,) = await reader.log.inspect(written.session_id)
     assert "4096 zero bytes" in report.reason
+
+
+async def test_a_line_that_is_nested_too_deeply_is_damage_and_hides_nothing(
+    written: Written, reader: JsonlStore
+) -> None:
+    deep = encode_append([(5, b"[" * 10_000 + b"]" * 10_000)], epoch=1)
+    written.put(written.whole[: written.ends[4]] + deep + written.whole[written.ends[5] :])
+    found = await reader.log.read(written.session_id)
+    assert found == [entry for entry in written.entries if entry.seq != 5]
+    assert await reader.log.inspect(written.session_id)
+    assert await reader.index.rebuild() == 1
+    lease = await reader.leases.acquire(written.session_id, "next")
+    await reader.log.append(lease, [note(9)])
 
 
 async def test_a_line_that_was_removed_is_reported(written: Written, reader: JsonlStore) -> None:

@@ -87,9 +87,9 @@ class Session:
         return name
 
     async def limit(self, size: str) -> str:
-        """Let no file grow beyond this size; 0 lifts the limit."""
+        """Let no file grow beyond this size; `none` lifts the limit."""
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size) or hard, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size == "none" else int(size), hard))
         return size
 
     async def stop(self, place: str) -> str:

@@ -120,6 +120,17 @@ async def test_write_makes_folders_and_tells_what_changed(tools: Toolbox, tmp_pa
     assert names_beneath(tmp_path) == {"src/deep/a.py"}
 
 
+@pytest.mark.parametrize("character", ["a", "\u00e9", "\u6f22", "\U0001f600"])
+async def test_a_file_with_the_longest_name_is_written_and_edited(
+    tools: Toolbox, tmp_path: Path, character: str
+) -> None:
+    name = character * (255 // len(character.encode()))
+    assert "is new" in await tools.call("write", path=name, content="one\n")
+    await tools.call("edit", path=name, edits=[{"old": "one", "new": "two"}])
+    assert (tmp_path / name).read_text() == "two\n"
+    assert names_beneath(tmp_path) == {name}
+
+
 async def test_a_power_cut_does_not_leave_an_empty_file_where_one_was_written(
     tools: Toolbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

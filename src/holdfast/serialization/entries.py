@@ -58,8 +58,11 @@ _KINDS = frozenset(get_args(KnownEntry))
 _header_decoder = msgspec.json.Decoder(_Header)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-# A decoder stops at the first thing it does not like, so either of the two may meet any of these.
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that it cannot read; the last for what is nested too deeply.
+
+It stops at the first thing it does not like, so each decoder may meet any of these.
+"""
 
 
 # Made when they are needed: the decoder of all kinds takes milliseconds to make, and a session that
@@ -159,7 +162,7 @@ def refuse_unreadable(entry: Entry) -> None:
     if type(entry) not in _OWN_VALUES and entry.raw is None:
         try:
             _decoder_of(type(entry)).decode(_encoder.encode(entry))
-        except (*_UNREADABLE, TypeError, UnicodeEncodeError) as error:
+        except (*UNREADABLE, TypeError, UnicodeEncodeError) as error:
             raise StoreError(
                 ErrorCode.CORRUPT,
                 f"an entry of the kind {entry.kind} was not stored, because it could not be read "
@@ -174,7 +177,7 @@ def decode_entry(raw: bytes) -> Entry:
     # A DecodeError, too, but of valid JSON: it may be an entry of a later version.
     except msgspec.ValidationError:
         return _decode_unknown(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise StoreError(ErrorCode.CORRUPT, f"a stored entry is not JSON: {error}") from error
     # A field that a later version calls `raw` is one that this version does not know.
     if entry.raw is None and _encoder.encode(entry) == raw:
@@ -191,7 +194,7 @@ def decode_entries(bodies: Sequence[bytes]) -> list[Entry]:
     joined = b"[%s]" % b",".join(bodies)
     try:
         entries = _list_decoder().decode(joined)
-    except _UNREADABLE:
+    except UNREADABLE:
         return [decode_entry(body) for body in bodies]
     # A damaged body can hold two values with a comma between them, which are two items of a list.
     is_whole = len(entries) == len(bodies) and _encoder.encode(entries) == joined
@@ -203,7 +206,7 @@ def decode_entries(bodies: Sequence[bytes]) -> list[Entry]:
 def _decode_unknown(raw: bytes) -> UnknownEntry:
     try:
         header = _header_decoder.decode(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise StoreError(ErrorCode.CORRUPT, f"a stored record is not an entry: {error}") from error
     return UnknownEntry(
         id=header.id,

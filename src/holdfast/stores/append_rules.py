@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.ports.session_store import SessionFilter, SessionRecord
+from holdfast.serialization.entries import UNREADABLE
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ContextNoted,
@@ -193,7 +194,7 @@ def with_details(record: SessionRecord, details: bytes | None) -> SessionRecord 
         fields = {name: known[name] for name in _DETAILS if name in known}
         # Converted as a whole, so that a detail of a wrong type counts as damage.
         return msgspec.convert(msgspec.to_builtins(record) | fields, SessionRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

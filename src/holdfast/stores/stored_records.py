@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.serialization.entries import decode_entries, decode_entry, encode_entry
+from holdfast.serialization.entries import UNREADABLE, decode_entries, decode_entry, encode_entry
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
@@ -69,7 +69,7 @@ def from_stored_body(body: bytes, find_blob: FindBlob) -> Entry:
         return decode_entry(body)
     try:
         pointer = msgspec.json.decode(body, type=_Pointer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise StoreError(
             ErrorCode.CORRUPT, f"a pointer to a payload is damaged: {error}"
         ) from error
@@ -116,9 +116,8 @@ def decode_command(body: bytes) -> Command | None:
     A command of a newer version stays in the inbox for a holder that knows it.
     """
     try:
-        # msgspec raises RecursionError for a body that is nested too deeply.
         command = _command_decoder().decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     return command
 
@@ -127,6 +126,6 @@ def command_damage(body: bytes) -> str | None:
     """Return why no version can read a command; None for one that is JSON."""
     try:
         msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return f"a command cannot be read: {error}"
     return None

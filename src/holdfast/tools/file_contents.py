@@ -145,7 +145,8 @@ def replace_content(target: NameInFolder, content: bytes, *, before: FileContent
 
     `before` is what was there; a new file gets the mode that the user's umask gives.
     """
-    temporary = f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"
+    # Without the name of the file: a name may be as long as the file system permits, in bytes.
+    temporary = f".holdfast-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # A file that replaces another is closed to others until it has the owner and mode of that one.
     mode = 0o666 if before is None else 0o600

@@ -169,6 +169,7 @@ def pages(params: dict[str, Any]) -> dict[str, Any]:
 
 
 RESOURCES = [{"uri": "memo://one", "name": "one", "mimeType": "text/plain"}]
+TEMPLATES = [{"uriTemplate": "memo://{name}", "name": "any"}]
 PROMPTS = [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]
 
 
@@ -184,7 +185,7 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "tools/list": pages,
     "resources/list": lambda _: {"resources": RESOURCES},
     "resources/templates/list": lambda _: {
-        "resourceTemplates": [{"uriTemplate": "memo://{name}", "name": "any"}]
+        "resourceTemplates": TEMPLATES if MODE != "invalid-templates" else [{"name": 7}]
     },
     "resources/read": lambda params: {"contents": [{"uri": params["uri"], "text": "remember"}]},
     "prompts/list": lambda _: {"prompts": PROMPTS},

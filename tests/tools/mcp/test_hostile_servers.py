@@ -59,6 +59,16 @@ async def test_a_list_that_is_not_valid_is_an_error_that_says_where() -> None:
     assert "tools.1.inputSchema.type" in error.message
 
 
+async def test_a_server_whose_templates_are_not_valid_offers_everything_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with raw_server("invalid-templates") as server:
+        assert "raw__echo" in server.status.tools
+        assert [found.uri for found in await server.resources()] == ["memo://one"]
+    assert "its templates cannot be listed" in caplog.text
+    assert "resourceTemplates.0.name" in caplog.text
+
+
 async def test_a_list_without_end_is_asked_for_so_many_pages_only(tmp_path: Path) -> None:
     async with raw_server("endless", tmp_path / "log") as server:
         assert len(server.status.tools) <= 60

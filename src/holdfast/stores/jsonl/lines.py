@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.serialization.entries import UNREADABLE
 from holdfast.stores.stored_records import command_damage, decode_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entry_kinds import KnownEntry
@@ -124,7 +125,7 @@ def parse_log_lines(lines: Sequence[bytes]) -> list[LogLine] | None:
         return None
     try:
         parsed = _log_list_decoder.decode(b"[%s]" % b",".join(lines))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     # A line that holds two values with a comma between them would count as two items of the list.
     return parsed if len(parsed) == len(lines) else None
@@ -138,7 +139,7 @@ def parse_entry_lines(lines: Sequence[bytes]) -> list[EntryLine] | None:
     joined = b"[%s]" % b",".join(lines)
     try:
         parsed = _entry_list_decoder.decode(joined)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     is_known = all(line.entry.raw is None for line in parsed)
     # msgspec drops fields that it does not know. Encoding again shows whether there were any, and
@@ -151,7 +152,7 @@ def entry_header(line: LogLine) -> EntryHeader | None:
     """Decode kind and time of an entry and nothing else of it; None when it is damaged."""
     try:
         return _header_decoder.decode(line.entry)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -207,7 +208,7 @@ def quarantined_in(content: bytes) -> list[DamagedBytes]:
     for line in content.splitlines():
         try:
             record = _quarantine_decoder.decode(line) if line else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             reason = "what is said of a piece that was cut off cannot be read"
             found.append(DamagedBytes(0, len(line), reason))
             continue
@@ -233,7 +234,7 @@ def _parse(line: bytes, decoder: msgspec.json.Decoder[LineT]) -> LineT | None:
         return None
     try:
         return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

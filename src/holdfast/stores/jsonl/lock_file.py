@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.ports.session_store import SessionRecord
+from holdfast.serialization.entries import UNREADABLE
 from holdfast.stores.jsonl.folder import try_lock, unlock
 from holdfast.stores.private_files import open_or_create, read_or_empty
 
@@ -126,5 +127,5 @@ def _parse_state(content: bytes) -> LeaseState:
     try:
         # What stands behind the line end is left over from a longer text.
         return _state_decoder.decode(content.partition(b"\n")[0])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return LeaseState()

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.auth.atomic_files import replace_file, write_all
 from holdfast.ports.session_store import SessionRecord
+from holdfast.serialization.entries import UNREADABLE
 from holdfast.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, SessionFolder, descriptor_lock
 from holdfast.stores.private_files import (
     open_or_create,
@@ -112,7 +113,7 @@ class Lookup:
     def _take(self, line: bytes) -> None:
         checksum, _, body = line.partition(b" ")
         if checksum == b"%08x" % zlib.crc32(body):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with contextlib.suppress(*UNREADABLE):
                 owner, project, name, session_id = _line_decoder.decode(body)
                 self._known.setdefault((owner, project, name), {})[SessionId(session_id)] = None
                 self._ids.add(SessionId(session_id))

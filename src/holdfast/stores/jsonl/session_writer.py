@@ -123,7 +123,13 @@ class SessionWriter:
         with self._log.open() as descriptor:
             self._refuse_fenced(self.epoch, descriptor)
             self.epoch += 1
-            self._write_state(self.holder)
+            try:
+                self._write_state(self.holder)
+            except OSError:
+                # No caller got a lease of the new epoch. Under it, the release of the earlier lease
+                # would end nothing.
+                self.epoch -= 1
+                raise
 
     def is_current(self) -> bool:
         """Return whether the lease was not taken over and the session not deleted."""
@@ -182,10 +188,13 @@ class SessionWriter:
             self._write_state(self.holder)
 
     def release(self) -> None:
-        """Release the lease; a log without entries is removed."""
+        """Release the lease, also when that cannot be written; a log without entries is removed."""
         if self._lock is None:
             return
-        with self._log.open() as descriptor:
+        # Closed after an error, too: the caller has dropped this writer, and the lock of a file that
+        # stays open would keep every later holder out. Without the lock, a text that still names
+        # the holder counts for nothing.
+        with contextlib.closing(self), self._log.open() as descriptor:
             if descriptor is not None and self._lock.is_at_its_path():
                 self._write_state(None)
                 # A process that takes over reads this text after it replaced the lock file. Either
@@ -193,7 +202,6 @@ class SessionWriter:
                 # here and the log is left to it.
                 if not os.fstat(descriptor).st_size and self._lock.is_at_its_path():
                     self._log.path.unlink()
-        self.close()
 
     def close(self) -> None:
         """Close the lock file, whatever its text says."""

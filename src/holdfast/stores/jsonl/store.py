@@ -59,10 +59,9 @@ class JsonlStore:
     def _release_all(self) -> None:
         # The threads that write have nothing left to do, so this thread may use their writers.
         for writer in self._resources.writers.values():
-            # Closing the file releases the lock, also when writing that to the file fails.
+            # It is released also when that cannot be written.
             with contextlib.suppress(OSError, StoreError):
                 writer.release()
-            writer.close()
         self._resources.writers.clear()
         for ticket in tuple(self._resources.tickets):
             self._resources.remove_ticket(ticket)

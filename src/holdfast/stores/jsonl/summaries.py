@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.auth.atomic_files import replace_file
 from holdfast.ports.session_store import SessionRecord
+from holdfast.serialization.entries import UNREADABLE
 from holdfast.stores.append_rules import updated_record
 from holdfast.stores.jsonl.folder import SessionFolder, blob_finder
 from holdfast.stores.jsonl.lines import LogLine, entry_header
@@ -220,7 +221,7 @@ class Summaries:
             self._known = {}
             if checksum == b"%08x" % zlib.crc32(body):
                 # The file of another version can be intact and have other fields.
-                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                with contextlib.suppress(*UNREADABLE):
                     self._known = _saved_decoder.decode(body).sessions
         return self._known
 

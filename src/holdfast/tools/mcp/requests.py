@@ -1,6 +1,7 @@
 """What is asked of an MCP server: lists, calls, resources and prompts, in our own types."""
 
 import contextlib
+from collections.abc import Awaitable
 from typing import Any
 
 import mcp_types as types
@@ -43,7 +44,7 @@ class ServerRequests:
 
         """
         client = self.connection.client
-        resources = len(await self._resources_if_any())
+        resources = len(await self._if_any("resources", self.resources()))
         if client.server_capabilities.tools is None:
             self._on_tools((), resources)
             return
@@ -101,23 +102,31 @@ class ServerRequests:
                 found += [_resource(item, item.uri) for item in page.resources]
                 if (cursor := page.next_cursor) is None:
                     break
-        with contextlib.suppress(MCPError):  # not every server knows templates
-            templates = await client.list_resource_templates(cache_mode="refresh")
-            found += [
-                _resource(item, item.uri_template, is_template=True)
-                for item in templates.resource_templates
-            ]
+        found += await self._if_any("templates", self._templates())
         return tuple(found)
 
-    async def _resources_if_any(self) -> tuple[McpResource, ...]:
-        """List resources without failing: many servers say that they have some, and have none."""
+    async def _templates(self) -> tuple[McpResource, ...]:
+        # An error that the server answers with is none: not every server knows templates.
+        async with self.connection.reported():
+            with contextlib.suppress(MCPError):
+                page = await self.connection.client.list_resource_templates(cache_mode="refresh")
+                return tuple(
+                    _resource(item, item.uri_template, is_template=True)
+                    for item in page.resource_templates
+                )
+        return ()
+
+    async def _if_any(
+        self, what: str, listing: Awaitable[tuple[McpResource, ...]]
+    ) -> tuple[McpResource, ...]:
+        """List without failing: many servers say that they have resources, and have none."""
         try:
-            return await self.resources()
+            return await listing
         except ToolError as error:
             if not self.connection.is_alive:
                 raise
             _logger.warning(
-                "MCP server %r: its resources cannot be listed: %s", self.connection.name, error
+                "MCP server %r: its %s cannot be listed: %s", self.connection.name, what, error
             )
             return ()
 
