@@ -7,6 +7,7 @@ import pickle
 import msgspec
 import pytest
 
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import REDACTED, Secret, mask, scrub
 
 VALUE = "sk-ant-0123456789abcdefghij"
@@ -73,6 +74,29 @@ def test_whatever_looks_like_a_credential_is_taken_out(text: str) -> None:
     clean = scrub(text, [Secret("my-own-key"), Secret("")])
     assert REDACTED in clean
     assert not any(key in clean for key in ("my-own-key", "12345678", "1234567890"))
+
+
+NO_TEXT = "key-\udcff-of-bytes"
+"""What a variable that is not valid UTF-8 has."""
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("100% sure", "100% sure"),
+        (f"100% sure of {NO_TEXT}", f"100% sure of {REDACTED}"),
+        ("the key \ufffd-of", "the key \ufffd-of"),
+        ("100% sure of key-\ufffd-of-bytes", f"100% sure of {REDACTED}"),
+        ("100% sure of key--of-bytes", f"100% sure of {REDACTED}"),
+        ("?key=key-%EF%BF%BD-of-bytes", f"?key={REDACTED}"),
+        ("?key=key-%ED%B3%BF-of-bytes", f"?key={REDACTED}"),
+    ],
+)
+def test_a_secret_that_is_no_text_is_taken_out_like_any_other(text: str, clean: str) -> None:
+    secret = Secret(NO_TEXT)
+    assert scrub(text) == clean
+    assert ConfigError(ErrorCode.CONFIG_INVALID, text).message == clean
+    assert secret == Secret(NO_TEXT) != Secret("another")
 
 
 def test_plain_text_is_left_alone() -> None:
