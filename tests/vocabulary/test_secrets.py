@@ -65,6 +65,8 @@ PREFIXES = ("sk", "RK", "pk", "gsk", "xai", "ghp", "gho", "GHS", "hf", "glpat")
         "key sk-proj-abcdefgh12345678 is wrong",
         "AIzaSyA1234567890abcdefghij",
         "eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
+        "for-eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
+        "eyJ.eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
         "Basic dXNlcjpwYXNz12345678==",
         *(f"{prefix}{sign}abcdefgh12345678" for prefix in PREFIXES for sign in "-_"),
         *(f"{name}=abcdefgh12345678" for name in ("API_KEY", "access-token", "secretkey")),

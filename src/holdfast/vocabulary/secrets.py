@@ -32,13 +32,20 @@ _known: dict[str, None] = {}
 _MORE_THAN_A_WORD = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
 _PREFIXES = ("sk", "rk", "pk", "gsk", "xai", "ghp", "gho", "ghs", "hf", "glpat")
 """What keys of services begin with."""
+_BASE64_RUN = r"[A-Za-z0-9_-]{8,}+"
+# A JSON Web Token, with what is before it in its run of letters: whether dots follow is looked at
+# once for a run. To look behind every `eyJ` in it would take quadratic time.
+_JWT = (
+    rf"(?<![A-Za-z0-9_-])(?={_BASE64_RUN}\.{_BASE64_RUN}\.{_BASE64_RUN})"
+    rf"[A-Za-z0-9_-]*?\beyJ{_BASE64_RUN}\.{_BASE64_RUN}\.{_BASE64_RUN}"
+)
 _CREDENTIAL = (
     rf"(?P<lead>\b(?i:bearer|basic)\s+){_MORE_THAN_A_WORD}[A-Za-z0-9._~+/=-]{{8,}}"
     r"|(?P<name>\b(?i:(?:x-)?(?:api|access|auth|secret)[-_]?(?:key|token))[\"']?\s*[:=]\s*[\"']?)"
     r"[A-Za-z0-9._~+/=-]{8,}"
     rf"|\b(?i:{'|'.join(_PREFIXES)})[-_][A-Za-z0-9_-]{{16,}}"
     r"|\bAIza[A-Za-z0-9_-]{16,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
+    rf"|{_JWT}"
 )
 _MARKS = (
     *("bearer", "basic", "key", "token", "aiza", "eyj"),
