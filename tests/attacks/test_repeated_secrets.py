@@ -258,3 +258,24 @@ async def test_a_key_is_in_no_frame_of_ours(key: str | Callable[[], str]) -> Non
             late = await failure_of(agent.run("Hi", timeout=0.05))
     assert_clean(shown_by(error), KEY)
     assert_clean(shown_by(late), KEY)
+
+
+async def test_a_key_that_is_no_text_is_in_no_error_and_hides_none() -> None:
+    """A variable that is not valid UTF-8 has halves of characters, which nothing can encode."""
+    key = "canary-\udcff-of-the-key-4711"
+
+    async def echoes(connection: Connection) -> None:
+        told = f"100% busy: {connection.request.headers['x-api-key']}"
+        await refuses(500, f'{{"error": {{"message": "{told}"}}}}'.encode())(connection)
+
+    async with faulty_server(echoes) as server:
+        agent = Agent(
+            "anthropic/x",
+            base_url=server.url,
+            environment={"ANTHROPIC_API_KEY": key},
+            retry=RetrySettings(max_retries=0),
+        )
+        async with agent:
+            error = await failure_of(agent.run("Hi"))
+    assert error.message == "100% busy: ****"
+    assert_clean(shown_by(error), key, "of-the-key-4711")

@@ -152,6 +152,51 @@ def test_a_body_of_any_kind_gives_a_line_for_people(peer: Peer, body: bytes, mes
     assert error.request_id == "req_2"
 
 
+LONG = 2**20
+"""Of a text for which work in proportion to its square would take many minutes."""
+
+
+@every_peer
+@pytest.mark.parametrize(
+    ("repeated", "shown"),
+    [
+        ("<", "<<<"),
+        ("<title>", "the provider answered with status 500"),
+        ("<title>a</p>", "a a"),
+        ("</title><", "<"),
+        ("eyJ-", "eyJ-eyJ-"),
+    ],
+)
+def test_a_body_that_never_ends_what_it_begins_takes_no_long_time(
+    peer: Peer, repeated: str, shown: str
+) -> None:
+    body = repeated * (LONG // len(repeated))
+    assert peer.protocol.classify(500, {}, body.encode()).message.startswith(shown)
+
+
+@pytest.mark.parametrize("words", ["input token count ", "eyJ-", "model "])
+def test_a_message_that_never_ends_what_it_begins_takes_no_long_time(words: str) -> None:
+    message = words * (LONG // len(words))
+    error = PEERS["Gemini generateContent"].error(400, "", message)
+    assert (error.code, error.message) == (ErrorCode.BAD_REQUEST, message[:499] + "…")
+
+
+@every_peer
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("<TITLE>one</Title><title>two</title>", "one"),
+        ("<title>one<title>two</title>", "one two"),
+        ("</title>a<title>b", "a b"),
+        ("a<b c>d<e", "a d<e"),
+        ("a>b<c", "a>b<c"),
+        ("a<b<c>d>e", "a d>e"),
+    ],
+)
+def test_a_page_is_shown_without_its_tags(peer: Peer, page: str, message: str) -> None:
+    assert peer.protocol.classify(520, {}, page.encode()).message == message
+
+
 @every_peer
 def test_a_success_that_cannot_be_read_is_no_refusal(peer: Peer) -> None:
     error = peer.protocol.classify(200, {}, b"<p>prompt is too long</p>")

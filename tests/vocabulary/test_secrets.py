@@ -7,6 +7,7 @@ import pickle
 import msgspec
 import pytest
 
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import REDACTED, Secret, mask, scrub
 
 VALUE = "sk-ant-0123456789abcdefghij"
@@ -64,6 +65,8 @@ PREFIXES = ("sk", "RK", "pk", "gsk", "xai", "ghp", "gho", "GHS", "hf", "glpat")
         "key sk-proj-abcdefgh12345678 is wrong",
         "AIzaSyA1234567890abcdefghij",
         "eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
+        "for-eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
+        "eyJ.eyJhbGciOi12345678.eyJzdWIiOi12345678.c2lnbmF012345678",
         "Basic dXNlcjpwYXNz12345678==",
         *(f"{prefix}{sign}abcdefgh12345678" for prefix in PREFIXES for sign in "-_"),
         *(f"{name}=abcdefgh12345678" for name in ("API_KEY", "access-token", "secretkey")),
@@ -73,6 +76,29 @@ def test_whatever_looks_like_a_credential_is_taken_out(text: str) -> None:
     clean = scrub(text, [Secret("my-own-key"), Secret("")])
     assert REDACTED in clean
     assert not any(key in clean for key in ("my-own-key", "12345678", "1234567890"))
+
+
+NO_TEXT = "key-\udcff-of-bytes"
+"""What a variable that is not valid UTF-8 has."""
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("100% sure", "100% sure"),
+        (f"100% sure of {NO_TEXT}", f"100% sure of {REDACTED}"),
+        ("the key \ufffd-of", "the key \ufffd-of"),
+        ("100% sure of key-\ufffd-of-bytes", f"100% sure of {REDACTED}"),
+        ("100% sure of key--of-bytes", f"100% sure of {REDACTED}"),
+        ("?key=key-%EF%BF%BD-of-bytes", f"?key={REDACTED}"),
+        ("?key=key-%ED%B3%BF-of-bytes", f"?key={REDACTED}"),
+    ],
+)
+def test_a_secret_that_is_no_text_is_taken_out_like_any_other(text: str, clean: str) -> None:
+    secret = Secret(NO_TEXT)
+    assert scrub(text) == clean
+    assert ConfigError(ErrorCode.CONFIG_INVALID, text).message == clean
+    assert secret == Secret(NO_TEXT) != Secret("another")
 
 
 def test_plain_text_is_left_alone() -> None:

@@ -105,7 +105,7 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
         r"|maximum (context|prompt) length|context[_ ]length[_ ]exceeded"
         r"|exceeds? (the )?(context|available context|model's? maximum)"
         r"|context size has been exceeded|greater than the context length"
-        r"|input token count.*exceeds|reduce the length of the (messages|prompt)"
+        r"|input token count.{0,200}exceeds|reduce the length of the (messages|prompt)"
         r"|request too large for (model|gpt)",
     ),
     (

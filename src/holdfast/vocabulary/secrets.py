@@ -9,6 +9,7 @@ what is raised, stored, recorded or shown of an error went through here.
 import re
 from collections.abc import Iterable, Mapping
 
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 
 REDACTED = "****"
@@ -31,13 +32,20 @@ _known: dict[str, None] = {}
 _MORE_THAN_A_WORD = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
 _PREFIXES = ("sk", "rk", "pk", "gsk", "xai", "ghp", "gho", "ghs", "hf", "glpat")
 """What keys of services begin with."""
+_BASE64_RUN = r"[A-Za-z0-9_-]{8,}+"
+# A JSON Web Token, with what is before it in its run of letters: whether dots follow is looked at
+# once for a run. To look behind every `eyJ` in it would take quadratic time.
+_JWT = (
+    rf"(?<![A-Za-z0-9_-])(?={_BASE64_RUN}\.{_BASE64_RUN}\.{_BASE64_RUN})"
+    rf"[A-Za-z0-9_-]*?\beyJ{_BASE64_RUN}\.{_BASE64_RUN}\.{_BASE64_RUN}"
+)
 _CREDENTIAL = (
     rf"(?P<lead>\b(?i:bearer|basic)\s+){_MORE_THAN_A_WORD}[A-Za-z0-9._~+/=-]{{8,}}"
     r"|(?P<name>\b(?i:(?:x-)?(?:api|access|auth|secret)[-_]?(?:key|token))[\"']?\s*[:=]\s*[\"']?)"
     r"[A-Za-z0-9._~+/=-]{8,}"
     rf"|\b(?i:{'|'.join(_PREFIXES)})[-_][A-Za-z0-9_-]{{16,}}"
     r"|\bAIza[A-Za-z0-9_-]{16,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
+    rf"|{_JWT}"
 )
 _MARKS = (
     *("bearer", "basic", "key", "token", "aiza", "eyj"),
@@ -82,7 +90,7 @@ class Secret:
             return NotImplemented
         # It brings OpenSSL's digests, and secrets are seldom compared.
         compare = late_module("hmac").compare_digest
-        return bool(compare(self._value.encode(), other._value.encode()))
+        return bool(compare(_bytes_of(self._value), _bytes_of(other._value)))
 
     def __hash__(self) -> int:
         return hash((Secret, self._value))
@@ -105,11 +113,29 @@ def token_digest(token: str) -> str:
     """Return the SHA-256 of a token, which is what is stored of it and looked up."""
     # It brings OpenSSL's digests, which only servers and shares need.
     sha256 = late_module("hashlib").sha256
-    return str(sha256(token.encode("utf-8", "surrogatepass")).hexdigest())
+    return str(sha256(_bytes_of(token)).hexdigest())
+
+
+def _bytes_of(value: str) -> bytes:
+    """Encode a credential, which from a variable that is not UTF-8 has halves of characters."""
+    return value.encode("utf-8", "surrogatepass")
 
 
 def remember(value: str) -> None:
     """Take `value` for a secret from now on; `Secret` does so with its own."""
+    for form in _forms(value):
+        _remember(form)
+
+
+def _forms(value: str) -> set[str]:
+    """Return what texts may have of a value with halves of characters: these are kept or replaced.
+
+    Or left out, which is what the HTTP client does to headers, so peers repeat the value without.
+    """
+    return {value, writable(value), value.encode("utf-8", "ignore").decode()}
+
+
+def _remember(value: str) -> None:
     if value in _known:
         _known.pop(value, None)  # to the end: it is in use
     elif len(value) < _SHORTEST_KNOWN or value.lower() in _STAND_INS or value == REDACTED:
@@ -142,7 +168,7 @@ def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
 
     `secrets` are taken out even if they were forgotten, and down to `_SHORTEST_OWN` characters.
     """
-    own = (secret.reveal() for secret in secrets)
+    own = (form for secret in secrets for form in _forms(secret.reveal()))
     # A copy: another thread may remember a value meanwhile.
     values = {value for value in own if len(value) >= _SHORTEST_OWN}.union(_known.copy())
     # The longest first: one secret may be the beginning of another.
@@ -173,7 +199,7 @@ def _without_quoted(text: str, values: Iterable[str]) -> str:
     """Take out what is written as in a URL."""
     quote = late_module("urllib.parse").quote
     for value in sorted(values, key=len, reverse=True):
-        text = text.replace(quote(value, safe=""), REDACTED)
+        text = text.replace(quote(_bytes_of(value), safe=""), REDACTED)
     return text
 
 

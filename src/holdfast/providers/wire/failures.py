@@ -181,12 +181,21 @@ def _json_of(body: bytes) -> Json:
 
 def _readable(body: bytes, status: int) -> str:
     """Return a readable line for a body that is not a known error report."""
-    text = body.decode("utf-8", "replace")
-    # Proxies such as Cloudflare answer with a page.
-    if title := re.search(r"<title>(.*?)</title>", text, re.IGNORECASE | re.DOTALL):
-        text = title[1]
-    text = " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    text = _title_in(body.decode("utf-8", "replace"))
+    # Behind the last `>` there are no tags. To look for their ends there would take quadratic time.
+    tagged, sign, rest = text.rpartition(">")
+    text = " ".join((re.sub(r"<[^>]*>", " ", tagged + sign) + rest).split())
     return _shortened(text) or f"the provider answered with status {status} and nothing else"
+
+
+def _title_in(text: str) -> str:
+    """Return the title of a page, which is what proxies such as Cloudflare send, or all of it."""
+    # One pattern for both ends would look for the second behind every first.
+    if start := re.search("(?i)<title>", text):
+        text_behind = text[start.end() :]
+        if end := re.search("(?i)</title>", text_behind):
+            return text_behind[: end.start()]
+    return text
 
 
 def _shortened(message: str) -> str:
