@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -330,7 +331,9 @@ async def test_each_turn_can_be_gone_back_to(project: Path) -> None:
         await fork.close()
 
 
-async def test_without_git_it_is_said_once_and_the_query_goes_on(project: Path) -> None:
+async def test_without_git_it_is_warned_of_once_and_the_query_goes_on(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     changes = {"a": write("a", "a"), "b": write("b", "b")}
     agent = make_agent(project, turns("a", "b"), "/nowhere", **changes)
     async with agent, agent.session() as session:
@@ -339,12 +342,60 @@ async def test_without_git_it_is_said_once_and_the_query_goes_on(project: Path) 
         said = await snapshots_of(session)
         assert [(item.tree, item.error) for item in said] == [
             ("", "there is no program `git` on this machine")
+        ] * 2
+        assert [item.message for item in caplog.records] == [
+            "no snapshot of the workspace is taken: there is no program `git` on this machine"
         ]
         error = await failure_of(session.rewind(to=session.messages[0].id, files=True))
         assert error.code is ErrorCode.UNAVAILABLE
         assert "git" in error.message
         assert (project / "a").exists()
         assert len(session.messages) == 8
+
+
+async def test_no_turn_that_wrote_without_a_snapshot_is_said_to_have_changed_nothing(
+    project: Path,
+) -> None:
+    changes = {name: write(name, name) for name in "abcd"}
+    two_turns = [calls(("change", {"name": name})) for name in "ab"]
+    steps = [*two_turns, says("Done."), *turns("c", "d")]
+    agent = make_agent(project, steps, "/nowhere", **changes)
+    async with agent, agent.session() as session:
+        for prompt in ("ab", "c", "d"):
+            await session.chat(prompt)
+        answers = [item for item in session.messages if item.role == "assistant"]
+        writing = [item for item in answers if item.text != "Done."]
+        for name in [item.id for item in writing] + [item.query_id for item in answers]:
+            error = await failure_of(session.diff(name))
+            assert error.code is ErrorCode.UNAVAILABLE
+        # Each turn is followed by one that wrote, but for the last.
+        for message in session.messages[:-3]:
+            error = await failure_of(session.rewind(to=message.id, files=True))
+            assert error.code is ErrorCode.UNAVAILABLE
+        assert all((project / name).exists() for name in changes)
+
+
+async def test_what_was_changed_without_a_snapshot_is_a_conflict_of_an_earlier_rewind(
+    project: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.symlink_to(str(shutil.which("git", path=os.defpath)))
+    changes = {"a": write("a", "a"), "b": write("b", "b")}
+    agent = make_agent(project, turns("a", "b"), str(program.parent), **changes)
+    async with agent, agent.session() as session:
+        await session.chat("a")
+        program.rename(tmp_path / "kept")
+        await session.chat("b")
+        (tmp_path / "kept").rename(program)
+        first = session.messages[0].id
+        dry = await session.rewind(to=first, files=True, dry_run=True)
+        assert {change.path: change.kind for change in dry.changes} == dict.fromkeys(
+            "ab", "deleted"
+        )
+        assert dry.conflicts == ("b",)
+        await session.rewind(to=first, files=True, force=True)
+    assert set(state_of(project)) == {"kept.txt", "story.txt"}
 
 
 async def test_a_folder_that_cannot_be_written_is_said_and_not_fatal(project: Path) -> None:

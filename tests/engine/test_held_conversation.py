@@ -48,7 +48,7 @@ from holdfast.building_blocks import (
     make_blocks,
     new_command_id,
 )
-from holdfast.hooks import BeforeTurn, Hooks, Proceed
+from holdfast.hooks import AfterQuery, BeforeTurn, Hooks, Proceed
 from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.budgets import Watchdogs
 from holdfast.vocabulary.commands import (
@@ -286,6 +286,49 @@ async def test_a_cancelled_caller_leaves_a_conversation_at_rest() -> None:
         await running
     assert [end.stop_reason for end in seen.ends] == ["aborted"]
     assert provider.open_streams == 0
+    assert (await talk.run("go on")).stop_reason == "complete"
+
+
+async def test_a_caller_that_is_cancelled_again_and_again_leaves_a_conversation_at_rest() -> None:
+    started, stopping, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    told, may_end, told_to_its_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        """Take a while to stop."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopping.set()
+            await may_stop.wait()
+        return "never"
+
+    async def after_query(given: AfterQuery) -> None:
+        told.set()
+        await may_end.wait()
+        told_to_its_end.set()
+
+    blocks, _ = _blocks(
+        calls(("slow", {})), says("again"), tools=[slow], hooks=Hooks(after_query=after_query)
+    )
+    talk = blocks.hold()
+    seen, statuses = EventRecorder(), list[str]()
+    talk.channel.subscribe(seen)
+    talk.channel.on(StatusChanged, lambda event: statuses.append(type(event.status).__name__))
+    running = asyncio.ensure_future(talk.run("hi"))
+    async with asyncio.timeout(5):
+        for reached, go_on in [(started, None), (stopping, may_stop), (told, may_end)]:
+            await reached.wait()
+            running.cancel()
+            await asyncio.wait({running}, timeout=0)  # the cancellation arrives
+            if go_on is not None:
+                go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert [end.stop_reason for end in seen.ends] == ["aborted"]
+    assert told_to_its_end.is_set()
+    assert statuses == ["Busy", "Idle"]
     assert (await talk.run("go on")).stop_reason == "complete"
 
 

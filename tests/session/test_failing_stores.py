@@ -1,6 +1,8 @@
 """A store that fails ends the query before the next side effect; the session goes on after it."""
 
 import asyncio
+import gc
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -270,6 +272,31 @@ async def test_commands_are_heard_after_a_store_has_recovered() -> None:
                     break
         assert [message.text for message in session.messages] == ["hello", "from afar"]
         assert await store.inbox.pending(_id_of(session)) == ()
+
+
+async def test_a_prompt_is_given_up_while_the_store_fails_and_nothing_is_left_unsaid(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, gate = FailingStore(), Gate()
+    provider = ScriptedProvider([[gate, *says("a")]])
+    agent = Agent("scripted/m", providers=[provider], store=store, clock=FakeClock())
+    async with agent, agent.session() as session:
+        running = asyncio.ensure_future(session.chat("go"))
+        await gate.reached.wait()
+        waiting = asyncio.ensure_future(session.chat("later"))
+        async with aclosing(session.events()) as events:
+            await anext(event async for event in events if isinstance(event, InputQueued))
+        store.log.is_broken = True
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await store.log.has_failed.wait()
+        store.log.is_broken = False
+        gate.open()
+        with pytest.raises(StoreError):
+            await running
+        gc.collect()  # asyncio logs an exception that nothing retrieved when its task is freed
+    assert [item.getMessage() for item in caplog.records if item.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize(("letter", "size"), [("a", 1), ("é", 2), ("語", 3), ("🐚", 4)])

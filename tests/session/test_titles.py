@@ -1,16 +1,25 @@
 """Titles are made in the background by a small model, and cost a query nothing."""
 
+import asyncio
+import gc
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast import Agent, AgentSession, ConfigError, ErrorCode, ProviderError
+from holdfast import Agent, AgentSession, ConfigError, ErrorCode, ProviderError, Settings
+from holdfast.ports.runner import QueryInput
+from holdfast.session.opening import open_session
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.session.titles import clean_title
 from holdfast.testing import Gate, ScriptedProvider, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.entries import SessionChanged
+from holdfast.vocabulary.ids import new_message_id, new_query_id
+from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent, tasks_left
 
 
@@ -80,6 +89,31 @@ async def test_a_title_that_cannot_be_made_fails_nothing(step: Step) -> None:
         assert (await session.chat("again")).text == "b"
         small.replace_rest()
     assert tasks_left() == []
+
+
+async def test_a_title_maker_with_a_bug_is_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = asyncio.Event()
+
+    async def make(messages: Sequence[Message]) -> str:
+        asked.set()
+        raise KeyError("a bug")
+
+    agent, _ = make_agent([says("a")])
+    async with agent:
+        resources = replace(agent._composition.session_resources(), make_title=make)
+        request = SessionRequest(owner="local", settings=Settings(model="scripted/one"))
+        live = await open_session(resources, request)
+        message = UserMessage(id=new_message_id(), parts=(TextPart(text="hi"),))
+        await live.queue.admit(QueryInput(query_id=new_query_id(), message=message), "queue")
+        await asked.wait()
+        await live.close()
+        gc.collect()  # asyncio logs an exception that nothing retrieved when its task is freed
+    assert [(item.name, item.getMessage()) for item in caplog.records] == [
+        ("holdfast.session.titles", "no title was made")
+    ]
+    assert "KeyError: 'a bug'" in caplog.text
 
 
 async def test_closing_a_session_gives_a_title_up_and_the_next_exchange_makes_it() -> None:

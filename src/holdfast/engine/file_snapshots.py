@@ -2,7 +2,7 @@
 
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.snapshots import Snapshotter
+from holdfast.ports.snapshots import Snapshotter, TakenTree
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.file_snapshots import Snapshot, SnapshotMoment
 from holdfast.vocabulary.json_types import writable
@@ -16,8 +16,9 @@ _logger = scrubbed_logger(__name__)
 class FileSnapshots:
     """Takes a snapshot before the first tool of a turn that can write, and one after its tools.
 
-    A turn without such a call costs nothing. Snapshots are best effort: one that cannot be taken is
-    said once, and the query goes on. Without a snapshotter nothing is done.
+    A turn without such a call costs nothing. Snapshots are best effort: the query goes on without
+    one that cannot be taken. The log says so of every such turn, or it would seem to have changed
+    nothing. Without a snapshotter nothing is done.
     """
 
     def __init__(self, snapshotter: Snapshotter | None = None) -> None:
@@ -28,7 +29,7 @@ class FileSnapshots:
 
         It is in the log before the tool starts. Tools that run side by side wait for it.
         """
-        if self._snapshotter is None or effect == "read" or scope.files.has_failed:
+        if self._snapshotter is None or effect == "read":
             return
         async with scope.files.one_takes:
             if not scope.files.is_taken:
@@ -42,32 +43,37 @@ class FileSnapshots:
         if self._snapshotter is None or not scope.files.is_taken:
             return
         scope.files.is_taken = False
-        if not scope.files.has_failed:
+        if scope.files.error is None:
             await self._take(scope, self._snapshotter, "after")
 
     async def _take(
         self, scope: QueryScope, snapshotter: Snapshotter, moment: SnapshotMoment
     ) -> None:
-        stamp = scope.turn_stamp
+        stamp, taken = scope.turn_stamp, await self._tree(scope, snapshotter)
+        if taken is None:
+            snapshot = Snapshot(**stamp(), tree="", moment=moment, error=scope.files.error)
+        else:
+            snapshot = Snapshot(
+                **stamp(),
+                tree=taken.tree,
+                moment=moment,
+                skipped=tuple(writable(item) for item in taken.skipped[:_SHOWN]),
+                skipped_count=len(taken.skipped),
+            )
+        await scope.recorder.record([snapshot])
+
+    async def _tree(self, scope: QueryScope, snapshotter: Snapshotter) -> TakenTree | None:
+        """Record the files; None once that has failed in this query, and `error` says why."""
+        if scope.files.error is not None:
+            return None
         try:
-            taken = await snapshotter.take()
+            return await snapshotter.take()
         except StoreError as error:
-            scope.files.has_failed = True
-            told = writable(error.message)
-            # The log keeps the last failure, so the same one is not said again in every query.
+            scope.files.error = told = writable(error.message)
+            # The log keeps the last failure, so the same one is not warned of in every query.
             if scope.fold.snapshot_error != told:
                 _logger.warning("no snapshot of the workspace is taken: %s", told)
-                failed = Snapshot(**stamp(), tree="", moment=moment, error=told)
-                await scope.recorder.record([failed])
-            return
-        snapshot = Snapshot(
-            **stamp(),
-            tree=taken.tree,
-            moment=moment,
-            skipped=tuple(writable(item) for item in taken.skipped[:_SHOWN]),
-            skipped_count=len(taken.skipped),
-        )
-        await scope.recorder.record([snapshot])
+            return None
 
 
 NO_SNAPSHOTS = FileSnapshots()

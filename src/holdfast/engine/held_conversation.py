@@ -17,7 +17,7 @@ from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
 from holdfast.ports.clock import Clock, Stamp
-from holdfast.ports.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks, until_done
 from holdfast.ports.runner import QueryInput, QueryOutcome
 from holdfast.ports.telemetry import QueryBegun
 from holdfast.ports.tools import Approver, OutputTransform
@@ -184,14 +184,16 @@ class HeldConversation:
         self._show_status(Busy())
         worker = self._tasks.start(self._answer(scope), name="holdfast-query")
         running.begin(worker)
-        cancelled = False
-        try:
-            await until_over(worker, running.stopped, query_id=scope.query_id)
-        except asyncio.CancelledError:
-            # The query gets its end first, then the cancellation is raised again.
-            cancelled = True
-            running.stop("the caller was cancelled")
-            await until_over(worker, running.stopped, query_id=scope.query_id)
+        # The query gets its end first, however often the caller is cancelled meanwhile; then the
+        # cancellation is raised again.
+        is_over = is_cancelled = False
+        while not is_over:
+            try:
+                await until_over(worker, running.stopped, query_id=scope.query_id)
+                is_over = True
+            except asyncio.CancelledError:
+                is_cancelled = True
+                running.stop("the caller was cancelled")
         self.approvals.forget()
         outcome = query_outcome(worker, running.stop_error)
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
@@ -200,9 +202,11 @@ class HeldConversation:
             [*closing_events(scope, outcome, rests=False), *scope.measurement.end(ended), ended]
         )
         if scope.hooks is not None:
-            await scope.hooks.end(ended)
+            telling = self._tasks.start(scope.hooks.end(ended), name="holdfast-query-end")
+            is_cancelled |= await until_done(telling)
+            telling.result()
         self._show_status(Idle())
-        if cancelled:
+        if is_cancelled:
             raise asyncio.CancelledError
         return outcome
 

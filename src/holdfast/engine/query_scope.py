@@ -125,9 +125,9 @@ class WorkspaceState(msgspec.Struct, kw_only=True, eq=False):
     """What is known of the files while the tools of a turn run."""
 
     is_taken: bool = False
-    """Whether a snapshot was taken before the first tool that can change them."""
-    has_failed: bool = False
-    """Whether none could be taken in this query."""
+    """Whether the log has a snapshot before the first tool that can change them, or its error."""
+    error: str | None = None
+    """Why none can be taken in this query; None as long as none has failed."""
     one_takes: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 

@@ -70,3 +70,17 @@ class OwnedTasks:
             _, left = await asyncio.wait(tasks, timeout=within)
             for task in left:
                 _logger.warning("%s does not let itself be cancelled", task.get_name())
+
+
+async def until_done(task: "asyncio.Task[object]") -> bool:
+    """Wait for the end of a task, however often the caller is cancelled; whether it was.
+
+    For what must be over before the caller continues. It raises the cancellation again itself.
+    """
+    is_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            is_cancelled = True
+    return is_cancelled

@@ -5,7 +5,6 @@ by the session, what changed between an `after` and the next `before` by others.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -141,17 +140,19 @@ class FileHistory:
         # Only the first is needed as it was: the files are made like it. A later one that failed
         # only joins two intervals.
         _refuse_failed(since[0])
-        taken = [item for item in since if item.tree]
-        now = (await self._snapshotter.take()).tree
-        # The flag of the last one is never read: it says what comes after, and nothing does.
-        trees = [*((item.tree, item.moment in _OWN) for item in taken), (now, True)]
+        target, now = since[0].tree, (await self._snapshotter.take()).tree
         own, foreign = set[str](), set[str]()
-        # The moment of a snapshot says who made the changes after it.
-        for (old, is_own), (new, _) in pairwise(trees):
+        for items, new in _intervals(since, now):
+            old = items[0].tree
             changed = {change.path for change in await self._snapshotter.changes(old, new)}
-            (own if is_own else foreign).update(changed)
-        changes = await self._snapshotter.changes(now, taken[0].tree)
-        return _plan_of(now, taken[0].tree, changes, own=own, foreign=foreign)
+            # The moment of a snapshot says who made the changes after it. In intervals that are
+            # joined the changes of tools cannot be told from those of others: they are both.
+            if any(item.moment in _OWN for item in items):
+                own |= changed
+            if any(item.moment not in _OWN for item in items):
+                foreign |= changed
+        changes = await self._snapshotter.changes(now, target)
+        return _plan_of(now, target, changes, own=own, foreign=foreign)
 
     async def _plan_of_undo(self, entries: Sequence[Entry]) -> _Plan | None:
         last = last_rewind(entries)
@@ -187,6 +188,18 @@ def _plan_of(
     wanted = tuple(change for change in changes if change.path in own)
     conflicts = tuple(change.path for change in wanted if change.path in foreign)
     return _Plan(now=now, target=target, report=RewindReport(changes=wanted, conflicts=conflicts))
+
+
+def _intervals(since: Sequence[Snapshot], now: str) -> list[tuple[list[Snapshot], str]]:
+    """Return each snapshot with those after it that failed, and the tree at their end."""
+    begun: list[list[Snapshot]] = []
+    for item in since:
+        if item.tree:
+            begun.append([item])
+        else:
+            begun[-1].append(item)
+    ends = [*(items[0].tree for items in begun[1:]), now]
+    return list(zip(begun, ends, strict=True))
 
 
 def _snapshots(entries: Sequence[Entry]) -> list[Snapshot]:

@@ -1,16 +1,14 @@
 """Opening: a session becomes live, new or as the log left it."""
 
-import asyncio
 import os
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.clock import Stamp
-from holdfast.ports.owned_tasks import OwnedTasks
+from holdfast.ports.owned_tasks import OwnedTasks, until_done
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.log_reading import fold_log, read_for_opening
@@ -144,9 +142,7 @@ async def _to_its_end(giving_back: Coroutine[Any, Any, None]) -> None:
     Every caller that cancels an opening continues when it has ended; nothing may be held by then.
     """
     task = OwnedTasks().start(giving_back, name="holdfast-give-back")
-    while not task.done():
-        with suppress(asyncio.CancelledError):  # the opening ends with what it is given up for
-            await asyncio.wait({task})
+    await until_done(task)  # the opening ends with what it is given up for
     task.result()
 
 

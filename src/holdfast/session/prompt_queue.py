@@ -211,10 +211,8 @@ class PromptQueue:
             running.abort("interrupted by a new prompt")
 
     def _let_withdraw(self, handle: QueryHandle, input_id: InputId) -> None:
-        handle.wait_in(
-            input_id,
-            lambda: self._tasks.start(self._withdraw(handle), name="holdfast-withdraw"),
-        )
+        start = self._tasks.start
+        handle.wait_in(input_id, lambda: start(self._withdraw(handle), name="holdfast-withdraw"))
 
     async def _record(
         self, handle: QueryHandle, entries: Sequence[Entry], consumed: Sequence[CommandId]
@@ -376,7 +374,8 @@ class PromptQueue:
         """
         if handle in self._waiting:
             self._waiting.remove(handle)
-            await self._drain_entries([handle], "its caller gave up")
+            with suppress(AgentError):  # nothing waits for this; the next append gets the error
+                await self._drain_entries([handle], "its caller gave up")
 
     def _is_queued(self, handle: QueryHandle) -> bool:
         return handle.input_id is None or handle.input_id in self._recorder.waiting()

@@ -69,6 +69,8 @@ class SessionTitle:
                 await self._recorder.commit([SessionChanged(**self._stamp(), changes=changes)])
         except AgentError as error:  # a title is never worth a failure
             _logger.info("no title was made: %s: %s", type(error).__name__, error)
+        except Exception:  # a bug of what makes it, which nothing else would say
+            _logger.exception("no title was made")
 
 
 def title_question(
