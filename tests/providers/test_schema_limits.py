@@ -146,6 +146,10 @@ def test_every_kind_of_limit_is_enforced_or_described(name: str) -> None:
     assert lost_anywhere(with_property(limited)) == {}
     by_reference = with_property({"$ref": "#/definitions/x"})
     assert lost_anywhere(by_reference | {"definitions": {"x": limited}}) == {}
+    by_anchor = with_property({"$ref": "#named"})
+    assert (
+        lost_anywhere(by_anchor | {"$defs": {"x": {"$anchor": "named", "allOf": [limited]}}}) == {}
+    )
     beside = with_property({"$ref": "#/$defs/x", "description": "mine", **(limited or {})})
     assert lost_anywhere(beside | {"$defs": {"x": {"maxLength": 3, "minimum": 2}}}) == {}
 
@@ -280,7 +284,7 @@ def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             "not": inner,
             "if": inner,
             "then": inner,
-            "$ref": st.sampled_from(["#/$defs/a", "#/definitions/a"]),
+            "$ref": st.sampled_from(["#/$defs/a", "#/definitions/a", "#named"]),
             "minLength": st.integers(0, 3),
             "maximum": st.integers(1, 4),
             "description": st.just("mine"),
@@ -310,7 +314,11 @@ plain_definitions = st.sampled_from([TEXT, OBJECT, {"type": "integer", "maximum"
 @given(root=roots, here=plain_definitions, there=plain_definitions)
 @example(root=with_property(LIMITED["either and one of"]), here={}, there={})
 def test_no_limit_is_lost_in_any_combination(root: Any, here: Any, there: Any) -> None:
-    schema = {**root, "$defs": {"a": here}, "definitions": {"a": there, "object": OBJECT}}
+    schema = {
+        **root,
+        "$defs": {"a": here, "b": {"$anchor": "named", **there}},
+        "definitions": {"a": there, "object": OBJECT},
+    }
     original = Original(schema)
     for target in TARGETS:
         assert original.lost(target) == [], target

@@ -177,6 +177,8 @@ REFUSED: list[tuple[SchemaTarget, Any, str]] = [
     ("any", "string", "x: is not a schema"),
     ("any", {"$ref": "https://example.org/a.json"}, "x: refers to 'https://example.org/a.json', o"),
     ("any", {"$ref": "#/$defs/gone"}, "x: refers to '#/$defs/gone', which is not there"),
+    ("any", {"$ref": "#gone"}, "x: refers to '#gone', which is not there"),
+    ("any", {"$ref": "#gone/properties"}, "x: refers to '#gone/properties', which is not there"),
     ("openai_strict", {}, "x: accepts any value"),
     ("openai_strict", {"type": "object"}, "x: accepts any object"),
     ("openai_strict", {"type": "array"}, "x.items: accepts any value"),
@@ -294,6 +296,45 @@ def test_definitions_are_where_the_receiver_looks_for_them() -> None:
         "again": "#/$defs/y",
     }
     assert fitted.keys().isdisjoint({"definitions", "components"})
+
+
+ANCHORED: dict[str, Any] = {
+    "in a definition": {"$defs": {"x": {"$anchor": "foo", "type": "string"}}},
+    "in an alternative": {
+        "$defs": {"x": {"anyOf": [{"$anchor": "foo", "type": "string"}, {"type": "null"}]}}
+    },
+    "as in draft 7": {"$defs": {"x": {"$id": "#foo", "type": "string"}}},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", ANCHORED)
+def test_a_reference_to_an_anchor_leads_to_what_has_that_name(
+    place: str, target: SchemaTarget
+) -> None:
+    fitted = sent(with_property({"$ref": "#foo"}) | ANCHORED[place], target)
+    judge = Draft202012Validator(fitted)
+    assert judge.is_valid({"x": "text"})
+    assert not judge.is_valid({"x": {"x": "text"}})
+    assert not judge.is_valid({"x": 1})
+    assert "#foo" not in references_in(fitted)
+
+
+@pytest.mark.parametrize("target", ["any", "openai_strict", "gemini_json_schema"])
+def test_a_schema_may_hold_itself_by_the_anchor_of_its_root(target: SchemaTarget) -> None:
+    optional = {"anyOf": [{"$ref": "#tree"}, {"type": "null"}]}
+    fitted = sent(with_property(optional) | {"$anchor": "tree"}, target)
+    assert fitted == with_property({"anyOf": [{"$ref": "#"}, {"type": "null"}]})
+
+
+@pytest.mark.parametrize("target", ["any", "openai"])
+def test_an_anchor_in_an_alternative_at_the_root_is_found_after_the_merger(
+    target: SchemaTarget,
+) -> None:
+    link = {"$anchor": "link", **with_property({"anyOf": [{"$ref": "#link"}, {"type": "null"}]})}
+    fitted = sent({"anyOf": [link, {"type": "object"}]}, target)
+    for reference in references_in(fitted):
+        assert resolve_reference(fitted, reference, "")["type"] == "object"
 
 
 def test_alternatives_at_the_root_become_one_object() -> None:

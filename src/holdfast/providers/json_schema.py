@@ -114,18 +114,35 @@ def resolve_reference(root: JsonObject, reference: str, path: str) -> JsonObject
     """Return the schema that a reference inside the schema points to."""
     if not reference.startswith("#"):
         raise SchemaRefusedError(path, f"refers to {reference!r}, outside of the schema")
-    found: Json = root
-    for step in reference[1:].split("/")[1:]:
+    anchor, *steps = reference[1:].split("/")
+    # What a path leads to from an anchor has no meaning in JSON Schema.
+    found: Json = root if not anchor else None if steps else _anchored(root, anchor)
+    for step in steps:
         # In this order (RFC 6901): `~01` stands for `~1`, not for a slash.
         name = step.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or name not in found:
-            raise SchemaRefusedError(path, f"refers to {reference!r}, which is not there")
-        found = found[name]
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None:
+        raise SchemaRefusedError(path, f"refers to {reference!r}, which is not there")
     if isinstance(found, bool):
         return dict(_BOOLEANS[found])
     if not isinstance(found, dict):
         raise SchemaRefusedError(path, f"refers to {reference!r}, which is not a schema")
     return found
+
+
+def _anchored(root: JsonObject, name: str) -> JsonObject | None:
+    """Return the schema that has this anchor."""
+    waiting: list[Json] = [root]
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, dict):
+            # The last is how drafts 6 and 7 write an anchor.
+            anchors = (schema.get("$anchor"), schema.get("$dynamicAnchor"), schema.get("$id"))
+            if name in anchors[:2] or anchors[2] == f"#{name}":
+                return schema
+            # Not repaired yet: a list of items is a tuple.
+            waiting += [part for *_, inner in subschemas(schema) for part in as_list(inner)]
+    return None
 
 
 def references_in(schema: Json, *, without: Collection[str] = ()) -> Iterator[str]:
@@ -227,6 +244,10 @@ class SchemaRepair(SchemaRewriting):
                 if node.pop(keyword) and bound in node:
                     node[keyword] = node.pop(bound)
                 self._note(path, f"{keyword} written as a number")
+        # In drafts 6 and 7 this is an anchor.
+        if isinstance(name := node.get("$id"), str) and name.startswith("#"):
+            node["$anchor"] = node.pop("$id")[1:]
+            self._note(path, f"$id {name!r} written as $anchor")
         # Before 2020-12 a list here is a tuple.
         if isinstance(node.get("items"), list):
             node["prefixItems"] = node.pop("items")
@@ -263,10 +284,11 @@ def _is_list_of_names(value: Json) -> bool:
 class DefinitionMove(SchemaRewriting):
     """Moves what references lead to into the tables of definitions that a provider reads.
 
-    A reference to any other place would lead nowhere once that place is rewritten.
+    A reference to any other place would lead nowhere once that place is rewritten. Without tables,
+    all places stay, and only what has an anchor is moved: few receivers look for anchors.
     """
 
-    def __init__(self, root: JsonObject, tables: Collection[str]) -> None:
+    def __init__(self, root: JsonObject, tables: Collection[str] | None) -> None:
         super().__init__(root)
         self._tables = tables
         self._definitions: JsonObject = dict(root.get("$defs", {}))
@@ -279,16 +301,21 @@ class DefinitionMove(SchemaRewriting):
             for reference in references_in(waiting.pop()):
                 if reference != "#" and reference not in self._names:
                     waiting += self._move(reference)
-        left_out = {"definitions"} - {*self._tables}
+        left_out = {"definitions"} - {*(self._tables or ("definitions",))}
         if not self._names and not self._root.keys() & left_out:
             return self._root
         whole = {name: value for name, value in self._root.items() if name not in left_out}
-        renamed: JsonObject = self._renamed(whole | {"$defs": self._definitions})
+        if self._definitions:
+            whole["$defs"] = self._definitions
+        renamed: JsonObject = self._renamed(whole)
         return renamed
 
     def _move(self, reference: str) -> list[JsonObject]:
-        found = _DEFINITION.fullmatch(reference)
-        if found is not None and found[1] in self._tables:
+        if self._stays(reference):
+            return []
+        if resolve_reference(self._root, reference, "") is self._root:
+            self._names[reference] = "#"
+            self._note("", f"{reference!r} written as '#'")
             return []
         target = SchemaRepair(self._root).part(reference)
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])
@@ -300,10 +327,17 @@ class DefinitionMove(SchemaRewriting):
         self._note("", f"{reference!r} moved to $defs")
         return [target]
 
+    def _stays(self, reference: str) -> bool:
+        if self._tables is None:
+            return reference.startswith("#/")
+        found = _DEFINITION.fullmatch(reference)
+        return found is not None and found[1] in self._tables
+
     def _renamed(self, schema: Json) -> Json:
         if not isinstance(schema, dict):
             return schema
-        node = dict(schema)
+        # Nothing refers to an anchor any more, and what was moved is a copy: it would stand twice.
+        node = {name: value for name, value in schema.items() if name != "$anchor"}
         if "$ref" in node:
             node["$ref"] = self._names.get(node["$ref"], node["$ref"])
         return map_subschemas(node, "", lambda inner, _: self._renamed(inner))

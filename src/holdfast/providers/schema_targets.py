@@ -63,9 +63,8 @@ def check_schema(
     try:
         repair = SchemaRepair(schema)
         repaired, changes = repair.repaired(), repair.changes
-        if rules.keywords is not None:
-            move = DefinitionMove(repaired, rules.keywords & {"$defs", "definitions"} or {"$defs"})
-            repaired, changes = move.moved(), [*changes, *move.changes]
+        move = DefinitionMove(repaired, _definition_tables(rules))
+        repaired, changes = move.moved(), [*changes, *move.changes]
         if purpose == "arguments" or rules.output_is_object:
             repaired = _object_at_root(repaired, rules, changes)
         if purpose == "output" and rules.is_closed:
@@ -82,6 +81,13 @@ def check_schema(
         changes=told if fitted != schema else (),
         adds_nulls=fitting.adds_nulls,
     )
+
+
+def _definition_tables(rules: SchemaRules) -> frozenset[str] | None:
+    """Return the tables of definitions that a target reads; None for one that follows all paths."""
+    if rules.keywords is None:
+        return None
+    return rules.keywords & {"$defs", "definitions"} or frozenset({"$defs"})
 
 
 def _object_at_root(schema: JsonObject, rules: SchemaRules, changes: list[str]) -> JsonObject:
