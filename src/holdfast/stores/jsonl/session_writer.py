@@ -191,9 +191,9 @@ class SessionWriter:
         """Release the lease, also when that cannot be written; a log without entries is removed."""
         if self._lock is None:
             return
-        # Closed after an error, too: the caller has dropped this writer, and the lock of a file that
-        # stays open would keep every later holder out. Without the lock, a text that still names
-        # the holder counts for nothing.
+        # Closed after an error, too: the caller has dropped this writer, and the lock of a file
+        # that stays open would keep every later holder out. Without the lock, a text that still
+        # names the holder counts for nothing.
         with contextlib.closing(self), self._log.open() as descriptor:
             if descriptor is not None and self._lock.is_at_its_path():
                 self._write_state(None)
