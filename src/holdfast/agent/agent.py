@@ -113,6 +113,7 @@ class Agent(AgentFacts):
     def sessions(self) -> "AgentSessions":
         """The sessions of the store: to list, search, change, export, import and delete them."""
         if self._sessions is None:
+            # Through the package, which imports the collection when it is first used.
             self._sessions = agent_names.AgentSessions(self._composition, self._new_session)
         return self._sessions
 
@@ -301,6 +302,7 @@ def _request_for(
     return replace(
         like,
         reference=reference,
+        # For a new session. What is named is also kept apart: it wins over what a stored one has.
         settings=changed_settings(like.settings, named.changes_to(like.settings)),
         named_here=named,
         bindings=SessionBindings(

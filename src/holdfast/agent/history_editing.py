@@ -63,6 +63,7 @@ class HistoryEditing(SessionVerbs[SessionT]):
             return await self._submit(live.answered.compaction(order), options, NamedSettings())
 
         await QueryStream[Any](start, None, options).result()
+        # A compaction is a query, so its result says how it ended; what it did is in the fold.
         done = live.fold.compacted.last
         if done is None:
             raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")

@@ -87,6 +87,7 @@ def _where_it_belongs(function: str, kind: type, name: str) -> str | None:
             return f"{name} is unknown; {did_you_mean([here])}"
         if (told := _where_it_belongs(function, kind, meant)) is not None:
             return f"{name} is unknown; {told}"
+    # A field of a table of options, such as `turns` of `limits`.
     for option in options_of(AgentOptions).values():
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
@@ -138,6 +139,7 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
             continue
         try:
             plain[setting] = built_in_value(_as_setting(name, value))
+            # Encoded for the error alone: the setting is named now and not when it is stored.
             msgspec.json.encode(plain[setting])
         except (TypeError, UnicodeEncodeError) as error:
             told = f"option {name!r} is not valid: {error}"
@@ -177,12 +179,14 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
     converted = msgspec.convert(changed, Settings)
     normal = {name: plain_value(getattr(converted, name)) for name in changed}
     values = {
+        # Taken from the checked table, so that its values are as the settings have them.
         name: {key: normal[name][key] for key in value}
         if isinstance(value := given.get(name), Mapping)
         else normal[name]
         for name in changed
         if name in given
     }
+    # What a short name of a model brings along, such as fallbacks: weaker than what is named.
     implied = {name: normal[name] for name in changed if name not in given}
     return NamedSettings(values=values, implied=implied)
 

@@ -55,10 +55,13 @@ def with_options(query: QueryInput, options: ResumeOptions[Any]) -> QueryInput:
     """
     tools, require_tool = options["tools"], options["require_tool"]
     said = {
+        # None stands for "not said" in all of these, so that a resumed query keeps what it was
+        # told.
         "reminders": tuple(map(writable, options["reminders"])) or None,
         "require_tool": require_tool and writable(require_tool),
         "transform": options["transform"],
         "output": output_spec(options["output_type"]),
+        # `str` has no schema: it only says that `result.output` is the text of the answer.
         "wants_text": options["output_type"] is str or None,
         "timeout": options["timeout"],
         "tools": None if tools is None else ToolRegistry(tools),
@@ -119,6 +122,8 @@ def _sender(given: object) -> Sender | None:
     if given is None:
         return None
     try:
+        # By way of plain values: a `Sender` is not checked when it is made, and one with a wrong
+        # field could be stored but not be read back.
         return msgspec.convert(msgspec.to_builtins(given), Sender)
     except (msgspec.ValidationError, TypeError) as error:
         told = f"the sender of a prompt is not valid: {python_words(str(error))}"
@@ -134,6 +139,7 @@ def output_spec(output_type: object) -> OutputSpec | None:
     """
     if output_type is None or output_type is str:
         return None
+    # The characters and the length that OpenAI takes as the name of a schema.
     name = re.sub(r"[^A-Za-z0-9_-]", "_", getattr(output_type, "__name__", "answer"))[:64]
     try:
         kind = understood(output_type)

@@ -65,6 +65,7 @@ class SendOptions(DeliveryOptions, PromptOptions, total=False):
 def _is_message_id(value: object) -> bool:
     if value is None:
         return True
+    # `fullmatch`: `$` would also match before a line break at the end.
     return isinstance(value, str) and re.fullmatch(CHOSEN_MESSAGE_ID, value) is not None
 
 

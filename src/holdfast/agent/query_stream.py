@@ -107,6 +107,8 @@ class QueryStream(Generic[OutputT]):
                 await self._drain()
             handle = await self._begin()
         except AgentError as error:
+            # Only this stream's own refusal: an ABORTED from elsewhere, such as the opening of a
+            # session, is raised.
             if error is self._refused and error.result is not None and self._tolerates(error):
                 return error.result
             raise without_frames(error) from error.__cause__
@@ -130,6 +132,7 @@ class QueryStream(Generic[OutputT]):
             return
         if not handle.ended:
             handle.abort("the stream was closed")
+        # Before the wait: a query that waits for space in the buffer of its stream would never end.
         handle.stream.abandon()
         if self._dropping is not None:
             # It would keep the query as long as this stream, which the query's own error may hold.
@@ -138,6 +141,8 @@ class QueryStream(Generic[OutputT]):
             await handle.wait()
         finally:
             self._forget()
+            # Also when this is cancelled while it waits: a session that was opened for this query
+            # is closed.
             await self._clean_up()
         self._was_closed = True
 
@@ -171,6 +176,7 @@ class QueryStream(Generic[OutputT]):
         self._dropping = weakref.finalize(self, _drop, handle)
         # At exit no event loop is left in which the query could be stopped.
         self._dropping.atexit = False
+        # A signal that was aborted since it was last looked at calls the listener at once.
         self._forget = self._listen(handle.abort)
         return handle
 
@@ -230,6 +236,7 @@ class QueryStream(Generic[OutputT]):
             while await handle.stream.next_batch():
                 pass
         except AgentError:
+            # With a handle, the error is that of the query, which `result` takes from the handle.
             if self._handle is None:
                 raise
         finally:
@@ -274,10 +281,12 @@ class QueryStream(Generic[OutputT]):
         async with self._consuming() as stream:
             while batch := await stream.next_batch():
                 for event in batch:
+                    # Only deltas: the text of `PartEnded` is what they come to.
                     if isinstance(event, TextDelta):
                         yield event.text
 
     async def _first_events(self, count: int) -> AsyncGenerator[Event, None]:
+        # The query must not begin for events that are not wanted.
         if count <= 0:
             await self.aclose()
             return

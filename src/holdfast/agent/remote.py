@@ -64,6 +64,8 @@ class _MomentarySession(AgentSession):
     async def leave(self) -> None:
         """Close it; a prompt that came meanwhile is answered."""
         try:
+            # What the session was opened for has been done by now: its outcome must not become an
+            # error.
             with suppress(AgentError):
                 await self.wait_idle()
         finally:
@@ -147,6 +149,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
         signal = options["signal"]
+        # A command that is in the inbox cannot be taken back.
         if signal is not None and signal.aborted:
             raise aborted_before(signal)
         return await self._carried_out(

@@ -64,6 +64,7 @@ async def with_retry(
         _refuse_if_aborted(signal)
         try:
             return await work()
+        # A cancellation is no `Exception`: it ends the work and is never repeated.
         except Exception as raised:
             error = to_agent_error(raised)
             failures = failures.after(error)
@@ -88,6 +89,8 @@ async def _wait(clock: Clock, seconds: float, signal: AbortSignal | None) -> Non
     if signal is None:
         await clock.sleep(seconds)
         return
+    # Two tasks, because a signal may be aborted in any thread while the clock is waited for. The
+    # one that is not done is cancelled when the block ends.
     async with OwnedTasks() as tasks:
         pause = tasks.start(clock.sleep(seconds), name="holdfast-retry-pause")
         stopped = tasks.start(until_aborted(signal), name="holdfast-retry-stopped")

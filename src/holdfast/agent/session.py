@@ -65,6 +65,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         closes_agent: bool = False,
     ) -> None:
         super().__init__(composition)
+        # Tools get the object that the program has, so that a subclass is itself there, too.
         self._request = replace(request, bindings=replace(request.bindings, face=self))
         self._closes_after_query, self._closes_agent = closes_after_query, closes_agent
         self._one_opens = asyncio.Lock()
@@ -144,6 +145,8 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         told: QueryOptions[Any] = checked_options(
             options, QueryOptions, function="session.stream()"
         )
+        # Before the stream is returned: what is wrong with the call is raised by the call.
+        # Attachments are read later, when the prompt is sent.
         query, named = make_query(prompt, told), self._named_by(told)
 
         async def start() -> "QueryHandle":
@@ -268,6 +271,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
+        # First: an opening that ends while this waits must not make the session open again.
         self._closed = True
         live = self._live
         if live is None and self._opening is not None:
@@ -281,6 +285,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
     async def delete(self) -> None:
         """Close the session by force and delete it, as `agent.sessions.delete()` does."""
+        # Read before the close, after which the session cannot be reached any more.
         session_id = (await self._live_session()).session_id
         await self.close(force=True)
         owner, project = self._request.owner, self._request.project
@@ -320,6 +325,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             raise _not_open(closed=True)
         if self._live is None:
             await self._open_once()
+        # It was closed while it was opened, or while this waited for another opening.
         if self._live is None:
             raise _not_open(closed=True)
         return self._live

@@ -144,11 +144,15 @@ class SessionSurroundings(SessionVerbs[SessionT]):
             )
         what = "A summary of" if as_ == "summary" else "The conversation of"
         text = f"{what} an earlier session of this project, {found.title!r}:\n\n{told}"
+        # A model, or an import, may have said what no store can keep, such as half of a surrogate
+        # pair.
         noted = ContextNoted(**live.stamp(), text=writable(text), source=found.id, included=as_)
         await _record(live, noted)
 
     async def _find(self, other: str) -> "SessionDescription":
         found = await self._finder.get(other)
+        # The finder finds an id in every project of the owner; what is told stays within one
+        # project.
         if found.project != self._request.project:
             raise SessionError(
                 ErrorCode.NOT_FOUND,
@@ -176,6 +180,7 @@ class SessionSurroundings(SessionVerbs[SessionT]):
 
 async def _record(live: "LiveSession", noted: ContextNoted) -> None:
     live.check_open()
+    # After a failed append the recorder refuses all others until it has read the log again.
     await live.queue.recover()
     await live.recorder.commit([noted])
 

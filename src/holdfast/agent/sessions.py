@@ -94,6 +94,8 @@ class AgentSessions(SharedSessions):
         if name is not None and await self._is_taken(name):
             raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
         session = await self._open(replace(self._request, reference=name))
+        # Through the open session: `update` would announce it as updated before it is announced as
+        # created.
         live = self._composition.held(session.session_id or SessionId(""))
         if live is not None and (changes := changes_of(fields)):
             await live.change(changes)
@@ -148,6 +150,8 @@ class AgentSessions(SharedSessions):
         self, reference: str, **options: Unpack[ExportOptions]
     ) -> AsyncGenerator[bytes, None]:
         """Return the pieces of a file: an archive, or the file of another program."""
+        # Not in the generator, whose first line runs only when the caller iterates: a wrong option
+        # is an error of this call.
         told = check_options(options, ExportOptions, function="sessions.export()")
         return self._export(reference, told)
 

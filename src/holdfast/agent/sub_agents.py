@@ -127,6 +127,8 @@ class _SubAgent:
             owner=configuration.resolved.agent.owner,
             project=configuration.project,
             bindings=SessionBindings(
+                # What the sub-agent has of its own wins. Without an approver its questions go up to
+                # the caller, whose session records and answers them.
                 deps=context.deps if own.deps is None else own.deps,
                 approver=self._call.approver if own.approver is None else None,
                 unanswered="deny" if own.unanswered == "deny" else self._call.unanswered,
@@ -157,6 +159,8 @@ class ChildSession(AgentSession):
         if limits != fold.settings.limits:
             options["limits"] = limits
         while True:
+            # Every round looks at the fold anew: a query that was resumed may rest on another
+            # question.
             if fold.is_resting() and fold.approvals:
                 answers = await call.put(fold.pending_approvals())
                 # They were given in the caller's session, perhaps while this one was closed.
@@ -203,6 +207,7 @@ def _recorded(fold: "SessionFold", output: OutputSpec | None) -> AgentResult[Any
     text = answers[-1].text if answers else ""
     if last is not None and last.error is not None:
         raise AgentError.from_dict(msgspec.to_builtins(last.error))
+    # Without usage and cost: the run that got the answer has counted them.
     result = AgentResult[Any](text=text, stop_reason=last.stop_reason if last else "error")
     if output is None or result.stop_reason != "complete":
         return replace(result, output=text)

@@ -113,10 +113,13 @@ class SessionVerbs(ABC, Generic[SessionT]):
         """
         options = checked_options(options, AdmissionOptions, function="session.send()")
         message_id = options["message_id"]
+        # Derived from the message: a sender that repeats itself, perhaps to another process, gets
+        # the same id without asking the holder.
         query_id = new_query_id() if message_id is None else query_id_for(message_id)
         message = make_prompt(prompt, options, query_id)
         if message_id is not None:
             message = replace(message, id=MessageId(message_id))
+        # Read here: a relative path, and the file itself, may not exist where the session is held.
         message = await with_attachments(message, options, cwd=self._composition.configuration.cwd)
         await self._tell(
             SendPrompt(
@@ -195,6 +198,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
 
         """
         checked = checked_options(options, SettingsOptions, function="session.configure()")
+        # Short names of models are those of this process's file; the holder may have another one.
         settings = self._composition.configuration.changed(settings_changes(checked))
         await self._configure(ConfigureSession(id=new_command_id(), settings=settings))
 
@@ -277,6 +281,8 @@ async def open_fork(
 ) -> SessionT:
     """Open a new session that branches off another, for the same owner and project."""
     check_reference(name)
+    # Before the fork is open: the parent may be the session of a single call, whose log is deleted
+    # when it closes.
     composition.kept.add(fork.parent)
     return await open_session(
         SessionRequest(
