@@ -62,6 +62,8 @@ class Catalogue(SessionFinder):
         check_given(changes, SessionChanges, function="sessions.update()")
         record = await self.record(reference)
         if (name := changes.get("name")) not in {None, record.name}:
+            # Looked up now: another process that holds the session changes it later, when no caller
+            # hears of a conflict.
             bearer = await self._composition.store.index.find(
                 self._owner, record.project, name=name
             )
@@ -131,6 +133,8 @@ class Catalogue(SessionFinder):
             for child in await self._browse(SessionFilter(spawned_by=record.id)):
                 await self.delete(child.id)
             if await self._has_forks(record.id):
+                # Marked and not removed: a fork has only what is its own, and reads the rest from
+                # this log.
                 await self._append(lease, {"deleted": self._composition.clock.time_ms()})
             else:
                 await self._delete_log(record)
@@ -154,6 +158,7 @@ class Catalogue(SessionFinder):
         self, kind: Literal["created", "updated", "deleted", "switched"], session_id: SessionId
     ) -> None:
         """Tell the handlers that something happened to a session."""
+        # A copy: a handler may end its own registration.
         for handler in tuple(self._handlers):
             handler(SessionEvent(kind=kind, session_id=session_id))
 
@@ -171,6 +176,7 @@ class Catalogue(SessionFinder):
 
     async def _delete_unneeded(self, session_id: SessionId | None) -> None:
         """Delete a session that was kept for its forks, once there are none."""
+        # A chain: a parent may have been kept only for the fork that was deleted now.
         while session_id is not None and not await self._has_forks(session_id):
             kept = await self._browse(SessionFilter(deleted=True))
             record = next((each for each in kept if each.id == session_id), None)

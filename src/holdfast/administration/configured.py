@@ -62,6 +62,7 @@ def configured_store(sources: ConfigurationSources | None = None) -> str:
         return resolved.agent.store
     folder = configuration.folders.data
     try:
+        # Conversations are in it, which other users of the machine must not read.
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         told = f"the folder for sessions, {folder}, cannot be made: {error.strerror}"

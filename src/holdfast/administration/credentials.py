@@ -72,6 +72,7 @@ def find_credentials(
     """
     configuration = Configuration({}, sources or ConfigurationSources())
     stored = _stored(configuration)
+    # A dictionary and no set: the order decides about the default model.
     names = dict.fromkeys((*provider_variables(), *configuration.file.providers, *stored))
     found = (_described(name, configuration, stored) for name in names)
     return tuple(each for each in found if each is not None)
@@ -189,6 +190,7 @@ async def log_in(
     finally:
         await transport.close()
     save = configuration.credentials.save_tokens
+    # A keyring may ask the person for a password, and the file has a lock.
     saved = await asyncio.to_thread(save, provider, tokens, facts)
     return CredentialDescription(provider=provider, source=_source_of(configuration, saved))
 
@@ -230,6 +232,7 @@ def _described(
     variable = configuration.environment.provider(provider).key_variable
     entry = configuration.file.providers.get(provider)
     known = configuration.environment.providers.get(provider)
+    # A second protocol of a vendor uses the key of its account, unless the file has a table for it.
     account = known.account if known is not None and entry is None else ""
     source = None
     if variable is not None:

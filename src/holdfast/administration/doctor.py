@@ -80,6 +80,7 @@ def known_models(sources: ConfigurationSources | None = None) -> tuple[KnownMode
 async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding, ...]:
     """Look at everything that Holdfast needs on this machine. Contacts no provider."""
     sources = sources or ConfigurationSources()
+    # First, because it needs no configuration: it is told even when nothing else can be.
     findings = [_versions()]
     try:
         configuration = Configuration({}, sources)
@@ -172,6 +173,7 @@ async def _store(sources: ConfigurationSources, *, owner: str) -> Finding:
     location = "the store"
     try:
         location = configured_store(sources)
+        # Opened for real: a location that can be parsed may still not be writable.
         store = make_store(location, owner=owner)
         try:
             await store.index.browse(owner, None, limit=1)

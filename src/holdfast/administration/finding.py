@@ -164,6 +164,7 @@ class SessionFinder:
     async def summary(self, reference: str) -> SessionSummary | None:
         """Return the summary of a session, when one was made."""
         found = await self._saved(reference, "summary", SessionSummary)
+        # `_saved` returns the default when nothing, or nothing valid, was saved.
         return found if found != SessionSummary() else None
 
     async def record(self, reference: str) -> SessionRecord:
@@ -175,6 +176,7 @@ class SessionFinder:
         """
         if writable(reference) != reference:  # no store can keep such a name, or look for it
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {reference!r}")
+        # An id is unique in the whole store, a name only in its project.
         session_id = parse_session_id(reference)
         index = self._composition.store.index
         found = await index.find(
@@ -217,9 +219,12 @@ class SessionFinder:
         saved: JsonObject = {}
         for entry in entries:
             if isinstance(entry, SessionChanged) and isinstance(entry.changes.get(field), dict):
+                # Field by field, as it was saved: a change holds only the fields that it sets.
                 saved |= entry.changes[field]
         try:
             return msgspec.convert(saved, kind)
+        # Any program can save such a field in the log; a wrong one must not make a session
+        # unreadable.
         except msgspec.ValidationError:
             return kind()
 

@@ -35,6 +35,7 @@ _NOTHING = SessionStats()
 
 def stats_of(fold: SessionFold, entries: Sequence[Entry]) -> SessionStats:
     """Add up what a session has come to; `entries` are its own."""
+    # A log without entries says nothing of a cost, and 0 would say that it is known.
     stats = SessionStats(cost=Decimal(0) if entries else None)
     for entry in entries:
         stats += _counted(entry)
@@ -54,6 +55,8 @@ def usage_of(
             model = f"{entry.provider}/{entry.model}"
         counted = _counted(entry)
         if counted != _NOTHING:
+            # Most entries count for nothing; a key for them would list days and models without
+            # numbers.
             key = model if by == "model" else _day_of(entry)
             groups[key] = groups.get(key, _NOTHING) + counted
     return groups
@@ -157,4 +160,6 @@ class _Facts:
         if message is not None:
             self._times[message.id] = entry.time
         if entry.query_id is not None:
+            # The first time stays: a prompt that joins a running query is promoted with the id of
+            # that query.
             self._by_query.setdefault(entry.query_id, entry.time)

@@ -76,6 +76,7 @@ class QueryLimiter:
             RequestError: TIMEOUT when the turn did not come in time.
 
         """
+        # Also behind a line, though a turn is free: a newcomer must not overtake those in it.
         if self._running >= self._limits.concurrency or self._line:
             try:
                 async with asyncio.timeout(self._limits.pending_seconds):
@@ -88,6 +89,7 @@ class QueryLimiter:
                 ) from None
         else:
             self._running += 1
+        # A caller that has waited is counted by the one that handed the turn over.
         self._note("started")
         try:
             yield
@@ -117,6 +119,7 @@ class QueryLimiter:
         try:
             await turn
         except asyncio.CancelledError:
+            # It gives up before its turn: its space in the line is free.
             if turn in line:
                 line.remove(turn)
                 self._admit()

@@ -38,6 +38,7 @@ async def check_session(composition: "Composition", record: SessionRecord) -> Se
     """Read a whole session and say what is wrong with it."""
     log = composition.store.log
     entries = await log.read(record.id)
+    # `read` passes over what is damaged, so it cannot say what that is.
     damage = await log.inspect(record.id)
     error: ErrorReport | None = None
     try:
@@ -52,6 +53,8 @@ async def old_sessions(
 ) -> tuple[SessionRecord, ...]:
     """Return the sessions that were not updated for a number of days; sub-agents go with theirs."""
     before = composition.clock.time_ms() - int(days * _DAY_MS)
+    # A sub-agent's session may be old while that of its caller is in use; it is deleted with that
+    # one.
     matching = SessionFilter(updated_before=before, spawned=False)
     return tuple(await composition.store.index.browse(owner, project, matching=matching))
 
@@ -62,6 +65,8 @@ async def prune_sessions(
     """Delete sessions, and return those that were. One that another process holds is left."""
     deleted: list[SessionRecord] = []
     for record in sessions:
+        # BUSY, or NOT_FOUND because another process was faster. A store that fails is not
+        # suppressed.
         with contextlib.suppress(SessionError):
             await catalogue.delete(record.id)
             deleted.append(record)

@@ -107,6 +107,7 @@ def _claude(folders: ConfigurationFolders) -> Iterator[FoundSession]:
             match text_in(line, "type"):
                 case "summary" | "custom-title" | "ai-title":
                     head.title = text_in(line, "customTitle", "aiTitle", "summary") or head.title
+                # What the program added by itself, and what a sub-agent was asked.
                 case "user" if not (line.get("isMeta") or line.get("isSidechain")):
                     head.say(object_in(line, "message").get("content"))
             if head.is_complete:
@@ -158,6 +159,7 @@ def _opencode(folders: ConfigurationFolders) -> Iterator[FoundSession]:
     names = {each.id for each in found}
     for path, _ in _newest(storage / "session", "*/ses_*.json"):
         info = _record(path)
+        # Sessions of sub-agents, and those that an update has copied into the database.
         if info.get("parentID") or text_in(info, "id") in names:
             continue
         found.append(_of_opencode(info, storage))
@@ -227,6 +229,7 @@ def _lines(path: Path) -> Iterator[JsonObject]:
     try:
         with path.open("rb") as file:
             left = _LONGEST_HEAD
+            # With a limit: a file without line breaks would be read as a whole otherwise.
             while left > 0 and (line := file.readline(left)):
                 left -= len(line)
                 if (found := _object(line)) is not None:
@@ -245,6 +248,8 @@ def _object(raw: bytes) -> JsonObject | None:
 def _record(path: Path) -> JsonObject:
     try:
         with path.open("rb") as file:
+            # Cut off here, a file that is too large is no JSON, and is passed over like a damaged
+            # one.
             return _object(file.read(_LARGEST_RECORD)) or {}
     except OSError:
         return {}

@@ -32,6 +32,7 @@ CloseReason: TypeAlias = Literal["manual", "idle", "evicted", "failed", "shutdow
 """`evicted`: another session needed the place. `failed`: it was closed, or another process took it
 over."""
 
+# The same names as in the file of API keys, whose owners these are.
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHORTEST_PAUSE_SECONDS = 1.0
 _STOP_SECONDS = 15.0
@@ -94,6 +95,7 @@ class _PooledSession(Generic[SessionT]):
     def session(self) -> SessionT | None:
         """The session; None while it is opened, or when that failed."""
         task = self.opening
+        # `exception` of a cancelled task raises, so the order of these matters.
         if not task.done() or task.cancelled() or task.exception() is not None:
             return None
         return task.result()
@@ -182,6 +184,8 @@ class SessionPool(Generic[SessionT]):
         finally:
             pooled.callers -= 1
             pooled.last_used = self._clock.now()
+            # By identity: it may have been closed meanwhile, and another one be there under the
+            # same key.
             if self._pooled.get((owner, reference)) is pooled:
                 self._pooled.move_to_end((owner, reference))
 
@@ -191,6 +195,7 @@ class SessionPool(Generic[SessionT]):
         if pooled is None:
             return False
         await asyncio.wait({pooled.opening})
+        # What is being opened cannot be closed yet, and would be open afterwards.
         await self._close_pooled((owner, reference), pooled, "manual")
         return True
 
@@ -199,6 +204,8 @@ class SessionPool(Generic[SessionT]):
         self._is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
+        # A copy: each that is closed takes itself out. All at once, because each may wait for a
+        # query.
         open_now = list(self._pooled.items())
         await asyncio.gather(*(self._shut_down(key, pooled) for key, pooled in open_now))
         await self._tasks.cancel(within=_STOP_SECONDS)
@@ -221,6 +228,7 @@ class SessionPool(Generic[SessionT]):
         # No wait since the last look: the space that was free is still free.
         opening = self._tasks.start(self._open(key), name="holdfast-pool-open")
         pooled = self._pooled[key] = _PooledSession(opening, self._clock.now())
+        # Only now: a pool may be made without a running loop.
         if self._sweeping is None:
             self._sweeping = self._tasks.start(self._sweep(), name="holdfast-pool-sweep")
         return pooled
@@ -271,6 +279,7 @@ class SessionPool(Generic[SessionT]):
     async def _close_pooled(
         self, key: PoolKey, pooled: _PooledSession[SessionT], reason: CloseReason
     ) -> None:
+        # Another caller closes it, or has closed it; each session is counted and reported once.
         if self._pooled.get(key) is not pooled:
             return
         del self._pooled[key]
@@ -280,6 +289,7 @@ class SessionPool(Generic[SessionT]):
         try:
             await session.close()
         except AgentError as error:
+            # The caller that needs its space did not ask for this session, and gets no error of it.
             _logger.warning("a session of the pool failed to close: %s", without_secrets(error))
         self._closed[reason] += 1
         if self._on_closed is not None:

@@ -133,6 +133,7 @@ class SharedSessions(NotedSessions):
             through=None if told["live"] else record.head,
             redact=told["redact"],
         )
+        # What has expired is removed with the next link: to read a link changes nothing.
         expired = [each for each in record.shares if each not in valid]
         changes = sharing(stored, expired=expired)
         await self._change_shares(record, changes, share_id=stored.id, is_there=True)
@@ -184,7 +185,10 @@ class SharedSessions(NotedSessions):
         fold, entries = folded
         if stored.through is not None:
             updated = entries[-1].time if entries else record.created
+            # The record has the title of now, which may say what was added after the session was
+            # shared.
             export = replace(export, title=fold.title, updated=updated)
+        # In a thread: masking searches all of the text, and a server has other requests.
         shown = await asyncio.to_thread(shown_to_others, export, redact=stored.redact)
         return SharedSession(
             title=shown.title or "Session",
@@ -202,6 +206,7 @@ class SharedSessions(NotedSessions):
     ) -> None:
         """Record a change, and wait until the log has it, also when another process writes it."""
         await self._change(record, changes)
+        # Only for its waits: what an append contains is looked up in the index.
         log = self._composition.store.log.follow(record.id, after=record.head)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HOLDER_SECONDS), contextlib.aclosing(log) as pages:
@@ -254,6 +259,7 @@ def valid_shares(record: SessionRecord, *, now: int) -> tuple[StoredShare, ...]:
 def find_share(shares: Sequence[StoredShare], token: str) -> StoredShare | None:
     """Find the share of a token. Each digest is compared in constant time; none takes as long."""
     digest, found = token_digest(token), None
+    # No early end: the time would say at which one the token was found.
     for each in shares:
         if hmac.compare_digest(each.digest.encode(), digest.encode()):
             found = each

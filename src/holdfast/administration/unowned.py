@@ -56,6 +56,7 @@ class LeftQueries:
         self._store = store
         self._owner = owner
         self._project = project
+        # Of the start: a query that begins later has a process that runs it.
         self._until = clock.time_ms()
         self._found: deque[UnownedQuery] | None = None
 
@@ -89,6 +90,7 @@ class LeftQueries:
         if record.status == "waiting" or not record.head:
             return False
         last = await self._store.log.read(record.id, after=record.head - 1, limit=1)
+        # The index has no field for prompts that wait. One that is the last entry has not begun.
         return bool(last) and isinstance(last[0], InputQueued)
 
 
@@ -131,6 +133,8 @@ class HeldQueries:
         """Take some of them, and count the attempt."""
         now, claimed = self._clock.now(), list[UnownedQuery]()
         held = {(query.owner, query.session_id): query for query in self._held()}
+        # Only of sessions that are still cut off at the same entry: progress ends the count, and
+        # what went on by itself is forgotten.
         known = {
             key: self._attempts[key]
             for key, query in held.items()
@@ -187,6 +191,7 @@ class JoinedQueries:
                 )
             except AgentError as error:
                 failure = error
+        # Otherwise the first source could take the whole limit each time, and the others starve.
         self._first += 1
         if failure is not None and not claimed:
             raise failure

@@ -163,12 +163,14 @@ class SessionWorker:
         )
         for query in found:
             task = self._tasks.start(self._carry_on(query), name="holdfast-carry-on")
+            # Apart from the tasks as a whole: the one that looks is no session that is carried on.
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         return len(found)
 
     async def wait(self) -> None:
         """Wait until everything that was begun has come to rest."""
+        # Again, because the worker may have begun with others meanwhile.
         while self._running:
             await asyncio.wait(self._running)
 
@@ -181,6 +183,8 @@ class SessionWorker:
             try:
                 await self.look()
             except AgentError as error:
+                # A store that is away comes back; a worker that ended with it would have to be
+                # started again.
                 _logger.warning("the worker could not look for queries: %s", error)
             await self._clock.sleep(self._settings.pause_seconds)
 
@@ -192,6 +196,7 @@ class SessionWorker:
         try:
             session = self._open_session(query)
             async with session:
+                # More than once: prompts that waited behind the query are work of their own.
                 while can_go_on(session.unfinished):
                     await _resume(session)
                     await session.wait_idle()
@@ -253,6 +258,7 @@ class SharedWork(Generic[SharedT]):
     @property
     def unfinished(self) -> Unfinished:
         """What waits to be carried on; nothing while a query runs."""
+        # The log of a running query looks as if it had been cut off.
         if self._session is None or is_running(self._session.status):
             return Unfinished()
         return self._session.unfinished
