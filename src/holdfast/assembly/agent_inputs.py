@@ -59,6 +59,7 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
+        # Neither the key nor the headers, which may hold one.
         return f"OwnAccess(base_url={self.base_url!r})"
 
 
@@ -80,6 +81,7 @@ class SystemClock:
 
 def _new_random() -> Random:
     """Return what spreads retries; no secret depends on it."""
+    # `import holdfast` loads this module, and `random` would make it slower.
     made: Random = late_module("random").Random()
     return made
 

@@ -54,6 +54,7 @@ def _linked(url: str) -> MediaPart:
     try:
         parts = urlsplit(url)
     except ValueError:
+        # `urlsplit` refuses some hosts, such as an open bracket.
         raise refused_attachment(url, "is not a URL") from None
     if parts.scheme.lower() not in {"http", "https"} or not parts.hostname:
         raise refused_attachment(url, "only http, https and data addresses can be attached")
@@ -96,6 +97,7 @@ def _read_file(path: Path, name: str, *, largest: int) -> bytes:
     except OSError as error:
         reason = error.strerror or "no such file"
         raise refused_attachment(name, f"cannot be read: {reason}") from error
+    # A null character in a path.
     except ValueError:
         raise refused_attachment(name, "is not a path") from None
     if len(content) > largest:

@@ -100,6 +100,7 @@ class Workspace:
             user=self._configuration.config_folder,
             environment=self._configuration.environment.variables,
         )
+        # A tool without anything to load would only cost tokens in every request.
         if context.look().skills:
             self.tools.append(late.load_skill_tool(context))
 
@@ -274,9 +275,11 @@ class Composition(StoredSessions):
         then it is gone when it was answered and is closed again.
         """
         self._sessions = [other for other in self._sessions if not other.closed]
+        # Only in a memory that the agent made itself: a store that was handed in is its owner's.
         if is_one_shot and self.inputs.store == "memory":
             self._one_shots.add(live.session_id)
         fold = live.fold
+        # One that rests on an approval is resumed by its id, so it has to stay.
         is_over = fold.unfinished_query() is None and not fold.inputs
         if is_over and live.session_id in self._one_shots - self.kept:
             self._one_shots.discard(live.session_id)
@@ -286,6 +289,7 @@ class Composition(StoredSessions):
     @property
     def store(self) -> Store:
         """The store of the sessions; it is made when it is first needed."""
+        # A store that was made now would never be closed.
         if self._store is None and self._closed:
             raise SessionError(ErrorCode.CLOSED, "the agent is closed")
         if self._store is None:
@@ -343,6 +347,7 @@ class Composition(StoredSessions):
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
         offered = tools.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
+        # A native agent reads context files by itself.
         context = fold.context.sections() if fold.context is not None and client else ()
         extras = RequestExtras(
             model=model, tools=offered.wire_tools, fresh_media=media, context=context
@@ -358,6 +363,7 @@ class Composition(StoredSessions):
             # Openings first: a session that one of them still opens is closed with the others.
             await self._openings.cancel(within=_OPENING_SECONDS)
             closings = [live.close() for live in self._sessions]
+            # At the same time: each may wait for its running query.
             outcomes = await asyncio.gather(*closings, return_exceptions=True)
         finally:
             self._sessions.clear()
@@ -372,6 +378,7 @@ class Composition(StoredSessions):
         """Close the clients, what runs behind tools, and the store unless it was handed in."""
         await self.registry.close()
         await self.clients.close()
+        # Forgotten before the wait: a second close finds nothing left to do.
         store, self._store = self._store, None
         if store is not None and isinstance(self.inputs.store, str):
             await store.close()

@@ -55,6 +55,7 @@ class ConfigurationFolders:
         self.cwd = Path.cwd() if sources.cwd is None else Path(sources.cwd)
         if sources.cwd is not None:
             check_folder(self.cwd, option="cwd")
+        # The variables that were given, not those of the process.
         self.home = Path(self.environment.get("HOME") or Path.home())
         self.folders: Locations = locate(self.environment, home=self.home, platform=sys.platform)
         """The user's folders on this machine."""
@@ -125,6 +126,7 @@ class Configuration(ConfigurationFolders):
         if (wrong := store_fault(self.resolved.agent.store)) is not None:
             raise self.fault("store", wrong)
         if self.resolved.agent.log is not None:
+            # Only if it was named: the level may be one that the program itself has set.
             scrubbed_logger("holdfast").setLevel(self.resolved.agent.log.upper())
 
     def fault(self, path: str, message: str) -> ConfigError:
@@ -140,6 +142,7 @@ class Configuration(ConfigurationFolders):
         try:
             return model_named(name, self.file)
         except ConfigError as error:
+            # The setting and its source replace the error, which knows only the name of the model.
             raise self.fault(path, error.message) from None
 
     @property
@@ -149,6 +152,8 @@ class Configuration(ConfigurationFolders):
             return self.resolved.settings.model
         return (
             _default_model(self.environment.providers_with_keys())
+            # After the keys in variables, which go before a login for one and the same provider,
+            # too.
             or _default_model(self.providers_with_logins())
             or EMBEDDED_MODEL
         )
@@ -252,6 +257,7 @@ class Configuration(ConfigurationFolders):
 
     def _with_longest(self, resolved: Resolved) -> Resolved:
         longest = self._longest(resolved.alias)
+        # What was set by name wins over the largest that the model can give.
         if longest is None or resolved.settings.max_tokens:
             return resolved
         settings = msgspec.structs.replace(resolved.settings, max_tokens=longest)

@@ -52,6 +52,7 @@ def make_server(name: str, entry: McpServerEntry, configuration: Configuration) 
         if option in options:
             options[option] = _values(name, options[option], configuration)
     if entry.command is not None:
+        # The variables of the agent, which may be others than those of the process.
         options["environment"] = configuration.environment.variables
     if entry.token is not None:
         options["token"] = key_source(

@@ -97,6 +97,7 @@ class ModelClients:
             for client in clients
             if not isinstance(client, NativeAgent)
         }
+        # Kept apart: `close` leaves open what was handed in.
         self._given_agents = [client for client in clients if isinstance(client, NativeAgent)]
         self._native = {agent.provider: agent for agent in self._given_agents}
         self._made: dict[str, ModelClient] = {}
@@ -154,6 +155,7 @@ class ModelClients:
 
     async def close(self) -> None:
         """Close the clients that were made here; those that were handed in are their owner's."""
+        # Taken out first: a second close, while this one waits, finds none.
         made, self._made = self._made, {}
         for client in made.values():
             await client.close()
@@ -181,6 +183,7 @@ class ModelClients:
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
+        # A client of another package is made without arguments, so it could not be told the URL.
         if connection.base_url is None and (offered := late.offered_client(provider)) is not None:
             return offered
         vendor = _vendor_of(connection, (*configuration.file.providers, *self._given))
@@ -256,6 +259,7 @@ def _refuse_unknown_words(table: str, file: ConfigFile) -> None:
     entry = file.providers.get(table, ProviderEntry())
     known: dict[str, Collection[str]] = {}
     if entry.kind is not None:
+        # What is not remote is sent no requests, so a table of a server cannot be of its kind.
         known["kind"] = [vendor.name for vendor in VENDORS.values() if vendor.is_remote]
     if isinstance(entry.dialect, str):
         # Only then: it loads a wire protocol, which most agents do not use.

@@ -58,6 +58,7 @@ async def ask_for_summary(
         model=settings.model,
         system_prompts=(_SUMMARY,),
         allowed_tools=(),
+        # Not the other settings: a token limit or a temperature was chosen for the conversation.
         retry=settings.retry,
         fallbacks=settings.fallbacks,
         timeouts=settings.timeouts,
@@ -71,10 +72,13 @@ async def _ask(resources: SessionResources, settings: Settings, text: str) -> st
         resources,
         # Context files are for the work in the workspace, not for a title.
         runner=watched.runner if isinstance(watched, WatchedRunner) else watched,
+        # A store of its own, so that no list shows the session and no search finds the copied text.
         store=late.MemoryStore(),
         approver=None,
         unanswered="deny",
         make_title=None,
+        # What a program measures and decides is about its own queries. Transforms stay: a program
+        # that changes what is sent means every request.
         instrumentation=None,
         hooks=resources.hooks.transforms_only(),
         runtime=replace(resources.runtime, cross_session_context=False),
@@ -83,6 +87,7 @@ async def _ask(resources: SessionResources, settings: Settings, text: str) -> st
     live = await open_session(aside, request)
     try:
         message = UserMessage(id=new_message_id(), parts=(TextPart(text=text),))
+        # Without a stream: only the end is needed, and the fold has it.
         await live.queue.admit(QueryInput(query_id=new_query_id(), message=message), "queue")
         await live.queue.wait_idle()
         return _answer(live)

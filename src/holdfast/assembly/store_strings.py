@@ -40,6 +40,7 @@ def store_fault(location: str) -> str | None:
     """Say why a string names no store; None if it names one."""
     name, colon, target = location.partition(":")
     if name not in _BY_NAME:
+        # A bare path, as other libraries take it.
         if not colon and Path(location).suffix in _DATABASES:
             meant = f"; {did_you_mean([f'sqlite:{location}'])}"
         else:
@@ -72,6 +73,7 @@ def files_of(store: str | Store) -> Path | None:
 def _postgres_store(url: str, owner: str) -> Store:
     try:
         return late.PostgresStore(url, owner=owner)
+    # The driver is an extra, and is imported with the store.
     except ImportError as error:
         raise ConfigError(
             ErrorCode.CONFIG_MISSING, "a PostgreSQL store needs `pip install 'holdfast[postgres]'`"

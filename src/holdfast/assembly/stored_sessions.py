@@ -133,6 +133,7 @@ class StoredSessions(ABC):
                 if following.done():
                     return following.result()
                 await when_silent()
+                # Longer each time: every look tries to open the session.
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             await tasks.cancel(within=_CANCEL_SECONDS)

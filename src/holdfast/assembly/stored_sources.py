@@ -46,6 +46,8 @@ class TransportHttp:
             timeouts=_TIMEOUTS,
         )
         try:
+            # The timeouts of the transport bound each wait; a server that sends a byte at a time
+            # would pass them all.
             async with asyncio.timeout(_LONGEST_SECONDS):
                 reply = await self._transport.send(request)
                 return HttpAnswer(status=reply.status, body=await _whole_body(reply))
@@ -59,10 +61,12 @@ async def _whole_body(reply: "Reply") -> bytes:
     try:
         while piece := await reply.read():
             body += piece
+            # Tokens are short; a wrong URL may answer with anything.
             if len(body) > _LARGEST_ANSWER:
                 message = f"the answer has more than {_LARGEST_ANSWER} bytes"
                 raise ProviderError(ErrorCode.PROTOCOL, message)
     finally:
+        # Also of a body that was not read to its end: the connection is not used again.
         reply.close()
     return bytes(body)
 
@@ -78,6 +82,7 @@ class StoredKeySource:
 
     async def token(self, _origin: Origin) -> Secret:
         """Return the key; raises CONFIG_MISSING when it is not stored any more."""
+        # A keyring is asked over a socket and may wait for a person.
         return await asyncio.to_thread(self._storage.key, self._provider)
 
 

@@ -55,6 +55,8 @@ class SubAgentBlocks(Generic[BlocksT]):
         self._host = host
         self._inputs = inputs
         self._join = join
+        # By the object: two agents with the same options are two, with tools and hooks of their
+        # own.
         self._joined: dict[BlocksT, BlocksT] = {}
 
     @property
@@ -96,6 +98,7 @@ class SubAgentBlocks(Generic[BlocksT]):
 
     async def close(self) -> None:
         """Close what was joined."""
+        # Taken out first: a second close finds nothing to close.
         joined, self._joined = list(self._joined.values()), {}
         for guest in joined:
             await guest.close()
@@ -110,6 +113,7 @@ class SubAgentBlocks(Generic[BlocksT]):
             store=self._host.store,
             clock=host.clock,
             random=host.random,
+            # Without its own, the spans of a child go where those of its caller go.
             telemetry=own.telemetry or host.telemetry,
             instrumentation=own.instrumentation or host.instrumentation,
             runtime=replace(own.runtime, sub_agent_depth=depth),
@@ -133,5 +137,6 @@ class SubAgentBlocks(Generic[BlocksT]):
 async def _delete_children(store: Store, owner: str, session_id: SessionId) -> None:
     children = SessionFilter(spawned_by=session_id)
     for child in await store.index.browse(owner, None, matching=children):
+        # Children of children first: once the child is gone, nothing leads to them.
         await _delete_children(store, owner, child.id)
         await store.log.delete(child.id)
