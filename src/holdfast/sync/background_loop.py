@@ -48,8 +48,11 @@ class BackgroundLoop:
             loop.call_soon_threadsafe(submitted.start)
             return submitted.outcome.result()
         except AgentError as error:
+            # The frames are those of the other thread.
             raise without_frames(error) from error.__cause__
         except BaseException:
+            # An interrupt, or `SystemExit`: the work goes on in the other thread unless it is
+            # stopped.
             if not submitted.outcome.done():
                 loop.call_soon_threadsafe(submitted.stop)
                 futures.wait([submitted.outcome], timeout=_CLEANUP_SECONDS)
@@ -58,6 +61,7 @@ class BackgroundLoop:
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, starting its thread if need be."""
         with self._lock:
+            # Under the lock: two threads that call for the first time must not start two loops.
             if self._loop is None or self._loop.is_closed():
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(
@@ -90,8 +94,10 @@ class _Submitted(Generic[ValueT]):
     def stop(self) -> None:
         """Cancel the work, in the loop's thread."""
         if self._task is not None:
+            # The outcome is set by `_settle`, when the work has cleaned up.
             self._task.cancel()
         else:
+            # `start` was never scheduled: the interrupt came before that.
             self._work.close()
             self._give_up()
 
@@ -142,6 +148,7 @@ class LoopAccess:
         """
         if not self._is_here():
             work.close()
+            # Its agent lives in a loop whose thread does not exist in this process.
             raise SessionError(
                 ErrorCode.CLOSED,
                 "this was in use before the process forked; make an agent in the child",

@@ -61,6 +61,7 @@ class QueryStream(Generic[OutputT]):
         self.close()
 
     def __iter__(self) -> Iterator[Event]:
+        # By batches: each event by itself would be a hop between threads.
         for batch in self.batches():
             yield from batch
 
