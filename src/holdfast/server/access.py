@@ -154,6 +154,7 @@ class Access:
         digest = token_digest(value)
         principal = msgspec.structs.replace(found.principal, cookie=digest)
         self._logins[digest] = _Login(principal=principal, expires=found.expires)
+        # Logins that expired are not looked for; the oldest make space.
         if len(self._logins) > _MOST_COOKIES:
             self._logins.popitem(last=False)
         return value
@@ -171,6 +172,7 @@ class Access:
 
     def is_valid(self, principal: Principal) -> bool:
         """Whether the credential of a caller still holds: not removed, expired or logged out."""
+        # A cookie and the key that it was made with have to hold, so both are checked.
         if principal.cookie is not None:
             login = self._logins.get(principal.cookie)
             if login is None or login.expires <= self.clock.time_ms():

@@ -39,6 +39,8 @@ class _Carried:
                 self.begun.set()
                 await stream.result()
         finally:
+            # Also when the query could not be resumed: a request that waits for its beginning goes
+            # on.
             self.begun.set()
 
 
@@ -55,6 +57,7 @@ class CutOffQueries:
         self._sessions = sessions
         self._settings = settings
         self._carried: dict[AgentSession, _Carried] = {}
+        # Weak: a session that is closed and opened again is another object, and begins anew.
         self._left_alone: weakref.WeakSet[AgentSession] = weakref.WeakSet()
         self._tasks = OwnedTasks()
         self._worker: SessionWorker | None = None
@@ -110,6 +113,7 @@ class CutOffQueries:
 
     def _carry_on(self, session: AgentSession) -> _Carried:
         carried = self._carried.get(session)
+        # No wait between the look and the assignment: worker and requests share one resume.
         if carried is None:
             carried = self._carried[session] = _Carried(session, self._tasks)
             carried.task.add_done_callback(lambda task: self._forget(session, task))
@@ -123,12 +127,14 @@ class CutOffQueries:
     async def _finish(self, session: AgentSession) -> None:
         """Carry on for the worker, which is told of failures and may be stopped alone."""
         task = self.carry_on(session)
+        # `wait` passes no cancellation on: a worker that is stopped leaves the query running.
         await asyncio.wait({task})
         task.result()
 
     def _cut_off(self) -> list[HeldQuery]:
         """List what does not go on in sessions that are open here; close what others took over."""
         found: list[HeldQuery] = []
+        # A copy, because a discard changes the mapping.
         for (owner, session_id), session in list(self._sessions.items()):
             if session.taken_over:
                 closing = self._pool.discard(session_id, owner=owner)

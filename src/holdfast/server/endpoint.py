@@ -70,6 +70,7 @@ class Endpoint:
         principal = _UNAUTHENTICATED
         if operation.scope is not None:
             principal = authenticated(self._server, request)
+            # Counted before anything is looked up, so that requests that are refused count, too.
             self._server.count(principal)
             self._server.authorise(operation, principal)
             if principal.by_cookie and operation.method != "GET":
@@ -179,6 +180,7 @@ async def json_of(request: Request) -> bytes:
 
     """
     content = await request.body()
+    # A form of another site can send some types without a preflight, but not this one.
     if content and _content_type(request) != JSON:
         raise ProblemError(415, "CONTENT_TYPE", f"send the header Content-Type: {JSON}")
     return content

@@ -56,6 +56,7 @@ class EventEncoder:
 
     def encode(self, event: Event) -> SentEvent:
         """Return an event as it is sent; the same object is encoded once."""
+        # By identity: to compare or hash an event would take about as long as to encode it.
         known = self._known.get(id(event))
         if known is not None and known[0] is event:
             return known[1]
@@ -76,6 +77,7 @@ def event_of(kind: str, value: object) -> SentEvent:
 def _name_of(event: Event) -> str:
     """Return the kind of an event; that of an unknown entry may be any text."""
     kind = event.kind
+    # A line break in it would begin another field of the server-sent event.
     is_name = not isinstance(event, UnknownEntry) or _NAME.fullmatch(kind)
     return kind if is_name else _UNKNOWN
 
@@ -83,6 +85,7 @@ def _name_of(event: Event) -> str:
 def _sent(kind: str, data: bytes, seq: int = 0) -> SentEvent:
     """Frame an event; only one with a `seq` can be resumed from."""
     number = b"id: %d\n" % seq if seq else b""
+    # JSON has no raw line breaks, so one `data:` line is enough.
     frame = b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)
     return SentEvent(kind, seq, data, frame)
 
@@ -176,6 +179,8 @@ class EventStream:
                 sent.append(self._encoder.encode(event))
             if not self._is_synced and isinstance(event, Entry):
                 sent += self._synced(event.seq)
+            # Also for kinds that the client did not ask for: the stream ends with the query all the
+            # same.
             if self._watch is not None and self._watch.is_end(event):
                 self.is_over = True
             if self.is_over or (self._is_synced and not self._follow):

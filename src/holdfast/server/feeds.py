@@ -53,6 +53,7 @@ class Overview(Subscription[Told]):
 
     def __init__(self) -> None:
         super().__init__(
+            # A slow client must not slow a query down, so it loses its buffer instead.
             limit=_KEPT - 1, when_full="lag", size_limit=_KEPT_SIZE, size_of=_size_of_told
         )
         self._taps: dict[_Tap, Callable[[], None]] = {}
@@ -165,6 +166,7 @@ class SessionFeed:
     async def _read_on(self) -> None:
         """Let what is stored after `seen`, and what happens, follow what is taken now."""
         self._is_live = False
+        # Before the old source is left: if this fails, the feed goes on with that one.
         source = await self._open_source(self.seen)
         self._leave()
         if isinstance(source, AgentSession):
@@ -178,6 +180,8 @@ class SessionFeed:
         live = Subscription(
             limit=_KEPT - 1, when_full="lag", size_limit=_KEPT_SIZE, size_of=_size_of
         )
+        # Attached before the head is read: what happens in between is in both, and `_fresh` leaves
+        # the second out.
         self._live = live, session.attach(live)
         head = session.view().head
         if self.seen < head:
@@ -230,6 +234,8 @@ class SessionFeed:
                         yield fresh
                     if any(isinstance(item, ObserverLagged | SessionDeleted) for item in fresh):
                         return
+                # A session that was open here was closed or moved: its log goes on, perhaps
+                # elsewhere.
                 is_moved = self._is_live or self._changed.is_set()
                 if not (is_moved or _is_unavailable(self._failure)):
                     return  # the log itself came to its end: the store is closed
@@ -257,6 +263,7 @@ class SessionFeed:
             else:
                 return
             finally:
+                # Not awaited: `close` does that, within a limit, for a store that hangs.
                 beginning.cancel()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_SECONDS):

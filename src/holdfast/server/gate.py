@@ -75,6 +75,7 @@ class RequestGate:
         if sum(len(name) + len(value) for name, value in headers) > _HEADER_BYTES:
             return ProblemError(431, "HEADERS_TOO_LARGE", "the headers are too large")
         hosts = _all(headers, b"host")
+        # Of several, a proxy and the server might not take the same.
         if len(hosts) != 1 or not self._knows_host(hosts[0], scope):
             return ProblemError(400, "HOST_REFUSED", _HOST_REFUSED)
         if self._is_foreign(scope, headers, hosts[0]):
@@ -105,8 +106,11 @@ class RequestGate:
             return False
         if origins and origins[0] not in own_origins(host):
             return True
+        # Browsers always send Origin with a WebSocket; without one, only a program with a token may
+        # come.
         if scope["type"] == "websocket" and not origins and not _all(headers, b"authorization"):
             return True
+        # A request without Origin, such as for an image, still says whose page made it.
         site = _all(headers, b"sec-fetch-site")
         mode = _all(headers, b"sec-fetch-mode")
         is_navigation = scope.get("method") in _SAFE and mode == ["navigate"]

@@ -32,6 +32,7 @@ class KeyFile:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen = self._identity()
+        # Read after its identity: a change in between is seen as one at the next look.
         self._keys = {key.digest: key for key in read_keys(folder)}
 
     def keys(self) -> Mapping[str, ApiKey]:
@@ -51,6 +52,8 @@ class KeyFile:
             found = (self._folder / _FILE).stat()
         except OSError:
             return None
+        # The file is replaced and not written to, so its inode changes even within one tick of the
+        # clock.
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 

@@ -188,6 +188,8 @@ class RateLimit:
         is_empty = level < 1
         # At the end again, so that the caller that asked longest ago is forgotten first.
         self._buckets[caller] = (level if is_empty else level - 1, now)
+        # Failures are counted by address and readings by link, which clients choose: the table has
+        # to be bounded.
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         if is_empty:

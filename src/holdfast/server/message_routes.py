@@ -128,6 +128,7 @@ async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
         sessions = call.sessions.agent.sessions
         before = await sessions.find_prompt(found.id, body.id)
         if before is not None:
+            # A repeated request gets the answer from its beginning, also when it is over already.
             seq = before.seq - 1
             _refuse_another(content, before)
     feed = call.sessions.feed(found.id, after=seq)
@@ -175,6 +176,7 @@ def _streamed(
         release()
         feed.stop()
         is_left = not (stream.is_over or hub.is_closing)
+        # One that another process holds is left alone: `abort` would have to wait, and this cannot.
         session = hub.open_here(owner, admitted.session_id)
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
@@ -201,6 +203,7 @@ async def _wait(
         async with (
             _stopped_by(call.left, feed),
             asyncio.timeout(seconds),
+            # No pings: the wait is over before the first.
             contextlib.aclosing(feed.batches(ping_seconds=float(seconds + 1))) as batches,
         ):
             async for batch in batches:

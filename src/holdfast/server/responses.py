@@ -21,6 +21,7 @@ _REQUEST_ID = "holdfast.request_id"
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _STREAM_HEADERS = {
     "content-type": SSE,
+    # Proxies that compress or buffer would hold events back; the third header is nginx's.
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
@@ -34,6 +35,8 @@ def response_of(answer: AnyAnswer, *, status: int) -> Response:
         case FileAnswer():
             more = answer.headers or {
                 "content-disposition": f'attachment; filename="{answer.name}"',
+                # A file may be a page with a model's words in it: no script in it runs on the
+                # server's origin.
                 "content-security-policy": "sandbox",
             }
             headers = {"content-type": answer.media_type, **more}
@@ -76,6 +79,7 @@ class EventResponse(StreamingResponse):
 
 async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
     """Refuse a connection with the response that HTTP has, where the ASGI server can send it."""
+    # ASGI has the connect message taken before anything may be sent.
     await websocket.receive()
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
         await websocket.send_denial_response(problem_response(problem, websocket.scope))
@@ -91,6 +95,7 @@ def request_id_of(scope: Scope) -> str:
     """Return the id of a request: the one that a proxy or client has given it, or a new one."""
     if _REQUEST_ID not in scope:
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        # It goes into the log and into a header, so only plain characters are taken over.
         is_usable = len(given) == 1 and _GIVEN_ID.fullmatch(given[0])
         scope[_REQUEST_ID] = given[0].decode() if is_usable else f"req_{secrets.token_hex(10)}"
     found: str = scope[_REQUEST_ID]

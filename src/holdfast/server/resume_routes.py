@@ -62,6 +62,7 @@ async def resume_session(call: Call) -> OperationAnswer:
     """
     body: ResumeBody = call.body
     found = await call.sessions.describe(call.path["session_id"])
+    # Carried on below, after it was read what is unfinished: the answer names the query.
     async with call.sessions.handle(found.id, carries_on=False) as handle:
         if body.model is not None:
             await handle.configure(model=body.model)
@@ -126,6 +127,7 @@ async def _compactions(handle: SessionHandle, *, head: int) -> int:
     async with contextlib.aclosing(handle.events()) as events:
         async for event in events:
             count += isinstance(event, Compaction)
+            # `events` goes on with what happens, so the end has to be noticed here.
             if getattr(event, "seq", 0) >= head:
                 break
     return count

@@ -53,6 +53,8 @@ class RpcConnection:
         self._methods = methods
         self._caller = caller
         self._send = send
+        # Calls and subscriptions send at the same time; what one of them sends stays together and
+        # in order.
         self._sending = asyncio.Lock()
         self._free_calls = methods.server.hub.settings.calls_per_connection
         self._calls = OwnedTasks()
@@ -194,6 +196,7 @@ class RpcConnection:
 
 def _failed(request: RpcRequest, error: BaseException) -> tuple[bytes | None, None]:
     """Return the response to a call that failed; what was not foreseen is reported here, too."""
+    # A cancellation is no answer of a call.
     if not isinstance(error, Exception):
         raise error
     if not isinstance(error, RpcError | ProblemError | AgentError):

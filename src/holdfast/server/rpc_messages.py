@@ -144,6 +144,7 @@ def rpc_error_of(error: Exception) -> RpcError:
         case ProblemError():
             return RpcError(_BY_STATUS.get(error.body.status, INTERNAL_ERROR), error)
         case AgentError():
+            # Along the classes: errors of the library have subclasses.
             by_class = next((_BY_CLASS[each] for each in type(error).mro() if each in _BY_CLASS), 0)
             code = _BY_CODE.get(error.code) or by_class or INTERNAL_ERROR
             return RpcError(code, problem_of(error))

@@ -95,6 +95,7 @@ class RpcMethods:
         operation = self._operations.get(name)
         if operation is None:
             raise rpc_error(UNKNOWN_METHOD, "METHOD_UNKNOWN", f"there is no method {name[:60]!r}")
+        # Public operations do without, as in HTTP: health is answered while the server shuts down.
         if operation.scope is not None:
             self.server.authorise(operation, client.principal)
             self.server.check_open()

@@ -87,6 +87,7 @@ class RpcEndpoint:
             try:
                 for message in messages:
                     await websocket.send_text(message.decode())
+            # Starlette raises RuntimeError for a socket that was closed from this side.
             except (WebSocketDisconnect, RuntimeError) as error:
                 raise ConnectionResetError from error
 

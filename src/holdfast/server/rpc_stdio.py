@@ -159,6 +159,7 @@ class _Worker:
             except OSError as error:
                 settle = partial(future.set_exception, error)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for it
+                # The caller may have been cancelled while the thread was still reading.
                 loop.call_soon_threadsafe(lambda: None if future.done() else settle())
 
         self._jobs.put(work)
@@ -180,6 +181,7 @@ def _own_streams() -> Generator[tuple[int, int], None, None]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         os.dup2(nothing, 0)
+        # By descriptor and not `sys.stdout` alone: child processes inherit it.
         os.dup2(2, 1)
         yield source, target
     finally:

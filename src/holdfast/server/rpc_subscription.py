@@ -69,6 +69,8 @@ class RpcSubscription:
         self._seq = event.seq or self._seq
         seq = b"%d" % event.seq if event.seq else b"null"
         kind = event.kind.encode()
+        # Put together by hand: to decode and encode an event again for each client would cost the
+        # most.
         return b'%s"seq":%s,"kind":"%s","event":%s}}' % (self._head, seq, kind, event.data)
 
     def _closed(self) -> bytes:

@@ -56,9 +56,12 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                # uvicorn's own log would write without what masks secrets.
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Any client could send X-Forwarded-For, and wrong credentials are counted by
+                # address.
                 proxy_headers=False,
                 lifespan="on",
                 ws_max_size=app.hub.settings.body_bytes,
@@ -108,6 +111,7 @@ class HttpServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):  # clients that read are told where to go on
             async with asyncio.timeout(_STREAM_SECONDS):
                 await self._app.hub.streams.all_ended()
+        # uvicorn waits for every connection, also for one whose client has stopped reading.
         self._abort_stalled({})
         try:
             await super().shutdown(sockets)
@@ -162,6 +166,7 @@ def listen(
     family = socket.AF_INET6 if isinstance(address, ipaddress.IPv6Address) else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Otherwise a restart could not bind while connections of the last server are in TIME_WAIT.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections that are accepted inherit it
             milliseconds = int(stalled_seconds * 1000)

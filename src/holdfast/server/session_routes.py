@@ -287,6 +287,7 @@ async def delete_session(call: Call) -> OperationAnswer:
     """Delete a session for good."""
     found = await call.sessions.describe(call.path["session_id"])
     _check_unchanged(call, found)
+    # `delete` closes what its agent holds, but the pool would go on handing the closed session out.
     await call.sessions.discard(found.id, force=True)
     await call.sessions.agent.sessions.delete(found.id)
     return OperationAnswer()

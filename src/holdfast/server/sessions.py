@@ -57,6 +57,7 @@ class Hub:
         self.streams = StreamLimit(settings)
         limits = PoolLimits(
             sessions=settings.sessions,
+            # Not all of them: one owner with many sessions must not keep the others out.
             per_owner=settings.sessions_per_owner or max(1, settings.sessions * 3 // 4),
             idle_seconds=settings.idle_seconds,
         )
@@ -88,6 +89,7 @@ class Hub:
             return
         self._is_started = True
         self.cut_off.start(self._stores)
+        # Files of this machine are asked when a request needs them; only a network can be away.
         if not isinstance(self._stores()[0].unowned, LeftQueries):
             self.health.start()
 
@@ -120,6 +122,7 @@ class Hub:
             if agent is None:
                 raise ProblemError(403, "OWNER_UNKNOWN", "this server has no agent for this owner")
             return agent
+        # Reached when the block above has swallowed, and logged, what the program raised.
         raise ProblemError(500, "INTERNAL", "the server failed; its log says why")
 
     def end_streams(self) -> None:
@@ -141,6 +144,8 @@ class Hub:
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
         self.end_streams()
+        # The worker before the pool, or it would open sessions that are just being closed. Aborted
+        # sessions after it: the pool closes them, too, and both wait for the same close.
         await self.health.close()
         await self.cut_off.stop()
         await self._pool.close()
@@ -198,10 +203,13 @@ class Hub:
     async def _open_session(self, owner: str, session_id: str) -> AgentSession:
         session = await self._owner(owner).agent.session(session_id, must_exist=True).open()
         self._open[owner, session_id] = session
+        # An answer may come from any process, through the inbox; a query that rests does not go on
+        # alone.
         session.on(ApprovalSettled, lambda _: self._after_approval(session))
         for overview in self._overviews[owner]:
             overview.show(session, session_id)
         for feed in tuple(self._feeds.get((owner, session_id), ())):
+            # Before the session is handed out: streams see what the first request in it does.
             await feed.move()
         return session
 
@@ -273,6 +281,7 @@ class OwnerSessions:
             except SessionError as error:
                 if error.code is not ErrorCode.BUSY:
                     raise
+                # Held by another process: everything that follows goes through its inbox.
                 handle = await self.agent.remote(session_id)
             yield handle
 
@@ -288,6 +297,8 @@ class OwnerSessions:
             except SessionError as error:
                 if error.code is not ErrorCode.NOT_FOUND:
                     raise
+                # The session exists, or this raises NOT_FOUND; so the agent did not find it in its
+                # own project.
                 project = (await self.describe(session_id)).project
                 told = f"this server only reads it: it is of project {project!r}; import a copy"
                 raise ProblemError(409, "OTHER_PROJECT", told) from error

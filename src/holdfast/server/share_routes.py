@@ -93,6 +93,8 @@ async def _shared(call: Call) -> SharedSession:
     """
     token, server = call.path["token"], call.server
     server.check_open()
+    # Before the look-up, and by token: a link that many readers share does not use up the rate of
+    # its owner.
     server.count_reading(token)
     # An owner is asked in any case, so that the time of an answer does not say which there are.
     for owner in owners_of(token, server.access.owners) or [server.access.owner]:

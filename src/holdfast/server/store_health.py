@@ -55,6 +55,8 @@ class StoreHealth:
         if self._asking is None:
             self._asking = self._tasks.start(self._answers(), name="holdfast-ask-store")
         asking = self._asking
+        # `wait` does not cancel at the timeout: a slow question is not asked twice at the same
+        # time.
         await asyncio.wait({asking}, timeout=self._settings.store_seconds)
         self.is_down = not asking.done() or asking.cancelled() or not asking.result()
         if asking.done() and self._asking is asking:
@@ -98,6 +100,7 @@ class StoreHealth:
                     await self._closing.wait()
             if self._closing.is_set():
                 return
+            # The watch asks for real; an answer that still counts would make it believe itself.
             self._answered = None
             await self.check()
 
