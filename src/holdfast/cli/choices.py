@@ -257,6 +257,7 @@ async def open_chosen_session(agent: Agent, choices: Choices) -> AgentSession:
         async with await agent.sessions.fork(reference or "", name=choices.name) as forked:
             reference = forked.session_id
     if reference is not None and (choices.fork or choices.continue_last or choices.resume):
+        # It keeps the project of the session; `agent.session` would look for it in this folder's.
         return await agent.sessions.switch_to(reference)  # of any folder
     return await agent.session(reference or choices.name).open()
 

@@ -45,6 +45,7 @@ def command(
     found = find_other_sessions(
         tool,
         folder=None if flags["everywhere"] else Path.cwd(),
+        # A number or an id may be of a session that `-n` would leave out.
         limit=1 if flags["last"] else None if is_all else limit,
     )
     output = Output()

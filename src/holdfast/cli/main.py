@@ -69,6 +69,8 @@ class _Commands(click.Group):
         try:
             command: click.Command = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
+            # Another module that is missing is a broken installation, which must not look like an
+            # extra.
             if error.name not in _OF_EXTRAS:
                 raise
             told = f"`holdfast {cmd_name}` needs the extra `server`: pip install 'holdfast[server]'"
@@ -111,6 +113,7 @@ class _Commands(click.Group):
     "-p",
     "--print",
     "prompt",
+    # `-p` may come with a value or without one: a prompt that is piped in needs none.
     is_flag=False,
     flag_value="",
     metavar="[PROMPT]",
@@ -153,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        # Not standalone: click would exit by itself, and errors of the library have exit codes of
+        # their own.
         code = holdfast.main(given, prog_name="holdfast", standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -160,6 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
     except click.Abort:
         return Exit.INTERRUPTED
     except AgentError as error:
+        # In the arguments, because the error may come before click has parsed them.
         if "--debug" in given:
             raise
         Output().note(f"holdfast: {error.code}: {error.message}")
@@ -169,6 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _one_shot(choices: Choices, words: str | None) -> int:
     choices.check()
+    # None: the process was started without standard input.
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     note = "holdfast: waiting for standard input to end (</dev/null: send nothing from it)"
     prompt = late.read_prompt(words, piped=late.piped_text(stdin, note=note))

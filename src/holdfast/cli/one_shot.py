@@ -50,6 +50,7 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
         async with open_agent(choices, approver=deny_unanswered(asked)) as agent:
             session = await open_chosen_session(agent, choices)
             wanted = choices.output_schema
+            # Before `begin` prints anything: a wrong option or schema is an error without output.
             stream: QueryStream[Any] = session.stream(
                 prompt.text,
                 output_type=None if wanted is None else _answer_type(wanted),
@@ -117,6 +118,7 @@ async def _watch(
                 printer.show(event)
                 if printer.output.is_left:
                     stream.abort("the reader of the output went away")
+            # The stream was consumed above; this only reads how it ended.
             result = await stream.result()
         except AgentError as error:
             failure = error
@@ -129,6 +131,7 @@ def _aborted_by_signals(stream: QueryStream[Any], caught: list[Exit]) -> Iterato
     loop = asyncio.get_running_loop()
 
     def stop(number: signal.Signals) -> None:
+        # The first one decides about the exit code.
         caught.append(_SIGNALS[number])
         stream.abort(f"stopped by {number.name}")
 
@@ -232,6 +235,7 @@ class StreamJsonPrinter(JsonPrinter):
         is_partial = isinstance(event, LiveEvent) and not isinstance(event, StatusChanged)
         if is_partial and not self.choices.include_partial_messages:
             return
+        # Only the outermost object is decoded: values stay the bytes that the log would have.
         fields = msgspec.json.decode(encode_event(event), type=dict[str, msgspec.Raw])
         fields.pop("type", None)  # an entry of a later version may have one
         self.output.line(msgspec.json.encode({"type": event.kind, **fields}).decode())

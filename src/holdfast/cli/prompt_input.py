@@ -38,6 +38,8 @@ def read_prompt(words: str | None, *, piped: str | None) -> PromptInput:
     if not piped:
         return PromptInput(text=words, files=named_files(words))
     if not words:
+        # No files: an `@` in text that is piped in was not written to name one, and may be a
+        # stranger's.
         return PromptInput(text=piped)
     return PromptInput(text=f"{words}\n\n{fenced(piped)}", files=named_files(words))
 
@@ -81,6 +83,7 @@ def piped_text(stdin: BinaryIO | None, *, note: str = "") -> str | None:
     """
     if stdin is None or not _holds_text(stdin):
         return None
+    # Some programs start others with a pipe that they never close.
     if note and not select.select([stdin], [], [], _NOTE_AFTER_SECONDS)[0]:
         sys.stderr.write(note + "\n")
     try:
@@ -96,4 +99,5 @@ def _holds_text(stdin: BinaryIO) -> bool:
         mode = os.fstat(stdin.fileno()).st_mode
     except (OSError, ValueError):
         return False
+    # Not terminals and other devices: reading these would wait for ever.
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)

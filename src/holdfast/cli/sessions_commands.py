@@ -297,6 +297,8 @@ def export(
             return
         pieces = agent.sessions.export(session_id, to=to, redact=redact)
         try:
+            # As bytes: an archive must come out as it was written, whatever the encoding of the
+            # terminal.
             await _copy(pieces, sys.stdout.buffer)
         except BrokenPipeError:
             discard_output()

@@ -133,6 +133,7 @@ def _running_server() -> str | None:
         ).url
         parts = urlsplit(url)
         address = (parts.hostname or "", parts.port or 0)
+        # A server that was killed leaves its file behind.
         with socket.create_connection(address, timeout=_CONNECT_SECONDS):
             return url
     return None

@@ -51,6 +51,8 @@ class Sanitiser:
     def feed(self, text: str) -> str:
         """Return what of the text can be shown now; a carriage return waits for its newline."""
         text = self._held + text
+        # Whether it is half of a line break or would overwrite the line is known with the next
+        # piece.
         self._held = "\r" if text.endswith("\r") else ""
         return _shown(text[: len(text) - len(self._held)])
 
@@ -76,6 +78,7 @@ def _shown(text: str) -> str:
 
 
 def _written_out(match: re.Match[str]) -> str:
+    # `surrogatepass`: half of a surrogate pair is harmful, too, and has to be written out.
     return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
@@ -104,6 +107,7 @@ class Output:
             self._out.write(text)
             self._out.flush()
         except (BrokenPipeError, ValueError):
+            # ValueError is what a stream raises that was closed.
             self.is_left = True
             _discard(self._out)
 
@@ -134,6 +138,7 @@ def print_table(output: Output, headings: Sequence[str], rows: Sequence[Sequence
     """Print columns; the last one is shortened to the width of the terminal."""
     cells = [list(headings), *([safe_line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings) - 1)]
+    # A program that reads the table gets whole lines.
     total = shutil.get_terminal_size().columns if output.is_terminal else None
     for row in cells:
         line = "".join(f"{cell:<{width}}  " for cell, width in zip(row, widths, strict=False))
@@ -161,6 +166,8 @@ def _usable(stream: TextIO | None) -> TextIO:
     if stream is None:
         return io.StringIO()
     if isinstance(stream, io.TextIOWrapper):
+        # A terminal with another encoding than UTF-8 would end the command at the first such
+        # character.
         stream.reconfigure(errors="backslashreplace")
     return stream
 
@@ -169,6 +176,7 @@ def _discard(stream: IO[str]) -> None:
     """Let what is still buffered for a reader that went away go nowhere, also at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
+        # Python flushes the stream once more at exit, and would report the broken pipe there.
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
     except (OSError, ValueError, io.UnsupportedOperation):

@@ -45,6 +45,7 @@ class Approvals:
         try:
             return await answer
         finally:
+            # Also when the query was aborted: a question that nothing waits for must not be shown.
             self._waiting.remove(entry)
             self.asking = "choice"
             self._changed()
@@ -103,6 +104,7 @@ def approval_card(request: ApprovalRequest, asking: Asking, renderer: Renderer) 
         lines += shown_lines[:_DIFF_LINES]
         if len(shown_lines) > _DIFF_LINES:
             lines.append(renderer.dim(f"  … {len(shown_lines) - _DIFF_LINES} more lines"))
+    # None says that it is not known, and gives no warning.
     if facts.is_confined is False:
         lines.append(renderer.bad("  no sandbox would confine this command"))
     if request.reason:

@@ -50,6 +50,7 @@ class Chat:
         self.session = session
         self.approvals = approvals
         self.leaving = False
+        # So long ago that the first Ctrl-C is never taken for the second.
         self._last_interrupt = -_TWICE
         self._typed: asyncio.Queue[str] = asyncio.Queue()
         self._tasks = asyncio.TaskGroup()
@@ -65,7 +66,9 @@ class Chat:
             bottom_toolbar=self._toolbar,
             history=_history(),
             key_bindings=self._keys(),
+            # A prompt may have line breaks; Enter is bound to sending below.
             multiline=True,
+            # There are no completions; the empty lines would push the conversation up.
             reserve_space_for_menu=0,
             refresh_interval=0.3,
             enable_open_in_editor=True,
@@ -79,6 +82,8 @@ class Chat:
             await self.follow(self.session)
             try:
                 self._greet()
+                # Raw: what is printed has colours of our own, and everything else was made
+                # harmless.
                 with patch_stdout(raw=True):
                     if first:
                         await self.say(first)
@@ -110,12 +115,14 @@ class Chat:
         """Make a session the one that is shown; the one before is closed."""
         if self._following is not None:
             self._following.cancel()
+            # Awaited, so that no event of the old session is shown after the new one begins.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._following
         if session is not self.session:
             await self.session.close()
         self.session = session
         session_id = session.session_id or ""
+        # Events from here on: what was before is shown as messages, by `show_tail`.
         head = (await self.agent.sessions.get(session_id)).head
         self.screen.count_from(await self.agent.sessions.stats(session_id))
         self._following = self._tasks.create_task(self._watch(session, head))
@@ -182,6 +189,7 @@ class Chat:
         elif self.approvals.current is not None and asking == "arguments":
             if wrong := self.approvals.change(text):
                 self.screen.complain(wrong)
+                # What was typed comes back to be corrected.
                 self._prompt.default_buffer.document = Document(text, len(text))
         elif text.strip().startswith("/"):
             await self.commands.run(text.strip())
@@ -203,6 +211,7 @@ class Chat:
     async def _leave(self) -> None:
         if self._following is not None:
             self._following.cancel()
+        # Otherwise the close would wait for the query to end by itself.
         self.session.abort("the terminal was left")
         await self.session.close()
 
@@ -232,6 +241,8 @@ class Chat:
         def _(event: KeyPressEvent) -> None:
             self._enter(event.current_buffer)
 
+        # Most terminals send the same code for Shift-Enter as for Enter, so it needs a key of its
+        # own.
         @keys.add("c-j")
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
@@ -322,6 +333,7 @@ def _history() -> FileHistory | InMemoryHistory:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / "prompt_history"
+        # Made before prompt_toolkit does, which would let others read it.
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()

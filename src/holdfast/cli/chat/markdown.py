@@ -33,6 +33,7 @@ class MarkdownBlocks:
             mark = _FENCE.match(line)
             current.append(line)
             if fence:
+                # A closing fence is at least as long as the opening one and has nothing after it.
                 is_end = mark is not None and mark[1].startswith(fence) and line.strip() == mark[1]
                 fence = "" if is_end else fence
             elif mark is not None:
@@ -58,6 +59,7 @@ class Renderer:
 
     def markdown(self, text: str) -> str:
         """Render one block of Markdown."""
+        # No hyperlinks: the text of one could name another target than it leads to.
         return self._rendered(Markdown(safe(text), code_theme="ansi_dark", hyperlinks=False))
 
     def difference(self, text: str) -> str:
@@ -103,10 +105,12 @@ class Renderer:
         console = Console(
             file=(file := io.StringIO()),
             width=self.width,
+            # It renders into a string, which is no terminal.
             force_terminal=True,
             color_system="standard" if self.colour else None,
             no_color=not self.colour,
             legacy_windows=False,
+            # Words of a model that look like rich's own markup stay as they are.
             emoji=False,
             markup=False,
             highlight=False,

@@ -114,6 +114,7 @@ class Screen:
     def show(self, event: Event) -> None:
         """Show one event."""
         match event:
+            # First, because almost all events are deltas.
             case TextDelta(text=text):
                 self._end_thought()
                 for block in self._answer.feed(self._clean.feed(text)):
@@ -195,6 +196,7 @@ class Screen:
 
     def _end_query(self, ended: QueryEnded) -> None:
         self._flush()
+        # A query that was aborted leaves calls without an end.
         self._tools.clear()
         self.is_busy = False
         if ended.error is not None and ended.stop_reason != "aborted":
@@ -214,6 +216,7 @@ class Screen:
         else:
             self.counts.cost += float(ended.cost)
         if ended.context_window:
+            # Of this turn and not the sum: each request holds the whole conversation.
             self.counts.context_used = ended.usage.total
             self.counts.context_window = ended.context_window
 
@@ -249,6 +252,7 @@ def _at_least(amount: str, is_whole: bool) -> str:  # noqa: FBT001 - the only ot
 
 def write_above_prompt(text: str) -> None:
     """Write to standard output as it is now: a prompt that is being edited replaces it."""
+    # Looked up at each call: `patch_stdout` puts another stream there while a prompt is shown.
     sys.stdout.write(text)
 
 
