@@ -52,8 +52,8 @@ class Overview(Subscription[Told]):
     """
 
     def __init__(self) -> None:
+        # A slow client must not slow a query down, so it loses its buffer instead.
         super().__init__(
-            # A slow client must not slow a query down, so it loses its buffer instead.
             limit=_KEPT - 1, when_full="lag", size_limit=_KEPT_SIZE, size_of=_size_of_told
         )
         self._taps: dict[_Tap, Callable[[], None]] = {}
