@@ -252,7 +252,7 @@ async def list_approvals(call: Call) -> OperationAnswer:
 
 
 async def answer_approval(call: Call) -> OperationAnswer:
-    """OperationAnswer a question about a tool call; a query that rests on it is carried on."""
+    """Answer a question about a tool call; a query that rests on it is carried on."""
     body: ApprovalAnswer = call.body
     approval_id, by = call.path["approval_id"], call.principal.owner
     async with call.sessions.handle(call.path["session_id"]) as handle:

@@ -221,7 +221,7 @@ async def _session_there(call: Call, session_id: str) -> SessionDescription | No
 
 
 def _repeated(found: SessionDescription, body: NewSession) -> OperationAnswer:
-    """OperationAnswer a repeated request; another session with the same id is a conflict."""
+    """Answer a repeated request; another session with the same id is a conflict."""
     wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
     for field, value in wanted.items():
         if getattr(found, field) != value:
