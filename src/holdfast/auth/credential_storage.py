@@ -288,13 +288,22 @@ class CredentialStorage:
             with suppress(Exception):
                 found = None if ring is None else ring.get_password(SERVICE, provider)
         if not found:
-            reason = "the keyring does not give it out" if record is not None else "none is stored"
+            reason = self._why_none(record, kind)
             raise ConfigError(
                 ErrorCode.CONFIG_MISSING,
                 f"no credential for {provider!r}: {reason}; run `holdfast login {provider}`",
                 provider=provider,
             )
         return found
+
+    def _why_none(self, record: _Record | None, kind: TokenKind) -> str:
+        if record is None:
+            return "none is stored"
+        if record.kind != kind:
+            return f"the one that is stored is of the kind {record.kind!r}, not {kind!r}"
+        if record.place == "keyring":
+            return "the keyring does not give it out"
+        return f"{self.path} does not hold its secret"
 
     def _read(self) -> _File:
         try:
