@@ -507,6 +507,30 @@ async def test_a_hook_that_blocks_what_the_user_asked_for_is_an_error() -> None:
         assert len(session.messages) == 2
 
 
+async def test_a_hook_that_blocks_the_query_of_a_second_compaction_is_an_error_too() -> None:
+    answers_of_gate: list[Proceed | Block] = [Proceed(), Proceed(), Block("never")]
+    hooks = Hooks(before_query=lambda _given: answers_of_gate.pop(0))
+    async with playing([*answers(1), says("gist")], hooks=hooks) as (session, _):
+        await session.chat(LONG)
+        await session.compact()
+        error = await failure_of(session.compact())
+        assert error.code is ErrorCode.HOOK_FAILED
+        assert "never" in error.message
+
+
+async def test_a_compaction_that_a_watchdog_ends_is_an_error() -> None:
+    gate, clock = Gate(), AutoClock()
+    script: list[Step] = [*answers(1), says("gist"), says("second"), [gate]]
+    watchdogs = {"idle_seconds": 5}
+    async with playing(script, watchdogs=watchdogs, clock=clock) as (session, _):
+        await session.chat(LONG)
+        await session.compact()
+        await session.chat(LONG)
+        error = await failure_of(session.compact())
+        assert error.code is ErrorCode.TIMEOUT
+        assert "there was no progress" in error.message
+
+
 # The provider's own.
 
 

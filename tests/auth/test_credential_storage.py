@@ -229,6 +229,22 @@ def test_what_is_known_of_a_credential_holds_no_secret(sources: ConfigurationSou
     assert KEY not in f"{connection!r}{json.encode(connection.stored)!r}"
 
 
+def test_a_credential_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    storage = CredentialStorage(tmp_path, keyring=lambda: None)
+    with pytest.raises(ConfigError, match="none is stored"):
+        storage.key("openai")
+    storage.save_key("openai", Secret(KEY), StoredCredential(kind="key", place="file"))
+    with pytest.raises(ConfigError, match="of the kind 'key', not 'oauth'"):
+        storage.tokens("openai")
+    kept = storage.path.read_text()
+    storage.path.write_text(kept.replace(f'"{KEY}"', "null"))
+    with pytest.raises(ConfigError, match=r"credentials\.json does not hold its secret"):
+        storage.key("openai")
+    storage.path.write_text(kept.replace(f'"{KEY}"', "null").replace('"file"', '"keyring"'))
+    with pytest.raises(ConfigError, match="the keyring does not give it out"):
+        storage.key("openai")
+
+
 WRITER = """
 import sys
 from pathlib import Path

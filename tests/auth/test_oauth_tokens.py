@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import json
+from msgspec.structs import replace
 
 from holdfast.auth.credential_storage import CredentialStorage, OAuthTokens, StoredCredential
 from holdfast.auth.oauth import OAuthTokenSource, TokenExchangeFailedError
@@ -220,6 +221,37 @@ async def test_logging_out_ends_the_requests_of_other_processes(
     with pytest.raises(ConfigError, match="`holdfast login house`") as caught:
         await token(tokens)
     assert caught.value.code is ErrorCode.CONFIG_MISSING
+
+
+async def test_logging_out_while_tokens_are_refreshed_is_not_undone(
+    storage: CredentialStorage, clock: FakeClock
+) -> None:
+    clock.advance(3600)
+    http = TokenEndpoint()
+    http.gate.clear()
+    request = asyncio.ensure_future(token(source(storage, http, clock)))
+    await http.asked.wait()
+    storage.remove("house")
+    http.gate.set()
+    with pytest.raises(ConfigError, match="`holdfast login house`"):
+        await request
+    assert storage.find("house") is None
+
+
+async def test_a_login_while_tokens_are_refreshed_is_not_undone(
+    storage: CredentialStorage, clock: FakeClock
+) -> None:
+    clock.advance(3600)
+    http = TokenEndpoint()
+    http.gate.clear()
+    tokens = source(storage, http, clock)
+    request = asyncio.ensure_future(token(tokens))
+    await http.asked.wait()
+    anew = OAuthTokens(access=Secret("anew"), expires=clock.time_ms() + 3_600_000)
+    storage.save_tokens("house", anew, replace(FACTS, saved=clock.time_ms()))
+    http.gate.set()
+    assert await request == "anew"
+    assert await token(tokens) == "anew"
 
 
 @pytest.fixture

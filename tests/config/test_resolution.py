@@ -1,6 +1,7 @@
 """Arguments before environment before file before defaults, for every kind of value."""
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +128,13 @@ def test_a_plan_with_an_unknown_short_name_points_to_its_line() -> None:
     text = "[models.deep]\nmodel = 'p/m'\n[fallbacks]\ndefault = [\n'p/x',\n'dep']"
     with pytest.raises(ConfigError, match=r"line 6: fallbacks.default\[1\].*did you mean 'deep'"):
         resolved(text=text, model="p/q")
+
+
+def test_an_unknown_model_of_the_project_points_to_the_line_of_its_file() -> None:
+    users = parse_config(FILE, path=Path("users.toml"))
+    project = parse_config("\n\n[defaults]\n\nmodel = 'quik'", path=Path("project.toml"))
+    with pytest.raises(ConfigError, match=r" project.toml, line 5: defaults.model: .* 'quick'"):
+        resolve({}, environment=Environment({}), file=users, project=project)
 
 
 def test_a_model_without_a_provider_is_refused_with_a_hint() -> None:

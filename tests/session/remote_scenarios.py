@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast import AbortController, Agent, AgentSession
 from holdfast.agent.remote import AgentRemote
+from holdfast.hooks import Block, Hooks, Proceed
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Gate, Step
@@ -140,6 +141,19 @@ async def check_compaction(open_store: OpenStore) -> None:
         await check_ends(session, refused=0)
 
 
+async def check_a_blocked_compaction(open_store: OpenStore) -> None:
+    """A hook of the holder blocks a second compaction: the caller does not get the first one."""
+    gate: list[Proceed | Block] = [Proceed(), Proceed(), Block("never")]
+    hooks = Hooks(before_query=lambda _given: gate.pop(0))
+    async with held(open_store, [says("one"), says("gist")], hooks=hooks) as (session, remote):
+        await session.chat(f"a {LONG}")
+        await remote.compact()
+        blocked = await failure_of(remote.compact())
+        assert blocked.code is ErrorCode.HOOK_FAILED
+        assert "never" in blocked.message
+        await check_ends(session, refused=1)
+
+
 async def check_an_aborted_compaction(open_store: OpenStore) -> None:
     """A signal of the caller stops the holder's compaction, and the conversation is as it was."""
     gate, stop = Gate(), AbortController()
@@ -208,6 +222,7 @@ SCENARIOS = (
     check_refusals,
     check_while_a_query_runs,
     check_compaction,
+    check_a_blocked_compaction,
     check_an_aborted_compaction,
     check_without_a_holder,
     check_a_holder_that_is_gone,

@@ -62,12 +62,8 @@ class HistoryEditing(SessionVerbs[SessionT]):
         async def start() -> "QueryHandle":
             return await self._submit(live.answered.compaction(order), options, NamedSettings())
 
-        await QueryStream[Any](start, None, options).result()
-        # A compaction is a query, so its result says how it ended; what it did is in the fold.
-        done = live.fold.compacted.last
-        if done is None:
-            raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
-        return done
+        result = await QueryStream[Any](start, None, options).result()
+        return live.answered.compaction_made(order, result)
 
     async def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
         """Return the messages that a compaction left out, by the id of its event.

@@ -243,6 +243,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
                 another process opened the session before it was compacted; NOTHING_TO_SEND when
                 there is nothing to compact.
             ConfigError: CONFIG_INVALID with a native agent, which compacts its own history.
+            HookError: HOOK_FAILED when a hook blocks it.
             AgentError: when no usable summary could be made, or it was aborted; the conversation
                 is as it was.
 

@@ -127,6 +127,15 @@ class _KeptTokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return "_KeptTokens()"
 
 
+def _text_of(tokens: OAuthTokens) -> Secret:
+    kept = _KeptTokens(
+        access=tokens.access.reveal(),
+        refresh=tokens.refresh.reveal() if tokens.refresh else None,
+        expires=tokens.expires,
+    )
+    return Secret(msgspec.json.encode(kept).decode())
+
+
 class CredentialStorage:
     """Reads and writes stored credentials. Owns the file and its lock.
 
@@ -186,13 +195,25 @@ class CredentialStorage:
         self, provider: str, tokens: OAuthTokens, facts: StoredCredential
     ) -> StoredCredential:
         """Store tokens, as `save_key` stores a key."""
-        kept = _KeptTokens(
-            access=tokens.access.reveal(),
-            refresh=tokens.refresh.reveal() if tokens.refresh else None,
-            expires=tokens.expires,
-        )
-        text = Secret(msgspec.json.encode(kept).decode())
-        return self._save(provider, text, msgspec.structs.replace(facts, kind="oauth"))
+        return self._save(provider, _text_of(tokens), msgspec.structs.replace(facts, kind="oauth"))
+
+    def renew_tokens(
+        self, provider: str, tokens: OAuthTokens, *, of: StoredCredential, saved: int
+    ) -> bool:
+        """Store tokens in place of those that `of` describes; returns whether these were there.
+
+        Where they were not, after a logout or another login, nothing is stored.
+        """
+
+        def change(before: _File) -> tuple[_File, bool]:
+            found = before.credentials.get(provider)
+            if found is None or found.facts() != of:
+                return before, False
+            facts = msgspec.structs.replace(of, saved=saved)
+            after = self._file_with(before, provider, secret=_text_of(tokens), facts=facts)
+            return after, True
+
+        return self._change(change)
 
     def remove(self, provider: str) -> StoredCredential | None:
         """Remove a credential; returns what was known of it, None if there was none.
@@ -217,23 +238,29 @@ class CredentialStorage:
 
     def _save(self, provider: str, secret: Secret, facts: StoredCredential) -> StoredCredential:
         def change(before: _File) -> tuple[_File, StoredCredential]:
-            in_keyring = facts.place == "keyring" and self._put(provider, secret)
-            old = before.credentials.get(provider)
-            # The file is about to say that the secret is elsewhere, so nothing would lead to the
-            # old one any more.
-            if old is not None and old.place == "keyring" and not in_keyring:
-                self._forget(provider)
-            record = _Record(
-                kind=facts.kind,
-                place="keyring" if in_keyring else "file",
-                base_url=facts.base_url,
-                saved=facts.saved,
-                secret=None if in_keyring else secret.reveal(),
-            )
-            after = _File(credentials={**before.credentials, provider: record})
-            return after, record.facts()
+            after = self._file_with(before, provider, secret=secret, facts=facts)
+            return after, after.credentials[provider].facts()
 
         return self._change(change)
+
+    def _file_with(
+        self, before: _File, provider: str, *, secret: Secret, facts: StoredCredential
+    ) -> _File:
+        """Return the file with a credential, whose secret is in the keyring if that takes it."""
+        in_keyring = facts.place == "keyring" and self._put(provider, secret)
+        old = before.credentials.get(provider)
+        # The file is about to say that the secret is elsewhere, so nothing would lead to the old
+        # one any more.
+        if old is not None and old.place == "keyring" and not in_keyring:
+            self._forget(provider)
+        record = _Record(
+            kind=facts.kind,
+            place="keyring" if in_keyring else "file",
+            base_url=facts.base_url,
+            saved=facts.saved,
+            secret=None if in_keyring else secret.reveal(),
+        )
+        return _File(credentials={**before.credentials, provider: record})
 
     def _put(self, provider: str, secret: Secret) -> bool:
         ring = self._keyring()
@@ -261,13 +288,22 @@ class CredentialStorage:
             with suppress(Exception):
                 found = None if ring is None else ring.get_password(SERVICE, provider)
         if not found:
-            reason = "the keyring does not give it out" if record is not None else "none is stored"
+            reason = self._why_none(record, kind)
             raise ConfigError(
                 ErrorCode.CONFIG_MISSING,
                 f"no credential for {provider!r}: {reason}; run `holdfast login {provider}`",
                 provider=provider,
             )
         return found
+
+    def _why_none(self, record: _Record | None, kind: TokenKind) -> str:
+        if record is None:
+            return "none is stored"
+        if record.kind != kind:
+            return f"the one that is stored is of the kind {record.kind!r}, not {kind!r}"
+        if record.place == "keyring":
+            return "the keyring does not give it out"
+        return f"{self.path} does not hold its secret"
 
     def _read(self) -> _File:
         try:

@@ -263,9 +263,9 @@ class OAuthTokenSource:
     async def _refresh(self) -> Secret:
         provider = self._provider
         # Read again under the lock: another process may have refreshed them while this one waited.
-        tokens = await asyncio.to_thread(self._storage.tokens, provider)
+        # The facts first: after a login between the two reads they are not those of what is stored.
         facts = await asyncio.to_thread(self._storage.find, provider)
-        # None: a logout came between the two reads. Saving new tokens would undo it.
+        tokens = await asyncio.to_thread(self._storage.tokens, provider)
         if self._is_fresh(tokens) or facts is None:
             return tokens.access
         again = f"run `holdfast login {provider}`"
@@ -279,9 +279,13 @@ class OAuthTokenSource:
         except TokenExchangeFailedError as error:
             message = f"the login to {provider!r} could not be refreshed: {error.message}; {again}"
             raise TokenExchangeFailedError(message, provider=provider) from None
-        facts = msgspec.structs.replace(facts, saved=self._clock.time_ms())
         # Saved before it is used: the old refresh token may be void by now.
-        await asyncio.to_thread(self._storage.save_tokens, provider, renewed, facts)
+        is_saved = await asyncio.to_thread(
+            self._storage.renew_tokens, provider, renewed, of=facts, saved=self._clock.time_ms()
+        )
+        if not is_saved:
+            # A logout or another login came meanwhile, and counts for this request, too.
+            return (await asyncio.to_thread(self._storage.tokens, provider)).access
         return renewed.access
 
     async def _take(self, lock: FileLock) -> None:

@@ -76,7 +76,7 @@ def resolve(
         "",
     )
     if name:
-        _refuse_unknown_model(name, given=given, variables=variables, file=file)
+        _refuse_unknown_model(name, given=given, variables=variables, project=project, file=file)
     _refuse_unknown_plans(file)
     alias = file.models.get(name)
     plan = fallback_plan(name, file)
@@ -150,7 +150,12 @@ def _step(step: ModelStep, position: tuple[str, int], file: ConfigFile) -> Model
 
 
 def _refuse_unknown_model(
-    name: str, *, given: JsonObject, variables: JsonObject, file: ConfigFile
+    name: str,
+    *,
+    given: JsonObject,
+    variables: JsonObject,
+    project: ConfigFile,
+    file: ConfigFile,
 ) -> None:
     """Raise for a model that is none, naming where it was said."""
     if name in file.models or all(name.partition("/")[::2]):
@@ -160,7 +165,8 @@ def _refuse_unknown_model(
         raise ConfigError(ErrorCode.CONFIG_INVALID, words)
     if variables.get("model"):
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{PREFIX}MODEL: {words}")
-    raise file.error(("defaults", "model"), words)
+    said_in = project if project.defaults.get("model") else file
+    raise said_in.error(("defaults", "model"), words)
 
 
 def _refuse_unknown_plans(file: ConfigFile) -> None:

@@ -5,7 +5,7 @@ effect or, for one that was refused, in an append of its own. Its sender waits f
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
@@ -29,11 +29,14 @@ from holdfast.vocabulary.commands import (
     RewindSession,
     UndoRewind,
 )
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
+    HookError,
+    RequestError,
     SessionError,
     StoreError,
 )
@@ -41,6 +44,7 @@ from holdfast.vocabulary.file_snapshots import RewindReport
 from holdfast.vocabulary.ids import SessionId, query_id_for
 from holdfast.vocabulary.json_types import JsonObject, writable_or_none
 from holdfast.vocabulary.messages import CompactOrder
+from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Delivery, changed_settings
 
 _REST_SECONDS = 1.0
@@ -183,6 +187,24 @@ class AnsweredCommands:
         compact = CompactOrder(instructions=writable_or_none(order.instructions) or None)
         return QueryInput(query_id=query_id_for(order.id), message=None, compact=compact)
 
+    def compaction_made(self, order: CompactSession, result: AgentResult[Any]) -> Compaction:
+        """Return what the query of `compaction` made, once it has ended without an error.
+
+        Raises:
+            HookError: HOOK_FAILED when a hook blocked the query.
+            RequestError: TIMEOUT when a watchdog ended it.
+
+        """
+        done = self._live.fold.compacted.last
+        # The last one may be of an earlier query: one that is refused makes none.
+        if done is not None and done.query_id == query_id_for(order.id):
+            return done
+        if result.stop_reason == "limit":
+            told = f"the compaction was stopped: {result.stop_detail}"
+            raise RequestError(ErrorCode.TIMEOUT, told)
+        told = f"a hook blocked the compaction: {result.stop_detail}"
+        raise HookError(ErrorCode.HOOK_FAILED, told)
+
     def files(self) -> FileHistory:
         """Return what the session did to files.
 
@@ -246,16 +268,14 @@ class AnsweredCommands:
 
         async def answer() -> None:
             await handle.wait()
-            done = live.fold.compacted.last
-            error = handle.error
-            if error is None and done is None:
-                error = SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
-            ended = CommandEnded(
-                **live.stamp(),
-                command_id=command.id,
-                result={"compaction_id": done.id} if done and not error else None,
-                error=error.report if error else None,
-            )
+            ended = CommandEnded(**live.stamp(), command_id=command.id)
+            try:
+                if handle.error is not None or handle.result is None:
+                    raise handle.error or SessionError(ErrorCode.CLOSED, "the session was closed")
+                made = self.compaction_made(command, handle.result)
+                ended = msgspec.structs.replace(ended, result={"compaction_id": made.id})
+            except AgentError as error:
+                ended = msgspec.structs.replace(ended, error=error.report)
             await self._record_end(ended)
 
         # Not awaited: commands are carried out one after the other, and the abort of this
