@@ -95,6 +95,32 @@ async def test_c20_a_full_line_suspends_drops_or_slides(
     assert ran == order
 
 
+@pytest.mark.parametrize("pending", [0, 1, 2])
+async def test_c20_suspended_callers_run_in_order_however_short_the_line_is(pending: int) -> None:
+    runs = Runs(concurrency=1, pending=pending)
+    await runs.start("a", "b", "c", "d")
+    ran = []
+    while runs.running:
+        ran += runs.running
+        await runs.end(*runs.running)
+    assert ran == ["a", "b", "c", "d"]
+    assert runs.limiter.stats.running == 0
+
+
+async def test_c20_turns_that_end_at_once_leave_no_caller_behind() -> None:
+    limiter = QueryLimiter(QueryLimits(concurrency=1, pending=1, pending_seconds=5))
+
+    async def pass_by() -> None:
+        async with limiter.turn():
+            pass
+
+    async with limiter.turn():
+        others = [asyncio.ensure_future(pass_by()) for _ in range(5)]
+        await asyncio.wait(others, timeout=0.01)
+    await asyncio.gather(*others)
+    assert limiter.stats.started == 6
+
+
 async def test_c20_who_waits_too_long_is_told_so() -> None:
     runs = Runs(concurrency=1, pending_seconds=0)
     await runs.start("a", "b")

@@ -7,7 +7,15 @@ from typing import Self
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ConfigError, ErrorCode, administration
+from holdfast import (
+    Agent,
+    AgentError,
+    AgentSession,
+    ConfigError,
+    ErrorCode,
+    StoreError,
+    administration,
+)
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
 from tests.scripted_agents import MODEL, failure_of
@@ -190,6 +198,54 @@ async def test_an_opening_that_fails_leaves_no_place_behind() -> None:
         assert served.pool.stats.open == 0
         await taken.close()
         await served.touch("a")
+
+
+async def test_an_opening_that_fails_after_its_caller_has_gone_leaves_no_place_behind() -> None:
+    gate = Gate()
+
+    openings: list[asyncio.Task[None]] = []
+
+    async def fail_later(_owner: str, _reference: str) -> AgentSession:
+        if (opening := asyncio.current_task()) is not None:
+            openings.append(opening)
+        await gate.wait()
+        raise StoreError(ErrorCode.UNAVAILABLE, "down")
+
+    async with SessionPool(fail_later, limits=PoolLimits(sessions=1)) as pool:
+
+        async def touch(reference: str) -> None:
+            async with pool.use(reference):
+                pass
+
+        gone = asyncio.ensure_future(touch("a"))
+        await gate.reached.wait()
+        gone.cancel()
+        await asyncio.wait({gone})
+        assert pool.stats.open == 1
+        gate.open()
+        await asyncio.wait(openings)
+        assert pool.stats.open == 0
+        assert (await failure_of(touch("b"))).code is ErrorCode.UNAVAILABLE
+
+
+async def test_closing_a_pool_does_not_wait_for_a_session_that_another_holder_has() -> None:
+    gate = Gate()
+
+    async def wait_for_it(_owner: str, _reference: str) -> AgentSession:
+        await gate.wait()
+        raise AssertionError
+
+    pool = SessionPool(wait_for_it, limits=PoolLimits())
+
+    async def touch() -> None:
+        async with pool.use("a"):
+            pass
+
+    waiting = asyncio.ensure_future(touch())
+    await gate.reached.wait()
+    await pool.close()
+    assert (await failure_of(waiting)).code is ErrorCode.CLOSED
+    assert pool.stats.open == 0
 
 
 async def test_the_limits_of_a_pool_come_from_the_configuration(

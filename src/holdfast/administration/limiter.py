@@ -22,6 +22,7 @@ class LimiterStats(msgspec.Struct, frozen=True, kw_only=True):
 
     running: int
     pending: int
+    """Callers that wait, without those that are suspended because the line is full."""
     started: int
     refused: int
     expired: int
@@ -57,7 +58,6 @@ class QueryLimiter:
         self._limits = checked_fields(limits or QueryLimits())
         self._running = 0
         self._line: deque[asyncio.Future[None]] = deque()
-        self._outside: deque[asyncio.Future[None]] = deque()
         self._counts = {"started": 0, "refused": 0, "expired": 0}
         self.events: deque[LimiterEvent] = deque(maxlen=self._limits.events)
         """The last events; the oldest go first."""
@@ -65,7 +65,8 @@ class QueryLimiter:
     @property
     def stats(self) -> LimiterStats:
         """What the limiter does now, and has done so far."""
-        return LimiterStats(running=self._running, pending=len(self._line), **self._counts)
+        pending = min(len(self._line), self._limits.pending)
+        return LimiterStats(running=self._running, pending=pending, **self._counts)
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncGenerator[None, None]:
@@ -99,40 +100,26 @@ class QueryLimiter:
 
     async def _wait(self) -> None:
         """Wait until the turn was handed over; raises POOL_FULL as `when_full` says."""
-        # Looked at again after each wait: another caller may have come first.
-        while len(self._line) >= self._limits.pending:
-            if self._limits.when_full == "suspend":
-                await self._wait_in(self._outside)
-            elif self._limits.when_full == "sliding" and self._line:
-                oldest = self._line.popleft()
-                # A caller that was cancelled stays in the line until it runs, and counts no more.
-                if not oldest.done():
-                    oldest.set_exception(self._refusal())
-            else:
+        # A caller that is suspended stands in the same line: it only does not count as pending.
+        if len(self._line) >= self._limits.pending and self._limits.when_full != "suspend":
+            if self._limits.when_full == "dropping" or not self._line:
                 raise self._refusal()
+            oldest = self._line.popleft()
+            # A caller that was cancelled stays in the line until it runs, and counts no more.
+            if not oldest.done():
+                oldest.set_exception(self._refusal())
         self._note("queued")
-        await self._wait_in(self._line)
-
-    async def _wait_in(self, line: "deque[asyncio.Future[None]]") -> None:
         turn = asyncio.get_running_loop().create_future()
-        line.append(turn)
+        self._line.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            # It gives up before its turn: its space in the line is free.
-            if turn in line:
-                line.remove(turn)
-                self._admit()
+            if turn in self._line:
+                self._line.remove(turn)
             elif turn.done() and not turn.cancelled() and turn.exception() is None:
                 # The turn came together with the cancellation: the next one gets it.
-                self._pass_on(line)
+                self._end_turn()
             raise
-
-    def _pass_on(self, line: "deque[asyncio.Future[None]]") -> None:
-        if line is self._line:
-            self._end_turn()
-        else:
-            self._admit()
 
     def _end_turn(self) -> None:
         """Hand the turn to the caller that has waited longest, or leave it free."""
@@ -143,15 +130,6 @@ class QueryLimiter:
                 # Handed over without being free in between, so that no newcomer can overtake.
                 self._running += 1
                 turn.set_result(None)
-                break
-        self._admit()
-
-    def _admit(self) -> None:
-        """Let a caller that stands outside wait in the line."""
-        while self._outside and len(self._line) < self._limits.pending:
-            caller = self._outside.popleft()
-            if not caller.done():
-                caller.set_result(None)
                 return
 
     def _refusal(self) -> SessionError:

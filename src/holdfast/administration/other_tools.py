@@ -3,6 +3,7 @@
 Only the usual folders of the programs are looked at, and nothing in them is changed.
 """
 
+import contextlib
 import errno
 import io
 import os
@@ -214,14 +215,20 @@ class _Head:
 def _newest(root: Path, pattern: str) -> list[tuple[Path, int]]:
     """Return the files below a folder with their times, the last changed first."""
     found: list[tuple[Path, int]] = []
-    try:
-        for path in root.glob(pattern):
+    for path in _matching(root, pattern):
+        # One by one: a link that leads nowhere, or a file that is gone by now, hides no other.
+        with contextlib.suppress(OSError):
             facts = path.stat()
             if stat.S_ISREG(facts.st_mode):
                 found.append((path, facts.st_mtime_ns // 1_000_000))
-    except OSError:
-        pass  # a folder that cannot be read holds nothing for us
     return sorted(found, key=lambda each: -each[1])
+
+
+def _matching(root: Path, pattern: str) -> list[Path]:
+    try:
+        return list(root.glob(pattern))
+    except OSError:
+        return []  # a folder that cannot be read holds nothing for us
 
 
 def _lines(path: Path) -> Iterator[JsonObject]:

@@ -175,7 +175,7 @@ class SessionPool(Generic[SessionT]):
         # No wait since it was found: without callers it could be evicted.
         pooled.callers += 1
         try:
-            yield await self._session_of((owner, reference), pooled)
+            yield await self._session_of(pooled)
         except AgentError as error:
             if error.code in {ErrorCode.CLOSED, ErrorCode.FENCED}:
                 # The next caller opens the session anew.
@@ -202,17 +202,15 @@ class SessionPool(Generic[SessionT]):
     async def close(self) -> None:
         """Take no more callers, and close every session: running queries may end by themselves."""
         self._is_closed = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        # Openings first, not waited for: one may wait for as long as another process has the
+        # session. Its callers are told.
+        await self._tasks.cancel(within=_STOP_SECONDS)
         # A copy: each that is closed takes itself out. All at once, because each may wait for a
         # query.
         open_now = list(self._pooled.items())
-        await asyncio.gather(*(self._shut_down(key, pooled) for key, pooled in open_now))
-        await self._tasks.cancel(within=_STOP_SECONDS)
-
-    async def _shut_down(self, key: PoolKey, pooled: _PooledSession[SessionT]) -> None:
-        await asyncio.wait({pooled.opening})
-        await self._close_pooled(key, pooled, "shutdown")
+        await asyncio.gather(
+            *(self._close_pooled(key, pooled, "shutdown") for key, pooled in open_now)
+        )
 
     async def _pooled_session(self, key: PoolKey) -> _PooledSession[SessionT]:
         """Return a session of the pool, after making space for a new one."""
@@ -228,6 +226,8 @@ class SessionPool(Generic[SessionT]):
         # No wait since the last look: the space that was free is still free.
         opening = self._tasks.start(self._open(key), name="holdfast-pool-open")
         pooled = self._pooled[key] = _PooledSession(opening, self._clock.now())
+        # Not left to the callers: all of them may have been cancelled by the time that it fails.
+        opening.add_done_callback(lambda _: self._drop_failed(key, pooled))
         # Only now: a pool may be made without a running loop.
         if self._sweeping is None:
             self._sweeping = self._tasks.start(self._sweep(), name="holdfast-pool-sweep")
@@ -265,11 +265,14 @@ class SessionPool(Generic[SessionT]):
         self._opened += 1
         return session
 
-    async def _session_of(self, key: PoolKey, pooled: _PooledSession[SessionT]) -> SessionT:
-        # Several callers wait for one opening; one that is cancelled leaves it to the others.
-        await asyncio.wait({pooled.opening})
+    def _drop_failed(self, key: PoolKey, pooled: _PooledSession[SessionT]) -> None:
+        """Free the space of a session that could not be opened."""
         if pooled.session is None and self._pooled.get(key) is pooled:
             del self._pooled[key]
+
+    async def _session_of(self, pooled: _PooledSession[SessionT]) -> SessionT:
+        # Several callers wait for one opening; one that is cancelled leaves it to the others.
+        await asyncio.wait({pooled.opening})
         if pooled.opening.cancelled():
             raise SessionError(
                 ErrorCode.CLOSED, "the pool was closed while the session was being opened"
