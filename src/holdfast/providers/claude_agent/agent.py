@@ -134,6 +134,7 @@ class ClaudeAgent:
             ),
             # A copy gets its id from the CLI, which tells it once it has started.
             known_id=chosen or (None if opening.fork else opening.resume),
+            turn_ended=callbacks.end_turn,
             limits=surroundings.limits,
         )
         await session.start()
