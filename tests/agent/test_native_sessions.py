@@ -511,6 +511,37 @@ async def test_a_tool_of_ours_runs_once_with_its_progress_and_its_record(tmp_pat
     assert "mcp__holdfast" in child.argv[child.argv.index("--allowedTools") + 1]
 
 
+@pytest.mark.parametrize("ends", ["the turn ends", "it is refused"])
+async def test_a_call_that_did_not_run_does_not_give_its_id_to_an_equal_one(
+    tmp_path: Path, ends: str
+) -> None:
+    calls: list[int] = []
+
+    @tool
+    async def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        calls.append(a + b)
+        return str(a + b)
+
+    numbers, name = {"a": 1, "b": 2}, "mcp__holdfast__add"
+    first = [USER, init(), *call(name, numbers), hook(name, numbers)]
+    if ends == "it is refused":
+        first += [permission(name, numbers), tool_result("no", is_error=True)]
+    else:
+        first += [tool_result("no", is_error=True), *text("No.", "msg_2"), result("No."), USER]
+    again = [*call(name, numbers, "toolu_2", "msg_3"), hook(name, numbers, "toolu_2")]
+    last = [tool_result("3", "toolu_2"), *text("3.", "msg_4"), result("3.")]
+    child = Child(tmp_path, [*first, *again, *mcp_call("add", numbers), *last])
+    agent = agent_of(child, tools=[add], approver=lambda _r: Deny("mine"))
+    async with agent, agent.session("ana") as session:
+        if ends == "the turn ends":
+            await session.chat("1 + 2?")
+        events = await events_of(session.stream("1 + 2?"))
+    assert calls == [3]
+    ended = [(e.call_id, e.outcome) for e in events if isinstance(e, ToolEnded)]
+    assert ended[-1] == ("toolu_2", "ok")
+
+
 async def test_a_tool_of_ours_that_must_be_asked_about_is(tmp_path: Path) -> None:
     @tool(approval="ask")
     async def remove(path: str) -> str:

@@ -40,7 +40,23 @@ _DEEPEST = 4
 
 def meaning(schema: Schema) -> Schema:
     """Return what an original schema means, in the dialect that jsonschema reads."""
-    return SchemaRepair(schema).repaired()
+    return SchemaRepair(_without_nullable(schema)).repaired()
+
+
+def _without_nullable(schema: Any) -> Any:
+    """Say `nullable` in the plainest way, whatever stands beside it: this or null."""
+    if not isinstance(schema, dict):
+        return schema
+    return _or_null(map_subschemas(schema, "", lambda inner, _: _without_nullable(inner)))
+
+
+def _or_null(node: Schema) -> Schema:
+    """Take `nullable` from a schema, and let it accept null if that was true."""
+    if not node.pop("nullable", False):
+        return node
+    # Definitions are found at the root only.
+    kept: Schema = {name: node.pop(name) for name in ("$defs", "definitions") if name in node}
+    return {"anyOf": [node, {"type": "null"}], **kept}
 
 
 def validator(schema: Schema) -> Draft202012Validator:
@@ -69,9 +85,7 @@ def restored(schema: Schema) -> Schema:
         schema, "", lambda inner, _: inner if isinstance(inner, bool) else restored(inner)
     )
     said: str = node.get("description", "")
-    if node.pop("nullable", False):
-        kept = {name: node.pop(name) for name in ("$defs",) if name in node}
-        node = {"anyOf": [node, {"type": "null"}], **kept}
+    node = _or_null(node)
     parts: list[Schema] = []
     for keyword, value in said_limits(said):
         if not parts or keyword in parts[-1]:

@@ -5,6 +5,9 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
@@ -13,10 +16,11 @@ from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.ports.model_client import ModelClient
 from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.providers.vendor_clients import IDENTITY, VendorAccess, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
@@ -248,6 +252,81 @@ def test_a_transport_serves_one_loop_after_another() -> None:
 
     assert asyncio.run(once()) == asyncio.run(once()) == "Grüße, world 🌍"
     asyncio.run(transport.close())
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """Does something in another thread the next time that it is asked whether it is closed."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def is_closed(self) -> bool:
+        act, self.meanwhile = self.meanwhile, None
+        if act is not None:
+            in_another_thread(act)
+        return super().is_closed()
+
+
+def in_another_thread(act: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(act).result()
+
+
+async def send_in_vain(transport: AiohttpTransport) -> ErrorCode:
+    """Use the pool of this loop, for a request that reaches no server."""
+    request = HttpRequest(url="http://127.0.0.1:9", headers={})
+    with pytest.raises(AgentError) as caught:
+        await transport.send(request)
+    return caught.value.code
+
+
+def transport_with_a_loop_that_ended() -> tuple[AiohttpTransport, WatchedLoop]:
+    transport, loop = AiohttpTransport(), WatchedLoop()
+    loop.run_until_complete(send_in_vain(transport))
+    loop.close()
+    return transport, loop
+
+
+def test_a_transport_serves_the_loops_of_several_threads_at_the_same_time() -> None:
+    transport, ended = transport_with_a_loop_that_ended()
+    ended.meanwhile = lambda: asyncio.run(send_in_vain(transport))
+    assert asyncio.run(send_in_vain(transport)) is ErrorCode.NETWORK
+    asyncio.run(transport.close())
+
+
+def test_a_transport_that_another_thread_closes_meanwhile_makes_no_new_pool() -> None:
+    transport, ended = transport_with_a_loop_that_ended()
+    ended.meanwhile = lambda: asyncio.run(transport.close())
+    assert asyncio.run(send_in_vain(transport)) is ErrorCode.CLOSED
+
+
+def test_closing_a_transport_does_not_wait_for_a_loop_that_stops_meanwhile() -> None:
+    transport, other = AiohttpTransport(), asyncio.new_event_loop()
+    stopping, may_stop = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        # What is handed to the loop from now on waits for its next turn, which does not come.
+        other.stop()
+        stopping.set()
+        may_stop.wait()
+
+    def run() -> None:
+        other.run_until_complete(send_in_vain(transport))
+        other.call_soon(stop)
+        other.run_forever()
+
+    async def close() -> None:
+        closing = asyncio.ensure_future(transport.close())
+        await asyncio.sleep(0)  # noqa: TID251 - it begins
+        await asyncio.sleep(0)  # noqa: TID251 - and hands the pool to the other loop
+        may_stop.set()
+        await closing
+
+    with ThreadPoolExecutor(1) as thread:
+        ran = thread.submit(run)
+        stopping.wait()
+        asyncio.run(close())
+        ran.result()
+    other.close()
 
 
 OPEN_A_SESSION = """

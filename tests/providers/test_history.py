@@ -271,6 +271,15 @@ def test_a_cache_of_prefixes_forgets_what_was_not_used_for_longest() -> None:
     assert memo.get(conversations[4]) == (1, 40)
 
 
+def test_a_cache_of_prefixes_keeps_what_is_read_again_and_again() -> None:
+    memo = PrefixCache[int]()
+    read = (user(HI),)
+    memo.put(read, -1, weight=1)
+    for number in range(9):
+        memo.put((user(TextPart(text=str(number))),), number, weight=7 << 20)
+        assert memo.get(read) == (1, -1)
+
+
 def test_what_comes_before_the_last_user_message_is_settled() -> None:
     answer = by("p", "m", HI)
     assert stable_length((user(HI), answer, user(HI))) == 2

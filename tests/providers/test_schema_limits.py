@@ -161,6 +161,15 @@ def test_nothing_is_forbidden_that_the_original_accepts(name: str) -> None:
         assert original.forbidden(target) == [], target
 
 
+@pytest.mark.parametrize("name", [name for name in LIMITED if LIMITED[name]])
+def test_null_is_accepted_whatever_nullable_stands_beside(name: str) -> None:
+    original = Original(with_property({**LIMITED[name], "nullable": True}))
+    for target in NEVER_NARROWER:
+        assert original.forbidden(target) == [], target
+    for target in TARGETS:
+        assert original.lost(target) == [], target
+
+
 @pytest.mark.parametrize(
     ("name", "fitted"),
     [
@@ -247,6 +256,7 @@ scalars = st.fixed_dictionaries(
         "enum": st.lists(st.sampled_from(["b", "abcdef", 2, 3, None]), min_size=1, unique=True),
         "description": st.just("mine"),
         "default": st.just("b"),
+        "nullable": st.booleans(),
     },
 )
 
@@ -263,6 +273,7 @@ def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             "patternProperties": st.fixed_dictionaries({"^x": inner}),
             "propertyNames": st.just({"maxLength": 2}),
             "minProperties": st.integers(0, 2),
+            "nullable": st.booleans(),
         },
     )
     lists = st.fixed_dictionaries(
@@ -288,6 +299,7 @@ def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             "minLength": st.integers(0, 3),
             "maximum": st.integers(1, 4),
             "description": st.just("mine"),
+            "nullable": st.booleans(),
         },
     )
     return objects | lists | mixed

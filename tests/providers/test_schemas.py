@@ -161,6 +161,64 @@ def test_what_may_be_left_out_becomes_nullable_for_a_strict_receiver() -> None:
     assert strict["properties"]["c"] == {"type": ["integer", "null"]}
 
 
+NULLABLE: dict[str, Any] = {
+    "enum": {"enum": ["a", "b"]},
+    "enum with a type": {"type": "string", "enum": ["a"]},
+    "const": {"type": "string", "const": "a"},
+    "both": {"allOf": [{"type": "string"}, {"minLength": 1}]},
+    "both of a type": {"type": "string", "allOf": [{"type": "string"}, {"minLength": 1}]},
+    "one of": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+    "either of a type": {"type": "string", "anyOf": [{"type": "string"}, {"type": "integer"}]},
+    "reference": {"$ref": "#/$defs/a", "description": "mine"},
+    "reference with a type": {"$ref": "#/$defs/a", "type": "string"},
+    "not": {"type": "string", "not": {"enum": [None]}},
+}
+
+
+@pytest.mark.parametrize("target", ["any", "openai_strict", "gemini_json_schema"])
+@pytest.mark.parametrize("kind", NULLABLE)
+def test_null_is_accepted_for_what_may_be_null_or_be_left_out(
+    kind: str, target: SchemaTarget
+) -> None:
+    definitions = {"$defs": {"a": {"type": "string"}}}
+    fitted = [sent(with_property({**NULLABLE[kind], "nullable": True}) | definitions, target)]
+    if target == "openai_strict":
+        fitted.append(sent(with_property(NULLABLE[kind], required=False) | definitions, target))
+    for schema in fitted:
+        judge = Draft202012Validator(schema)
+        assert judge.is_valid({"x": None})
+        assert judge.is_valid({"x": "a"})
+        assert not judge.is_valid({"x": []})
+
+
+def test_nullable_is_told_as_a_change_that_it_was() -> None:
+    for nullable, beside, told in (
+        (True, {"enum": ["a"]}, "x: nullable written as type 'null'"),
+        (True, {"type": ["string", "null"]}, "x: nullable left out"),
+        (False, {"enum": ["a"]}, "x: nullable left out"),
+    ):
+        schema = with_property({**beside, "nullable": nullable})
+        assert check_schema(schema, target="any").changes == (told,)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_reference_into_what_may_be_null_leads_to_the_same_schema(target: SchemaTarget) -> None:
+    schema = with_property(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "required": ["a"],
+            "additionalProperties": False,
+            "not": {"required": ["b"]},
+            "nullable": True,
+        }
+    )
+    schema["properties"]["y"] = {"$ref": "#/properties/x/properties/a"}
+    judge = Draft202012Validator(sent(schema, target))
+    assert judge.is_valid({"x": {"a": "b"}, "y": "b"})
+    assert not judge.is_valid({"x": {"a": "b"}, "y": []})
+
+
 TREE = {
     "type": "object",
     "properties": {"children": {"type": "array", "items": {"$ref": "#"}}},

@@ -30,6 +30,10 @@ LIMITING_KEYWORDS = frozenset(
     }
 )
 """The keywords that can make a value wrong."""
+_DECIDES_ON_NULL = frozenset(
+    {"type", "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "$ref"}
+)
+"""The keywords that can make null wrong: all others are about values of another type."""
 _AT_LEAST = ("minLength", "minItems", "minProperties")
 # The numbers of the types in Google's interface definition.
 _NUMBERED_TYPES = dict(enumerate(("string", "number", "integer", "boolean", "array", "object"), 1))
@@ -187,7 +191,7 @@ class SchemaRepair(SchemaRewriting):
             raise SchemaRefusedError(path, "is not a schema")
         node = dict(schema)
         self._check_shape(node, path)
-        self._repair_type(node, path)
+        node = self._repair_type(node, path)
         self._repair_drafts(node, path)
         self._check_reference(node, path)
         # A bool is the usual value here, and `schema_fitting` looks for `False`.
@@ -211,7 +215,7 @@ class SchemaRepair(SchemaRewriting):
             if node.get(keyword) == [] and keyword != "prefixItems":
                 raise SchemaRefusedError(path_to(path, keyword), "is empty: nothing would fit")
 
-    def _repair_type(self, node: JsonObject, path: str) -> None:
+    def _repair_type(self, node: JsonObject, path: str) -> JsonObject:
         if "type" in node:
             given = node["type"]
             types = [self._type_name(item, path) for item in as_list(given)]
@@ -224,9 +228,11 @@ class SchemaRepair(SchemaRewriting):
         nullable = node.get("nullable")
         if isinstance(nullable, bool):
             del node["nullable"]
-            if nullable:
-                _allow_null(node)
-            self._note(path, "nullable written as type 'null'")
+            accepting = or_null(node) if nullable else node
+            is_same = accepting is node
+            self._note(path, "nullable left out" if is_same else "nullable written as type 'null'")
+            return accepting
+        return node
 
     def _type_name(self, given: Json, path: str) -> str:
         # Not `isinstance`: a bool is an int as well.
@@ -264,17 +270,36 @@ class SchemaRepair(SchemaRewriting):
             resolve_reference(self._root, node["$ref"], path)
 
 
-def _allow_null(node: JsonObject) -> None:
-    if "type" in node:
-        types = as_list(node["type"])
-        node["type"] = types if "null" in types else [*types, "null"]
-        # An enum lists all values, whatever the type allows.
-        if "enum" in node and None not in node["enum"]:
-            node["enum"] = [*node["enum"], None]
-    elif "anyOf" in node:
-        node["anyOf"] = [*node["anyOf"], {"type": "null"}]
-    elif "$ref" in node:
-        node["anyOf"] = [{"$ref": node.pop("$ref")}, {"type": "null"}]
+def or_null(schema: JsonObject) -> JsonObject:
+    """Return a schema that also accepts null: the same one if it says that it does."""
+    deciding = schema.keys() & _DECIDES_ON_NULL
+    if all(_lets_null_in(keyword, schema[keyword]) for keyword in deciding):
+        return schema
+    if deciding == {"type"}:
+        return {**schema, "type": [*as_list(schema["type"]), "null"]}
+    if deciding == {"anyOf"}:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    # Each of several limits may refuse null, and some cannot be widened, so all that limits a value
+    # becomes an alternative. What describes it stays, and so do definitions, which are referred to
+    # by their place.
+    moved = LIMITING_KEYWORDS | {"$ref"}
+    limits = {name: value for name, value in schema.items() if name in moved}
+    others = {name: value for name, value in schema.items() if name not in moved}
+    return {**others, "anyOf": [limits, {"type": "null"}]}
+
+
+def _lets_null_in(keyword: str, value: Json) -> bool:
+    """Whether a keyword surely accepts null; what others stand for is not looked into."""
+    match keyword:
+        case "type":
+            return "null" in as_list(value)
+        case "enum":
+            return None in value
+        case "const":
+            return value is None
+        case "anyOf":
+            return any(isinstance(part, dict) and part.get("type") == "null" for part in value)
+    return False
 
 
 def _is_list_of_names(value: Json) -> bool:
@@ -285,11 +310,13 @@ class DefinitionMove(SchemaRewriting):
     """Moves what references lead to into the tables of definitions that a provider reads.
 
     A reference to any other place would lead nowhere once that place is rewritten. Without tables,
-    all places stay, and only what has an anchor is moved: few receivers look for anchors.
+    all places stay that repair left, and what has an anchor is moved: few receivers look for
+    anchors. `given` is the schema before its repair, which has the places that references name.
     """
 
-    def __init__(self, root: JsonObject, tables: Collection[str] | None) -> None:
+    def __init__(self, root: JsonObject, tables: Collection[str] | None, given: JsonObject) -> None:
         super().__init__(root)
+        self._given = given
         self._tables = tables
         self._definitions: JsonObject = dict(root.get("$defs", {}))
         self._names: dict[str, str] = {}
@@ -313,11 +340,11 @@ class DefinitionMove(SchemaRewriting):
     def _move(self, reference: str) -> list[JsonObject]:
         if self._stays(reference):
             return []
-        if resolve_reference(self._root, reference, "") is self._root:
+        if resolve_reference(self._given, reference, "") is self._given:
             self._names[reference] = "#"
             self._note("", f"{reference!r} written as '#'")
             return []
-        target = SchemaRepair(self._root).part(reference)
+        target = SchemaRepair(self._given).part(reference)
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", reference.rpartition("/")[2])
         # Two tables may have different definitions of one name.
         while self._definitions.get(name, target) != target:
@@ -329,9 +356,16 @@ class DefinitionMove(SchemaRewriting):
 
     def _stays(self, reference: str) -> bool:
         if self._tables is None:
-            return reference.startswith("#/")
+            return reference.startswith("#/") and self._is_in_place(reference)
         found = _DEFINITION.fullmatch(reference)
         return found is not None and found[1] in self._tables
+
+    def _is_in_place(self, reference: str) -> bool:
+        try:
+            resolve_reference(self._root, reference, "")
+        except SchemaRefusedError:
+            return False
+        return True
 
     def _renamed(self, schema: Json) -> Json:
         if not isinstance(schema, dict):

@@ -12,6 +12,7 @@ from holdfast.providers.json_schema import (
     SchemaRefusedError,
     is_limit,
     map_subschemas,
+    or_null,
     path_to,
     references_in,
     resolve_reference,
@@ -264,7 +265,7 @@ class SchemaFitting(ValueFitting):
         required = node.get("required", [])
         for name, schema in properties.items():
             if name not in required:
-                properties[name] = _or_null(schema)
+                properties[name] = or_null(schema)
                 self.adds_nulls |= properties[name] != schema
                 self._note(path_to(path, name), "required, and null where it would be left out")
         everything = [*required, *(name for name in properties if name not in required)]
@@ -332,16 +333,3 @@ def _any_of(kinds: list[JsonObject]) -> JsonObject:
     """Return a schema for what fits any of several; without any, one that everything fits."""
     unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
     return {"anyOf": unique} if len(unique) > 1 else next(iter(unique), {})
-
-
-def _or_null(schema: JsonObject) -> JsonObject:
-    """Return a schema that also accepts null."""
-    # Another type would not do here: null is not among the values.
-    if "enum" in schema or "const" in schema or "type" not in schema:
-        if any(part.get("type") == "null" for part in schema.get("anyOf", ())):
-            return schema
-        if None in schema.get("enum", ()):
-            return schema
-        return {"anyOf": [schema, {"type": "null"}]}
-    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    return schema if "null" in types else {**schema, "type": [*types, "null"]}

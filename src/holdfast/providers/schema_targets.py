@@ -63,7 +63,7 @@ def check_schema(
     try:
         repair = SchemaRepair(schema)
         repaired, changes = repair.repaired(), repair.changes
-        move = DefinitionMove(repaired, _definition_tables(rules))
+        move = DefinitionMove(repaired, _definition_tables(rules), schema)
         repaired, changes = move.moved(), [*changes, *move.changes]
         if purpose == "arguments" or rules.output_is_object:
             repaired = _object_at_root(repaired, rules, changes)

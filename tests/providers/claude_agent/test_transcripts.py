@@ -1,5 +1,6 @@
 """Transcripts of native sessions in our stores: the package's own contracts, and what can fail."""
 
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -190,6 +191,23 @@ async def test_a_transcript_is_in_the_store_when_the_query_has_ended(tmp_path: P
         kept = TranscriptStore(lambda: store, owner="local", clock=SystemClock(), scope="sessions")
         lines = await kept.load({"project_key": "", "session_id": FIRST})
     assert lines == [{"type": "user", "uuid": "u1"}]
+
+
+async def test_an_agent_knows_nothing_of_the_transcripts_of_sessions_that_were_closed(
+    tmp_path: Path,
+) -> None:
+    def known() -> list[TranscriptStore]:
+        gc.collect()
+        return [thing for thing in gc.get_objects() if isinstance(thing, TranscriptStore)]
+
+    before = len(known())
+    steps = [USER, init(), mirrored(tmp_path), *text("Hello."), result("Hello.")]
+    async with agent_of(Child(tmp_path, steps), store=MemoryStore()) as agent:
+        async with agent.session("ana") as session:
+            await session.chat("Hi")
+            assert len(known()) > before
+        del session
+        assert len(known()) <= before
 
 
 async def test_deleting_a_session_deletes_its_transcript(tmp_path: Path) -> None:

@@ -73,7 +73,6 @@ class ClaudeAgent:
         self._settings = settings
         self._surroundings = surroundings
         self._extras = Extras(surroundings.extras)
-        self._transcripts: dict[str, TranscriptStore] = {}
 
     async def open(self, opening: NativeOpening) -> NativeSession:
         """Open a session, or go on with an earlier one.
@@ -135,6 +134,7 @@ class ClaudeAgent:
             ),
             # A copy gets its id from the CLI, which tells it once it has started.
             known_id=chosen or (None if opening.fork else opening.resume),
+            turn_ended=callbacks.end_turn,
             limits=surroundings.limits,
         )
         await session.start()
@@ -207,11 +207,8 @@ class ClaudeAgent:
         surroundings = self._surroundings
         if surroundings.store is None:
             return None
-        if owner not in self._transcripts:
-            self._transcripts[owner] = stored_transcripts(
-                surroundings.store, owner, surroundings.clock
-            )
-        return self._transcripts[owner]
+        # One for each session, which takes what it knows of the session's lines with it.
+        return stored_transcripts(surroundings.store, owner, surroundings.clock)
 
     def _executable(self) -> str:
         if self._settings.executable is not None:

@@ -4,7 +4,6 @@ Our own tools are offered by the package's in-process MCP server. Such a call do
 the model's calls it is; the hook before it does, so the two are put together by name and arguments.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -44,7 +43,8 @@ class Callbacks:
     def __init__(self, opening: NativeOpening, host: NativeHost) -> None:
         self._host = host
         self._tools = opening.tools
-        self._announced: dict[tuple[str, bytes], deque[str]] = defaultdict(deque)
+        self._announced: dict[str, tuple[str, bytes]] = {}
+        """The calls of our tools that have not run yet: tool and arguments by id, in order."""
 
     def options(
         self,
@@ -78,6 +78,10 @@ class Callbacks:
         own = sdk.create_sdk_mcp_server(OWN_SERVER, tools=tools)
         return {**extras.mcp_servers, OWN_SERVER: own}
 
+    def end_turn(self) -> None:
+        """Forget the calls that did not run: an equal one later must not get their ids."""
+        self._announced.clear()
+
     async def _before_tool(
         self,
         said: FromPackage,
@@ -93,9 +97,7 @@ class Callbacks:
         )
         if is_own(tool):
             if call.call_id is not None:
-                # A model may make the same call twice in one answer, so the ids of equal calls wait
-                # in order.
-                self._announced[call.tool, canonical_json(arguments)].append(call.call_id)
+                self._announced[call.call_id] = call.tool, canonical_json(arguments)
             return {}
         answer = await self._host.announce(call)
         if answer is None:
@@ -121,6 +123,7 @@ class Callbacks:
         answer = await self._host.permit(call)
         if isinstance(answer, Allow):
             return sdk.PermissionResultAllow(updated_input=answer.arguments)
+        self._announced.pop(call.call_id or "", None)
         return sdk.PermissionResultDeny(message=answer.reason, interrupt=answer.stop)
 
     def _offered(self, spec: ToolSpec) -> "SdkMcpTool[Any]":
@@ -133,8 +136,11 @@ class Callbacks:
 
     def _runner_of(self, name: str) -> Callable[[JsonObject], Awaitable[JsonObject]]:
         async def run(arguments: JsonObject) -> JsonObject:
-            calls = self._announced.get((name, canonical_json(arguments)))
-            call_id = calls.popleft() if calls else None
+            # A model may make the same call twice in one answer: equal calls run in order.
+            wanted = (name, canonical_json(arguments))
+            waiting = (known for known, asked in self._announced.items() if asked == wanted)
+            call_id = next(waiting, None)
+            self._announced.pop(call_id or "", None)
             call = NativeCall(call_id=call_id, tool=name, arguments=arguments)
             return _as_mcp(await self._host.run_tool(call))
 

@@ -48,8 +48,10 @@ class ClaudeSession:
         connect: Callable[["ClaudeSession"], ClaudeConnection],
         *,
         known_id: str | None = None,
+        turn_ended: Callable[[], None] = lambda: None,
         limits: SessionLimits | None = None,
     ) -> None:
+        self._turn_ended = turn_ended
         self._limits = limits or SessionLimits()
         self._phase: Literal["open", "closing", "closed"] = "open"
         self._closing: asyncio.Task[None] | None = None
@@ -106,6 +108,8 @@ class ClaudeSession:
             return
         if head.session_id and (head.subtype == "init" or self._named.is_set()):
             self._name(head.session_id)
+        if head.type == "result":
+            self._turn_ended()
         if self._discarding:
             if head.type == "result":
                 self._discarding = False

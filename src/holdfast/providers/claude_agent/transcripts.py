@@ -37,6 +37,9 @@ class TranscriptStore:
 
     With a `scope`, the package's key of a project (its folder on this machine) is not used: then a
     transcript is found from any folder.
+
+    It knows the lines of every transcript that it has appended to, so it is for one session and
+    must not outlive that.
     """
 
     def __init__(

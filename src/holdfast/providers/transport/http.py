@@ -5,8 +5,10 @@ imported with the first request, because loading aiohttp takes a tenth of a seco
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import ssl
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from email.utils import formatdate
@@ -18,6 +20,7 @@ from weakref import WeakSet
 
 from yarl import URL
 
+from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.transport.http_library import aiohttp
 from holdfast.providers.transport.network import (
     body_error,
@@ -33,6 +36,8 @@ from holdfast.vocabulary.settings import Timeouts
 _P = ParamSpec("_P")
 _KEEP_ALIVE_SECONDS = 30.0
 _DRAIN_SECONDS = 0.1
+_CLOSE_SECONDS = 1.0
+"""How long a close waits for the event loop of another thread, which may be busy or stop."""
 _NEVER = float("inf")
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
@@ -40,7 +45,8 @@ _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 class AiohttpTransport:
     """Sends requests with aiohttp; implements `Transport`.
 
-    Owns one connection pool per event loop. Does not own retries, credentials or framing.
+    Owns one connection pool per event loop; the loops may run in several threads. Does not own
+    retries, credentials or framing.
     """
 
     def __init__(self, *, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> None:
@@ -48,11 +54,13 @@ class AiohttpTransport:
         self._pools: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
         self._certificates: ssl.SSLContext | None = None
         self._closed = False
+        self._closing = threading.Lock()
+        """Held while a pool is added, and while all are taken: none is added after that."""
 
     async def send(self, request: HttpRequest) -> "AiohttpReply":
         """Send `request` and wait for the head of the reply."""
         if self._closed:
-            raise SessionError(ErrorCode.CLOSED, "the client is closed")
+            raise _closed()
         pool = self._pool()
         limits = request.timeouts
         with _Caught() as caught:
@@ -72,36 +80,37 @@ class AiohttpTransport:
         """Close the pools of all event loops."""
         # Before the first wait: a request that comes meanwhile must not make a new pool, and a
         # second `close` finds none to close again.
-        self._closed = True
-        here = asyncio.get_running_loop()
-        pools = list(self._pools.items())
-        self._pools.clear()
-        for loop, pool in pools:
-            if loop is here:
-                await pool.close()
-            elif loop.is_running():
-                # A pool can be closed only on the loop that it was made on.
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(pool.close(), loop))
-            else:
-                _abandon(pool)
+        with self._closing:
+            self._closed = True
+            pools = list(self._pools.items())
+            self._pools.clear()
+        await asyncio.gather(*(_close_pool(pool, loop) for loop, pool in pools))
 
     def _pool(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
-        if pool is None or pool.closed:
-            for ended in [loop for loop in self._pools if loop.is_closed()]:
-                _abandon(self._pools.pop(ended))
-            pool = self._pools[loop] = aiohttp.ClientSession(
-                # No limit: one session must not wait for another one's connection.
-                connector=_Connector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
-                # A pool serves all sessions of a client, and a cookie would tie their requests
-                # together.
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # Proxies come from `proxy_for`. aiohttp would also take credentials from a
-                # `.netrc`.
-                trust_env=False,
-            )
-        return pool
+        if pool is not None and not pool.closed:
+            return pool
+        # A copy: other threads add and remove pools of their loops meanwhile.
+        for other in list(self._pools):
+            if other.is_closed() and (ended := self._pools.pop(other, None)) is not None:
+                _abandon(ended)
+        pool = aiohttp.ClientSession(
+            # No limit: one session must not wait for another one's connection.
+            connector=_Connector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            # A pool serves all sessions of a client, and a cookie would tie their requests
+            # together.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Proxies come from `proxy_for`. aiohttp would also take credentials from a
+            # `.netrc`.
+            trust_env=False,
+        )
+        with self._closing:
+            if not self._closed:
+                self._pools[loop] = pool
+                return pool
+        _abandon(pool)
+        raise _closed()
 
     async def _exchange(
         self, pool: aiohttp.ClientSession, request: HttpRequest, attempt: "_Attempt"
@@ -319,6 +328,42 @@ class _Caught:
             return False
         self.error = error
         return True
+
+
+def _closed() -> SessionError:
+    return SessionError(ErrorCode.CLOSED, "the client is closed")
+
+
+async def _close_pool(pool: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    if loop is asyncio.get_running_loop():
+        await pool.close()
+        return
+    if loop.is_running():
+        await _close_elsewhere(pool, loop)
+    # Checked again: the loop may have ended before it came to that.
+    if not pool.closed and not loop.is_running():
+        _abandon(pool)
+
+
+async def _close_elsewhere(pool: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    """Close a pool on the loop that it was made on, as is necessary, in another thread."""
+    over: concurrent.futures.Future[None] = concurrent.futures.Future()
+    tasks = OwnedTasks()
+
+    def end(_: object) -> None:
+        # The loop may have cancelled the task before it began.
+        if not pool.closed:
+            _abandon(pool)
+        over.set_result(None)
+
+    # Not a coroutine: a loop that stops first drops what it was handed, and says so of a coroutine.
+    def begin() -> None:
+        tasks.start(pool.close(), name="holdfast-pool-close").add_done_callback(end)
+
+    with contextlib.suppress(RuntimeError):  # the loop has been closed
+        loop.call_soon_threadsafe(begin)
+        # Not awaited itself: how it ends there must not look like a cancellation here.
+        await asyncio.wait({asyncio.wrap_future(over)}, timeout=_CLOSE_SECONDS)
 
 
 def _abandon(pool: aiohttp.ClientSession) -> None:

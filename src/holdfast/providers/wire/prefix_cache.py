@@ -29,7 +29,9 @@ class PrefixCache(Generic[ValueT]):
     """Keeps one value per conversation, and drops conversations that were not used lately.
 
     It has two generations. When the young one exceeds the limit it becomes the old one, and an
-    entry of the old one survives only if it is used again. Not thread-safe.
+    entry of the old one survives only if it is used again: read or replaced. Conversations that
+    begin with the very same message, such as forks, have one entry together, for the last of them.
+    Threads that share a cache may lose entries, and never get a wrong one.
     """
 
     __slots__ = ("_old", "_weight", "_young")
@@ -42,7 +44,7 @@ class PrefixCache(Generic[ValueT]):
         self._old: dict[int, _CacheEntry[ValueT]] = {}
 
     def get(self, messages: tuple[Message, ...]) -> tuple[int, ValueT | None]:
-        """Return the value of the longest known beginning, and how many messages that has."""
+        """Return the value that is kept of a beginning, and how many messages that has."""
         if not messages:
             return 0, None
         key = id(messages[0])
@@ -51,17 +53,25 @@ class PrefixCache(Generic[ValueT]):
         # are.
         if entry is None or messages[: len(entry.messages)] != entry.messages:
             return 0, None
+        if key not in self._young:
+            self._keep(entry)
         return len(entry.messages), entry.value
 
     def put(self, messages: tuple[Message, ...], value: ValueT, *, weight: int) -> None:
         """Keep the value of `messages`, which takes about `weight` bytes."""
-        if not messages:
-            return
-        replaced = self._young.pop(id(messages[0]), None)
-        self._weight += weight - (replaced.weight if replaced else 0)
+        if messages:
+            self._keep(_CacheEntry(messages, value, weight))
+
+    def _keep(self, entry: _CacheEntry[ValueT]) -> None:
+        """Make an entry one of the young, in place of the one that it replaces."""
+        key = id(entry.messages[0])
+        replaced = self._young.pop(key, None)
+        self._weight += entry.weight - (replaced.weight if replaced else 0)
         if self._weight > _WEIGHT_LIMIT:
-            self._old, self._young, self._weight = self._young, {}, weight
-        self._young[id(messages[0])] = _CacheEntry(messages, value, weight)
+            self._old, self._young, self._weight = self._young, {}, entry.weight
+        # An entry is in one generation only: in both it would be held, and weigh, twice.
+        self._old.pop(key, None)
+        self._young[key] = entry
 
 
 def stable_length(messages: tuple[Message, ...]) -> int:
