@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.blocks.permission_rules.wildcards import alternatives, matches_path, matches_word
 from holdfast.serialization.canonical import canonical_json
@@ -65,11 +66,23 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the rule comes from, for the log."""
     words: tuple[str, ...] = ()
     """The pattern of a command, read once."""
+    own: "Rule | None" = None
+    """With a wildcard in the tool's name: the rule as tools read it that have patterns of their own
+    (`SUBJECTS`), if the argument is the one that these are about."""
+    written: str | None = None
+    """The rule as it is written, where that does not follow from tool and pattern."""
 
     @property
     def text(self) -> str:
         """The rule as it is written."""
+        if self.written is not None:
+            return self.written
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+    @property
+    def is_by_argument(self) -> bool:
+        """Whether the pattern is `argument=value`, also for tools with patterns of their own."""
+        return self.pattern is not None and any(sign in self.tool for sign in "*?")
 
     @property
     def is_literal(self) -> bool:
@@ -91,21 +104,60 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     tool, pattern = found["tool"], found["pattern"]
     if pattern in {None, "*", "**"}:
         return Rule(tool=tool, action=action, source=source)
+    rule = Rule(tool=tool, action=action, pattern=pattern, source=source)
     kind = SUBJECTS.get(tool, ("arguments", ""))[0]
-    words: tuple[str, ...] = ()
+    if kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
+        raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
+    if kind != "arguments":
+        return replace(rule, words=_checked_words(text, kind, pattern))
+    argument = re.fullmatch(_ARGUMENT, pattern)
+    if argument is None:
+        meant = meant_name(tool, SUBJECTS)
+        raise _invalid(text, f"the pattern for the tool {tool!r} is argument=value{meant}")
+    return replace(rule, own=_own(rule, argument["name"], argument["value"]))
+
+
+def _checked_words(text: str, kind: SubjectKind, pattern: str) -> tuple[str, ...]:
+    """Return the words of a command's pattern; raises CONFIG_INVALID for what cannot be read."""
     if kind == "command":
         read = shell_words.read_pattern(pattern)
         if isinstance(read, shell_words.Unreadable):
             raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
-        words = read
-    elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
-        raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
-    elif kind == "path" and (reason := _refuses_braces(pattern)):
+        return read
+    if kind == "path" and (reason := _refuses_braces(pattern)):
         raise _invalid(text, reason)
-    elif kind == "arguments" and not re.fullmatch(_ARGUMENT, pattern):
-        meant = meant_name(tool, SUBJECTS)
-        raise _invalid(text, f"the pattern for the tool {tool!r} is argument=value{meant}")
-    return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
+    return ()
+
+
+def _own(rule: Rule, argument: str, value: str) -> Rule | None:
+    """Read `*(path=x)` as `read(x)`, so that no other spelling of a path or command avoids it."""
+    subjects = (about for tool, about in SUBJECTS.items() if rule.is_for(tool))
+    kind = next((kind for kind, name in subjects if name == argument), None)
+    if kind is None:
+        return None
+    own = replace(rule, pattern=None, written=rule.text)
+    if value in {"*", "**"}:
+        return own
+    if kind == "url":
+        value = value.lower()
+        # Only what forbids may be about a part of a host: `*python.org` is also `notpython.org`.
+        if rule.action == "allow" and not re.fullmatch(_HOST_PATTERN, value):
+            return None
+    return replace(own, pattern=value, words=_checked_words(rule.text, kind, value))
+
+
+def rules_of(rules: Iterable[Rule], tool: str) -> list[Rule]:
+    """Return the rules about a tool, with the patterns that this tool itself compares."""
+    argument = f"{SUBJECTS.get(tool, ('arguments', ''))[1]}="
+    found: list[Rule] = []
+    for rule in rules:
+        if not rule.is_for(tool):
+            continue
+        if not rule.is_by_argument:
+            found.append(rule)
+        elif rule.own is not None and (rule.pattern or "").startswith(argument):
+            found.append(rule.own)
+    return found
 
 
 def _refuses_braces(pattern: str) -> str | None:
@@ -128,12 +180,8 @@ def fits_path(rule: Rule, path: str) -> bool:
 
 def fits_host(rule: Rule, host: str) -> bool:
     """Whether a rule is about a host; `*.name` means what is below a name, not the name."""
-    if rule.pattern is None:
-        return True
-    if rule.pattern.startswith("*."):
-        # With its dot: `notpython.org` is not below `python.org`.
-        return host.endswith(rule.pattern[1:])
-    return host == rule.pattern
+    # With its dot: `notpython.org` is not below `python.org`.
+    return rule.pattern is None or matches_word(rule.pattern, host)
 
 
 def fits_arguments(rule: Rule, arguments: JsonObject) -> bool:
