@@ -298,7 +298,9 @@ def test_braces_mean_what_one_rule_for_each_alternative_means(
 @pytest.mark.parametrize("path", ["/abs/secrets/a", "../x", 7, "a\0b"])
 def test_a_path_that_may_lead_anywhere_is_asked_about(path: Any) -> None:
     assert rules("deny read(secrets/**)").decide(ask("read", path=path)).action == "ask"
-    assert rules("deny read").decide(ask("read", path=path)).action == "deny"
+    for everything in ("read", "read(*)", "read({a,*})", "read({a,{b,**}})", "*(path={a,*})"):
+        ruling = rules(f"deny {everything}").decide(ask("read", path=path))
+        assert ruling.action == "deny"
 
 
 async def test_a_denial_is_kept_at_the_descriptor_as_well(tmp_path: Path) -> None:

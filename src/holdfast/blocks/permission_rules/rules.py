@@ -27,6 +27,7 @@ ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
 
 _LONGEST = 1000
+_EVERYTHING = frozenset({"*", "**"})
 _RULE = r"(?s)(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?"
 _ARGUMENT = r"(?s)(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)"
 _HOST_PATTERN = r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*"
@@ -102,14 +103,14 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     if found is None or action not in {"allow", "ask", "deny"}:
         raise _invalid(text, "a rule is a tool's name, or tool(pattern)")
     tool, pattern = found["tool"], found["pattern"]
-    if pattern in {None, "*", "**"}:
+    if pattern is None or pattern in _EVERYTHING:
         return Rule(tool=tool, action=action, source=source)
     rule = Rule(tool=tool, action=action, pattern=pattern, source=source)
     kind = SUBJECTS.get(tool, ("arguments", ""))[0]
     if kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
         raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
     if kind != "arguments":
-        return replace(rule, words=_checked_words(text, kind, pattern))
+        return _with_pattern(rule, kind, pattern)
     argument = re.fullmatch(_ARGUMENT, pattern)
     if argument is None:
         meant = meant_name(tool, SUBJECTS)
@@ -117,16 +118,20 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     return replace(rule, own=_own(rule, argument["name"], argument["value"]))
 
 
-def _checked_words(text: str, kind: SubjectKind, pattern: str) -> tuple[str, ...]:
-    """Return the words of a command's pattern; raises CONFIG_INVALID for what cannot be read."""
+def _with_pattern(rule: Rule, kind: SubjectKind, pattern: str) -> Rule:
+    """Return a rule with a pattern of a tool's own; raises CONFIG_INVALID if it cannot be read."""
     if kind == "command":
-        read = shell_words.read_pattern(pattern)
-        if isinstance(read, shell_words.Unreadable):
-            raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
-        return read
-    if kind == "path" and (reason := _refuses_braces(pattern)):
-        raise _invalid(text, reason)
-    return ()
+        words = shell_words.read_pattern(pattern)
+        if isinstance(words, shell_words.Unreadable):
+            raise _invalid(rule.text, f"its pattern is not one simple command: {words.reason}")
+        return replace(rule, pattern=pattern, words=words)
+    if kind == "path":
+        if reason := _refuses_braces(pattern):
+            raise _invalid(rule.text, reason)
+        # `read({a,*})` means what `read(a)` and `read(*)` mean together.
+        if not _EVERYTHING.isdisjoint(alternatives(pattern)):
+            return replace(rule, pattern=None, written=rule.text)
+    return replace(rule, pattern=pattern)
 
 
 def _own(rule: Rule, argument: str, value: str) -> Rule | None:
@@ -136,14 +141,14 @@ def _own(rule: Rule, argument: str, value: str) -> Rule | None:
     if kind is None:
         return None
     own = replace(rule, pattern=None, written=rule.text)
-    if value in {"*", "**"}:
+    if value in _EVERYTHING:
         return own
     if kind == "url":
         value = value.lower()
         # Only what forbids may be about a part of a host: `*python.org` is also `notpython.org`.
         if rule.action == "allow" and not re.fullmatch(_HOST_PATTERN, value):
             return None
-    return replace(own, pattern=value, words=_checked_words(rule.text, kind, value))
+    return _with_pattern(own, kind, value)
 
 
 def rules_of(rules: Iterable[Rule], tool: str) -> list[Rule]:
