@@ -1,8 +1,11 @@
 """Every row of docs/provider-errors.md, against what the protocols make of it."""
 
 import json
+import math
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from holdfast.blocks.error_classification import GENERAL_CODES, TYPED_CODES, code_of_status
 from holdfast.providers.wire import gemini
@@ -114,6 +117,35 @@ def test_the_time_to_wait_is_read_from_headers_first_and_words_last(
     peer: Peer, headers: dict[str, str], message: str, seconds: float | None
 ) -> None:
     assert peer.error(429, "", message, headers).retry_after == seconds
+
+
+DIGITS = st.one_of(st.integers().map(str), st.sampled_from(["9" * 20, "9" * 400, "1e999", "nan"]))
+DATES = st.builds(
+    "Mon, {} Nov {} {}:00:30 {}".format, DIGITS, DIGITS, DIGITS, st.sampled_from(["GMT", "+9999"])
+)
+WAITS = st.one_of(DIGITS, DATES, st.text())
+
+
+@every_peer
+@given(
+    headers=st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "date"]), WAITS),
+    message=st.builds("try again in {}{}".format, DIGITS, st.sampled_from(["ms", "s", "m"])),
+)
+@example(headers={"retry-after": f"Mon, 02 Nov {'9' * 20} 10:00:30 GMT"}, message="")
+@example(headers={}, message=f"try again in {'9' * 400}s")
+@example(headers={}, message=f"try again in {'9' * 308}m")
+def test_a_time_to_wait_is_a_finite_number_whatever_a_provider_says(
+    peer: Peer, headers: dict[str, str], message: str
+) -> None:
+    for status in (429, IN_STREAM):
+        wait = peer.error(status, "", message, headers).retry_after
+        assert wait is None or 0 <= wait < math.inf
+
+
+def test_a_delay_without_end_in_a_body_is_none() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "9" * 400 + "s"}]
+    report = {"error": {"status": "RESOURCE_EXHAUSTED", "message": "", "details": details}}
+    assert gemini.PROTOCOL.classify(429, {}, json.dumps(report).encode()).retry_after is None
 
 
 def test_what_the_body_says_of_a_wait_goes_before_its_words() -> None:

@@ -1,15 +1,21 @@
 """Golden requests: between those of a protocol, every option of a request is used."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.providers.wire.chat_completions.dialects import DIALECTS
 from holdfast.providers.wire.openai_responses.request import BODY_SWITCHES, CHAIN, SERVER_TOOLS
+from holdfast.testing.decode_reply import PROTOCOLS
+from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Thinking
 from tests.providers.chat.example_requests import EXAMPLES
+from tests.providers.conversations import ANSWER, CLOCK, WEATHER, assistant, everything, user
 from tests.providers.gemini.requests import REQUESTS as GEMINI
 from tests.providers.golden_requests import REQUESTS as ANTHROPIC
 from tests.providers.ollama.requests import REQUESTS as OLLAMA
@@ -54,3 +60,38 @@ def test_every_switch_of_responses_is_in_a_golden_request() -> None:
     assert turned_on >= {*BODY_SWITCHES, *SERVER_TOOLS, CHAIN}
     levels: set[Thinking | None] = {request.thinking for request in GOLDEN["responses"]}
     assert levels >= {None, "off", "low", "high"}
+
+
+HALF = "half \ud83d of a pair"
+DESCRIBED = {**ANSWER.schema, "description": HALF}
+CALL = ToolCallPart(call_id=CallId("c1"), name="clock", arguments={"zone": HALF})
+PLACES: dict[str, dict[str, Any]] = {
+    "system": {"system": (HALF, "Be exact.")},
+    "message": {"messages": (user(HALF), assistant(HALF), user(HALF))},
+    "call": {
+        "messages": (
+            user("?"),
+            assistant(CALL),
+            user(
+                ToolResultPart(call_id=CallId("c1"), name="clock", content=(TextPart(text=HALF),))
+            ),
+        )
+    },
+    "tool": {"tools": (replace(WEATHER, description=HALF, input_schema=DESCRIBED), CLOCK)},
+    "example": {"tools": (replace(WEATHER, input_examples=({"city": HALF},)), CLOCK)},
+    "output schema": {"output_schema": replace(ANSWER, schema=DESCRIBED)},
+    "stop": {"stop": (HALF,)},
+}
+"""Where a request may have a text that UTF-8 cannot hold."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_text_that_is_not_text_does_not_stop_a_request_wherever_it_is(
+    protocol: str, place: str
+) -> None:
+    # With tools, Gemini 2.5 is told an output schema in words.
+    for model in ("m", "gemini-2.5-flash"):
+        request = everything(model, **PLACES[place])
+        encoded = PROTOCOLS[protocol].new_encoder()(request)
+        assert msgspec.json.decode(encoded.body)

@@ -1,5 +1,6 @@
 """Context files and skills: texts of a project that a model is told, and their entry in the log."""
 
+import re
 from typing import ClassVar
 
 import msgspec
@@ -14,6 +15,10 @@ _INTRODUCTION = (
 _SKILLS = (
     "Skills are instructions for particular tasks. Before you begin such a task, read its skill "
     "with the tool `load_skill`."
+)
+# A folder of a project can have any name.
+_IN_ATTRIBUTE = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;", "\r": "&#13;"}
 )
 
 
@@ -57,6 +62,7 @@ class ContextLoaded(Entry, frozen=True, kw_only=True, tag="context.loaded"):
 
 
 def _block_of(file: ContextFile) -> str:
-    """Return a file as the model is told it; a text cannot end its own block."""
-    text = file.text.rstrip().replace("</file>", "<\\/file>")
-    return f'<file path="{file.path}">\n{text}\n</file>'
+    """Return a file as the model is told it; neither its text nor its path can end the block."""
+    # A model takes other spellings of the end for one, too.
+    text = re.sub(r"(?i)<(\s*/\s*file\b)", r"<\\\1", file.text.rstrip())
+    return f'<file path="{file.path.translate(_IN_ATTRIBUTE)}">\n{text}\n</file>'

@@ -298,7 +298,9 @@ def test_braces_mean_what_one_rule_for_each_alternative_means(
 @pytest.mark.parametrize("path", ["/abs/secrets/a", "../x", 7, "a\0b"])
 def test_a_path_that_may_lead_anywhere_is_asked_about(path: Any) -> None:
     assert rules("deny read(secrets/**)").decide(ask("read", path=path)).action == "ask"
-    assert rules("deny read").decide(ask("read", path=path)).action == "deny"
+    for everything in ("read", "read(*)", "read({a,*})", "read({a,{b,**}})", "*(path={a,*})"):
+        ruling = rules(f"deny {everything}").decide(ask("read", path=path))
+        assert ruling.action == "deny"
 
 
 async def test_a_denial_is_kept_at_the_descriptor_as_well(tmp_path: Path) -> None:
@@ -436,6 +438,133 @@ def test_a_denied_program_is_denied_in_any_position(
     wrapped = " ".join([*wrappers, "rm x"])
     for command in (wrapped, f"{other}{between}{wrapped}", f"{wrapped}{between}{other}"):
         assert some.decide(shell(command)).action == "deny"
+
+
+@pytest.mark.parametrize("action", ["deny", "ask"])
+@pytest.mark.parametrize(
+    ("rule", "question"),
+    [
+        ("*(path=x)", ask("read", path="x")),
+        ("*(path=x)", ask("write", path="a/../x", content="")),
+        ("r*(path=secrets/**)", ask("grep", pattern="a", path="./secrets/a")),
+        ("*(path={a,b})", ask("edit", path="b")),
+        ("*(content=*password*)", ask("write", path="x", content="a password")),
+        ("web*(url=*evil*)", ask("web_fetch", url="https://evil.com/")),
+        ("web*(url=*.Evil.*)", ask("web_fetch", url="https://www.EVIL.com/")),
+        ("web*(url=https://a.org/x*)", ask("web_fetch", url="https://a.org/xy")),
+        ("*(command=rm)", shell("rm")),
+        ("*(command=rm *)", shell("ls; sudo rm -r x")),
+        ("?hell(command=rm *)", shell(["/bin/rm", "x"])),
+        ("*(command=*)", shell("ls $x")),
+        ("*(timeout=9*)", ask("shell", command="ls", timeout=99)),
+    ],
+)
+def test_a_pattern_behind_a_wildcard_name_holds_for_tools_with_patterns_of_their_own(
+    action: RuleAction, rule: str, question: PermissionQuestion
+) -> None:
+    for others in ([], ["allow read", "allow edit", "allow shell", "allow web_fetch"]):
+        ruling = rules(f"{action} {rule}", *others).decide(question)
+        assert (ruling.action, ruling.rule) == (action, rule)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ask("read", path="/abs"),
+        ask("write", path="y"),
+        shell("for a in b; do c; done"),
+        ask("web_fetch", url="ftp://x"),
+    ],
+)
+def test_a_pattern_about_an_argument_that_a_call_does_not_have_says_nothing_of_it(
+    question: PermissionQuestion,
+) -> None:
+    default = rules().decide(question)
+    for action in ("deny", "ask", "allow"):
+        assert rules(f"{action} *(to=x)").decide(question) == default
+
+
+def test_a_pattern_behind_a_wildcard_name_allows_only_what_one_behind_the_name_would() -> None:
+    some = rules("allow *(path=docs/**)", "allow *(command=git *)", "allow *(url=*python.org)")
+    assert some.decide(ask("write", path="docs/a")).action == "allow"
+    assert some.decide(shell("git log")).action == "allow"
+    assert some.decide(shell("git log; rm x")).action == "ask"
+    assert some.decide(ask("write", path="docs/../a")).action == "ask"
+    assert some.decide(ask("web_fetch", url="https://notpython.org/")).action == "ask"
+    content = rules("allow *(content=*)")
+    assert content.decide(ask("write", path="x", content="y")).action == "ask"
+    assert content.decide(ask("note", content="y")).action == "allow"
+
+
+@pytest.mark.parametrize("text", ["*(path={,a})", "w*(path=)", "*(command=a; b)", "s*(command=)"])
+def test_a_value_that_a_tool_of_that_name_cannot_compare_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="permission rule"):
+        parse_rule(text, "deny")
+    # No tool that comes with Holdfast has this name, and others compare plain texts.
+    assert parse_rule(f"my_{text}", "deny").text == f"my_{text}"
+
+
+async def test_a_file_that_a_wildcard_name_denies_is_left_out_of_searches(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/key").write_text("hidden word\n")
+    (tmp_path / "alias").symlink_to("secrets")
+    some = rules("deny *(path=secrets/**)", "ask *(path=private)")
+    tools = Toolbox(coding_tools(tmp_path, guard=some.refuses_path))
+    assert "rule *(path=secrets/**)" in await tools.call("read", path="alias/key")
+    assert await tools.call("grep", pattern="hidden") == "[no line fits]"
+    hidden = some.hidden_paths("grep", ".")
+    assert (hidden.denied, hidden.asked) == (("secrets/**",), ("private",))
+
+
+NAMES = st.sampled_from(["a", "b", "..", ".", "a*", "*", "**", "?", "{a,b}", "a.env"])
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+HOSTS = st.sampled_from(["a.org", "*.a.org", "b.a.org", "*", "A.org"])
+COMPARED: dict[str, tuple[str, st.SearchStrategy[str], st.SearchStrategy[Any]]] = {
+    "path": (
+        "read list glob grep write edit",
+        PATHS,
+        st.one_of(PATHS, PATHS.map("/{}".format), st.none(), st.just(7)),
+    ),
+    "command": (
+        "shell",
+        st.sampled_from(["rm *", "git *", "git push", "timeout *", "*", "* x", "rm"]),
+        st.one_of(COMMANDS, COMMANDS.map(str.split), COMMANDS.map("{} $x".format), st.just([])),
+    ),
+    "url": ("web_fetch", HOSTS, st.one_of(HOSTS.map("https://{}/x".format), st.just("ftp:x"))),
+}
+"""What tools compare, by the argument's name: the tools, patterns, and values of arguments."""
+SOME_RULES = st.lists(
+    st.sampled_from(["allow *", "allow shell", "deny shell(rm *)", "ask edit(a)", "allow read(a)"]),
+    max_size=2,
+)
+
+
+@st.composite
+def wildcard_names(draw: st.DrawFn, tool: str) -> str:
+    """Put a wildcard into a tool's name."""
+    start = draw(st.integers(0, len(tool) - 1))
+    end = draw(st.integers(start + 1, len(tool)))
+    return tool[:start] + ("?" * (end - start) if draw(st.booleans()) else "*") + tool[end:]
+
+
+@given(st.sampled_from(sorted(COMPARED)), st.sampled_from(["deny", "ask", "allow"]), st.data())
+def test_a_wildcard_name_forbids_at_least_and_allows_at_most_what_the_name_does(
+    argument: str, action: str, data: st.DataObject
+) -> None:
+    tools, patterns, values = COMPARED[argument]
+    tool = data.draw(st.sampled_from(tools.split()))
+    name = data.draw(wildcard_names(tool))
+    pattern, value, others = data.draw(st.tuples(patterns, values, SOME_RULES))
+    try:
+        exact = rules(f"{action} {tool}({pattern})", *others)
+    except ConfigError:
+        return
+    broad = rules(f"{action} {name}({argument}={pattern})", *others)
+    question = ask(tool, **({} if value is None else {argument: value}))
+    order = ["allow", "ask", "deny"]
+    for asked in (question, replace(question, resolved_paths=("a",))):
+        mild, strong = exact.decide(asked).action, broad.decide(asked).action
+        assert order.index(strong) >= order.index(mild)
 
 
 PLACE = CallSite(query_id=QueryId("q1"), session_id=SessionId("s1"), folder="/work")

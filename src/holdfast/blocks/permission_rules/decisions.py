@@ -16,6 +16,7 @@ from holdfast.blocks.permission_rules.rules import (
     fits_path,
     forbids_command,
     mentions_forbidden,
+    rules_of,
 )
 from holdfast.ports.permissions import HiddenPaths
 from holdfast.vocabulary.approvals import Grant, RuleAction, Ruling
@@ -101,7 +102,7 @@ class PermissionRules:
     def refuses_path(self, access: Literal["read", "write"], path: str) -> str | None:
         """Say why a file may not be touched, by its real path; for tools, at the descriptor."""
         tool = "read" if access == "read" else "edit"
-        rules = [rule for rule in self.rules if rule.action == "deny" and rule.is_for(tool)]
+        rules = [rule for rule in rules_of(self.rules, tool) if rule.action == "deny"]
         return next((f"rule {rule.text}" for rule in rules if fits_path(rule, path)), None)
 
     def hidden_paths(self, tool: str, path: str) -> HiddenPaths:
@@ -111,7 +112,7 @@ class PermissionRules:
         approved. Approving a folder above does not count, for the person was not asked about these
         files.
         """
-        rules = [rule for rule in self.rules if rule.is_for(tool) and rule.pattern is not None]
+        rules = [rule for rule in rules_of(self.rules, tool) if rule.pattern is not None]
         return HiddenPaths(
             denied=_patterns(rule for rule in rules if rule.action == "deny"),
             asked=_patterns(
@@ -154,18 +155,17 @@ class PermissionRules:
 
     def _find(self, question: PermissionQuestion) -> _Finding:
         rules = [rule for rule in self.rules if rule.is_for(question.tool)]
-        if not rules:
-            return _Finding()
-        kind, name = SUBJECTS.get(question.tool, ("arguments", ""))
-        value = question.arguments.get(name)
-        if kind == "command":
-            return _about_command(rules, value)
-        if kind == "path":
-            # Tools that look through a folder begin at the root when they are given none.
-            return _about_path(rules, question, "." if value is None else value)
-        if kind == "url":
-            return _about_url(rules, value)
-        return _about_arguments(rules, question.arguments)
+        if question.tool not in SUBJECTS:
+            return _about_arguments(rules, question.arguments)
+        own = rules_of(rules, question.tool)
+        found = _about_subject(own, question) if own else _Finding()
+        # `*(path=x)` forbids what `read(x)` would, and the value as it stands in the arguments. It
+        # allows no more than `read(x)` would.
+        forbidding = [rule for rule in rules if rule.is_by_argument and rule.action != "allow"]
+        given = _about_arguments(forbidding, question.arguments)
+        return msgspec.structs.replace(
+            found, denied=found.denied or given.denied, asked=found.asked or given.asked
+        )
 
 
 def _patterns(rules: Iterable[Rule]) -> tuple[str, ...]:
@@ -197,6 +197,18 @@ def _of(fitting: list[Rule]) -> _Finding:
         asked=_first(fitting, "ask"),
         allowed=_first(fitting, "allow"),
     )
+
+
+def _about_subject(rules: list[Rule], question: PermissionQuestion) -> _Finding:
+    """Compare what the tool is about: its command, its path or its URL."""
+    kind, name = SUBJECTS[question.tool]
+    value = question.arguments.get(name)
+    if kind == "command":
+        return _about_command(rules, value)
+    if kind == "url":
+        return _about_url(rules, value)
+    # Tools that look through a folder begin at the root when they are given none.
+    return _about_path(rules, question, "." if value is None else value)
 
 
 def _about_arguments(rules: list[Rule], arguments: JsonObject) -> _Finding:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.blocks.permission_rules.wildcards import alternatives, matches_path, matches_word
 from holdfast.serialization.canonical import canonical_json
@@ -26,6 +27,7 @@ ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
 
 _LONGEST = 1000
+_EVERYTHING = frozenset({"*", "**"})
 _RULE = r"(?s)(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?"
 _ARGUMENT = r"(?s)(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)"
 _HOST_PATTERN = r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*"
@@ -65,11 +67,23 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the rule comes from, for the log."""
     words: tuple[str, ...] = ()
     """The pattern of a command, read once."""
+    own: "Rule | None" = None
+    """With a wildcard in the tool's name: the rule as tools read it that have patterns of their own
+    (`SUBJECTS`), if the argument is the one that these are about."""
+    written: str | None = None
+    """The rule as it is written, where that does not follow from tool and pattern."""
 
     @property
     def text(self) -> str:
         """The rule as it is written."""
+        if self.written is not None:
+            return self.written
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+    @property
+    def is_by_argument(self) -> bool:
+        """Whether the pattern is `argument=value`, also for tools with patterns of their own."""
+        return self.pattern is not None and any(sign in self.tool for sign in "*?")
 
     @property
     def is_literal(self) -> bool:
@@ -89,23 +103,66 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     if found is None or action not in {"allow", "ask", "deny"}:
         raise _invalid(text, "a rule is a tool's name, or tool(pattern)")
     tool, pattern = found["tool"], found["pattern"]
-    if pattern in {None, "*", "**"}:
+    if pattern is None or pattern in _EVERYTHING:
         return Rule(tool=tool, action=action, source=source)
+    rule = Rule(tool=tool, action=action, pattern=pattern, source=source)
     kind = SUBJECTS.get(tool, ("arguments", ""))[0]
-    words: tuple[str, ...] = ()
-    if kind == "command":
-        read = shell_words.read_pattern(pattern)
-        if isinstance(read, shell_words.Unreadable):
-            raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
-        words = read
-    elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
+    if kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
         raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
-    elif kind == "path" and (reason := _refuses_braces(pattern)):
-        raise _invalid(text, reason)
-    elif kind == "arguments" and not re.fullmatch(_ARGUMENT, pattern):
+    if kind != "arguments":
+        return _with_pattern(rule, kind, pattern)
+    argument = re.fullmatch(_ARGUMENT, pattern)
+    if argument is None:
         meant = meant_name(tool, SUBJECTS)
         raise _invalid(text, f"the pattern for the tool {tool!r} is argument=value{meant}")
-    return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
+    return replace(rule, own=_own(rule, argument["name"], argument["value"]))
+
+
+def _with_pattern(rule: Rule, kind: SubjectKind, pattern: str) -> Rule:
+    """Return a rule with a pattern of a tool's own; raises CONFIG_INVALID if it cannot be read."""
+    if kind == "command":
+        words = shell_words.read_pattern(pattern)
+        if isinstance(words, shell_words.Unreadable):
+            raise _invalid(rule.text, f"its pattern is not one simple command: {words.reason}")
+        return replace(rule, pattern=pattern, words=words)
+    if kind == "path":
+        if reason := _refuses_braces(pattern):
+            raise _invalid(rule.text, reason)
+        # `read({a,*})` means what `read(a)` and `read(*)` mean together.
+        if not _EVERYTHING.isdisjoint(alternatives(pattern)):
+            return replace(rule, pattern=None, written=rule.text)
+    return replace(rule, pattern=pattern)
+
+
+def _own(rule: Rule, argument: str, value: str) -> Rule | None:
+    """Read `*(path=x)` as `read(x)`, so that no other spelling of a path or command avoids it."""
+    subjects = (about for tool, about in SUBJECTS.items() if rule.is_for(tool))
+    kind = next((kind for kind, name in subjects if name == argument), None)
+    if kind is None:
+        return None
+    own = replace(rule, pattern=None, written=rule.text)
+    if value in _EVERYTHING:
+        return own
+    if kind == "url":
+        value = value.lower()
+        # Only what forbids may be about a part of a host: `*python.org` is also `notpython.org`.
+        if rule.action == "allow" and not re.fullmatch(_HOST_PATTERN, value):
+            return None
+    return _with_pattern(own, kind, value)
+
+
+def rules_of(rules: Iterable[Rule], tool: str) -> list[Rule]:
+    """Return the rules about a tool, with the patterns that this tool itself compares."""
+    argument = f"{SUBJECTS.get(tool, ('arguments', ''))[1]}="
+    found: list[Rule] = []
+    for rule in rules:
+        if not rule.is_for(tool):
+            continue
+        if not rule.is_by_argument:
+            found.append(rule)
+        elif rule.own is not None and (rule.pattern or "").startswith(argument):
+            found.append(rule.own)
+    return found
 
 
 def _refuses_braces(pattern: str) -> str | None:
@@ -128,12 +185,8 @@ def fits_path(rule: Rule, path: str) -> bool:
 
 def fits_host(rule: Rule, host: str) -> bool:
     """Whether a rule is about a host; `*.name` means what is below a name, not the name."""
-    if rule.pattern is None:
-        return True
-    if rule.pattern.startswith("*."):
-        # With its dot: `notpython.org` is not below `python.org`.
-        return host.endswith(rule.pattern[1:])
-    return host == rule.pattern
+    # With its dot: `notpython.org` is not below `python.org`.
+    return rule.pattern is None or matches_word(rule.pattern, host)
 
 
 def fits_arguments(rule: Rule, arguments: JsonObject) -> bool:

@@ -5,6 +5,7 @@ A protocol provides the function that reads its error object and the typed codes
 `blocks.error_classification`. docs/provider-errors.md documents the result, row by row.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -219,9 +220,8 @@ def _wait_in_headers(headers: Mapping[str, str]) -> float | None:
             seconds = float(headers.get(name, "")) / unit
         except ValueError:
             continue
-        # `float` also reads `nan`, `inf` and negative numbers.
-        if 0 <= seconds < float("inf"):
-            return seconds
+        if (wait := _possible_wait(seconds)) is not None:
+            return wait
     due, sent = _date(headers.get("retry-after")), _date(headers.get("date"))
     if due is None or sent is None:
         return None
@@ -232,16 +232,22 @@ def _wait_in_headers(headers: Mapping[str, str]) -> float | None:
 def _reported_wait(failure: Failure) -> float | None:
     """Return the wait in seconds that the report asks for, in a field or in its message."""
     if failure.retry_after is not None:
-        return failure.retry_after
+        return _possible_wait(failure.retry_after)
     if found := re.search(_WAIT, failure.message):
         # Three letters tell all spellings of the units apart.
-        return round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3)
+        return _possible_wait(round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3))
     return None
+
+
+def _possible_wait(seconds: float) -> float | None:
+    """Return a number of seconds; None for others that `float` reads: `nan`, `inf`, negative."""
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _date(text: str | None) -> datetime | None:
     try:
         date = parsedate_to_datetime(text or "")
-    except ValueError:
+    # A number may be larger than any year or hour, which is another error than a wrong date.
+    except (ValueError, OverflowError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -15,6 +15,7 @@ from holdfast.providers.wire.lenient_decoding import (
     as_text,
     decode_lenient,
     decode_object_as,
+    encode_lenient,
 )
 from holdfast.providers.wire.message_forms import (
     TEXT_ONLY_MODELS,
@@ -217,9 +218,7 @@ class RequestEncoder:
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
-        system = [
-            msgspec.json.encode({"role": "system", "content": text}) for text in request.system
-        ]
+        system = [encode_lenient({"role": "system", "content": text}) for text in request.system]
         messages = self._messages.encode(request.messages, _messages_of)
         body = body_with_array(_fields(request), "messages", [*system, *messages])
         return WireRequest(path="api/chat", body=body)

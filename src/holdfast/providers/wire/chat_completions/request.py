@@ -286,5 +286,5 @@ def schema_instruction(mode: OutputMode, wanted: OutputSchema | None) -> str:
     """
     if wanted is None or mode == "json_schema":
         return ""
-    schema = msgspec.json.encode(wanted.schema).decode()
+    schema = encode_lenient(wanted.schema).decode()
     return f"Give the final answer as one JSON object that meets this JSON Schema: {schema}"

@@ -7,8 +7,6 @@ OpenAPI's. `providers.schema_targets` has already fitted the schemas to the one 
 from collections.abc import Iterator
 from functools import partial
 
-import msgspec
-
 from holdfast.providers.wire.gemini.dialects import (
     GEMINI_API,
     GeminiDialect,
@@ -17,7 +15,7 @@ from holdfast.providers.wire.gemini.dialects import (
     thinking_config,
 )
 from holdfast.providers.wire.gemini.messages import encode_parts, named_calls
-from holdfast.providers.wire.lenient_decoding import read_token_count
+from holdfast.providers.wire.lenient_decoding import encode_lenient, read_token_count
 from holdfast.providers.wire.message_forms import tool_description
 from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from holdfast.providers.wire.protocol import WireRequest
@@ -51,7 +49,7 @@ class RequestEncoder:
         """Return the request that counts tokens."""
         body = self._body(request)
         if self._dialect.count_wraps_request:
-            name = msgspec.json.encode(f"models/{request.model}")
+            name = encode_lenient(f"models/{request.model}")
             # The body without its first brace: its last one closes the inner object, and the one
             # here the outer.
             body = b'{"generateContentRequest":{"model":%b,%b}' % (name, body[1:])
@@ -140,7 +138,7 @@ def _schema_instruction(request: ModelRequest) -> Iterator[str]:
     schema = request.output_schema.schema
     has_field = takes_json_schema(request.model) or _has_properties(schema)
     if not _takes_schema(request) or (not has_field and "description" in schema):
-        words = msgspec.json.encode(schema).decode()
+        words = encode_lenient(schema).decode()
         yield f"Answer with nothing but JSON that meets this JSON Schema: {words}"
 
 
