@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
+from holdfast.vocabulary import secrets
+
 pytest_plugins = [
     "tests.fixtures_report",
     "tests.fixtures_wire",
@@ -47,6 +49,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_each_test() -> Iterator[None]:
+    """Forget the secrets of a test: the process would take them out of the texts of later ones."""
+    before = secrets._known.copy()
+    yield
+    secrets._known.clear()
+    secrets._known.update(before)
 
 
 @pytest.fixture(autouse=True)

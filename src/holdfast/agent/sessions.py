@@ -1,10 +1,12 @@
 """AgentSessions: the sessions of an agent's store as a collection: `agent.sessions`."""
 
 import asyncio
+import contextlib
+import shutil
+import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -27,7 +29,6 @@ from holdfast.administration.transfer import write_pieces
 from holdfast.administration.unowned import unowned_queries
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import open_fork
-from holdfast.vocabulary.entries import SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.given_options import check_given, check_options
 from holdfast.vocabulary.ids import SessionId
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
     from holdfast.ports.session_store import UnownedQueries
     from holdfast.session.session_descriptions import SessionRequest
+
+_IN_MEMORY = 1024 * 1024
+"""A longer import that comes through a pipe is copied to a temporary file."""
 
 SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
 """Makes the sessions that `create`, `fork` and `switch_to` return."""
@@ -167,7 +171,7 @@ class AgentSessions(SharedSessions):
 
         """
         told = check_options(options, ExportOptions, function="sessions.export_to()")
-        async with aclosing(self._export(reference, told)) as pieces:
+        async with contextlib.aclosing(self._export(reference, told)) as pieces:
             await write_pieces(Path(path), pieces)
 
     async def import_from(
@@ -189,11 +193,10 @@ class AgentSessions(SharedSessions):
             name=name,
             settings=self._request.settings,
         )
-        if isinstance(source, str | Path):
-            with await asyncio.to_thread(Path(source).open, "rb") as file:
-                imported = await self._import(file, of, opening)
-        else:
-            imported = await self._import(source, of, opening)
+        async with _seekable(source) as file:
+            imported = await transfer.import_session(
+                self._composition, file, opening, format_name=of
+            )
         self.announce("created", imported.session.id)
         return imported
 
@@ -224,14 +227,9 @@ class AgentSessions(SharedSessions):
         pieces = transfer.export_session(
             self, self._composition, record, format_name=told["to"], redact=told["redact"]
         )
-        async with aclosing(pieces):
+        async with contextlib.aclosing(pieces):
             async for piece in pieces:
                 yield piece
-
-    async def _import(
-        self, file: BinaryIO, of: str | None, opening: SessionOpened
-    ) -> transfer.Imported:
-        return await transfer.import_session(self._composition, file, opening, format_name=of)
 
     async def _open(self, request: "SessionRequest") -> AgentSession:
         return await self.factory(self._composition, request).open()
@@ -239,3 +237,17 @@ class AgentSessions(SharedSessions):
     async def _is_taken(self, name: str) -> bool:
         found = await self._composition.store.index.find(self._owner, self._project, name=name)
         return found is not None
+
+
+@contextlib.asynccontextmanager
+async def _seekable(source: str | Path | BinaryIO) -> AsyncGenerator[BinaryIO, None]:
+    """Open a file so that it can be read twice; what comes through a pipe is copied first."""
+    with contextlib.ExitStack() as opened:
+        if isinstance(source, str | Path):
+            source = opened.enter_context(await asyncio.to_thread(Path(source).open, "rb"))
+        if not source.seekable():
+            copy = opened.enter_context(tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY))
+            await asyncio.to_thread(shutil.copyfileobj, source, copy)
+            copy.seek(0)
+            source = cast("BinaryIO", copy)
+        yield source

@@ -24,8 +24,9 @@ from holdfast.providers.media_content import (
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
 _URL = re.compile(r"(?i)(https?://|data:)")
+_DATA_SCHEME = re.compile(r"(?i)data:")
 _DATA_URL = re.compile(
-    r"data:(?P<mime>[^;,]*)(?:;[^;,]+)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
+    r"(?i:data):(?P<mime>[^;,]*)(?:;[^;,]+)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
 )
 
 
@@ -42,7 +43,7 @@ def attachment_part(
     if isinstance(source, bytes):
         return content_part(source, limits=limits)
     if isinstance(source, str) and _URL.match(source):
-        if not source.startswith("data:"):
+        if not _DATA_SCHEME.match(source):
             return _linked(source)
         return content_part(_inline(source, limits), limits=limits)
     name = str(Path(source))

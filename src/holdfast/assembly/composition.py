@@ -1,6 +1,7 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -376,9 +377,11 @@ class Composition(StoredSessions):
 
     async def _close_shared(self) -> None:
         """Close the clients, what runs behind tools, and the store unless it was handed in."""
-        await self.registry.close()
-        await self.clients.close()
         # Forgotten before the wait: a second close finds nothing left to do.
         store, self._store = self._store, None
-        if store is not None and isinstance(self.inputs.store, str):
-            await store.close()
+        # The last one first; one that fails to close does not keep the others open.
+        async with contextlib.AsyncExitStack() as closing:
+            if store is not None and isinstance(self.inputs.store, str):
+                closing.push_async_callback(store.close)
+            closing.push_async_callback(self.clients.close)
+            closing.push_async_callback(self.registry.close)

@@ -1,5 +1,6 @@
 """Model clients: finds the client behind `provider/model`, making each client once."""
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,7 @@ class ModelClients:
         }
         # Kept apart: `close` leaves open what was handed in.
         self._given_agents = [client for client in clients if isinstance(client, NativeAgent)]
-        self._native = {agent.provider: agent for agent in self._given_agents}
+        self._native = _by_provider(self._given_agents)
         self._made: dict[str, ModelClient] = {}
 
     def is_native(self, model: str) -> bool:
@@ -157,11 +158,14 @@ class ModelClients:
         """Close the clients that were made here; those that were handed in are their owner's."""
         # Taken out first: a second close, while this one waits, finds none.
         made, self._made = self._made, {}
-        for client in made.values():
-            await client.close()
-        for agent in self._native.values():
-            if agent not in self._given_agents:
-                await agent.close()
+        native, self._native = self._native, _by_provider(self._given_agents)
+        own = [agent for agent in native.values() if agent not in self._given_agents]
+        # One that fails to close does not keep the others open; its error is raised in the end.
+        async with contextlib.AsyncExitStack() as closing:
+            for agent in own:
+                closing.push_async_callback(agent.close)
+            for client in made.values():
+                closing.push_async_callback(client.close)
 
     def _make(self, provider: str) -> ModelClient:
         configuration = self._configuration
@@ -385,3 +389,7 @@ def _checked(client: ModelClient | NativeAgent) -> ModelClient | NativeAgent:
     else:
         return client
     raise ConfigError(ErrorCode.CONFIG_INVALID, f"option 'providers': an item {advice}")
+
+
+def _by_provider(agents: Iterable[NativeAgent]) -> dict[str, NativeAgent]:
+    return {agent.provider: agent for agent in agents}

@@ -120,7 +120,10 @@ class SessionCommands:
 
     async def carry_out_pending(self, *, opening: bool = False) -> None:
         """Carry out what is in the inbox now; while the session is opened, prompts only wait."""
-        for command in await self._inbox.pending(self._session.session_id):
+        pending = await self._inbox.pending(self._session.session_id)
+        # What is consumed does not come again; a session may live for years.
+        self._seen.intersection_update([command.id for command in pending])
+        for command in pending:
             if command.id not in self._seen:
                 # Also if it stays in the inbox: `wait` would return for it at once, every time.
                 self._seen.add(command.id)

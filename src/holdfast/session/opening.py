@@ -159,7 +159,7 @@ def _refuse_long_name(request: SessionRequest) -> None:
 async def _is_taken(resources: SessionResources, request: SessionRequest) -> bool:
     """Whether an id that this owner and project do not have belongs to others."""
     session_id = parse_session_id(request.reference) if request.reference else None
-    if session_id is None or not await resources.store.log.read(session_id):
+    if session_id is None or not await resources.store.log.read(session_id, limit=1):
         return False
     # It may have become ours since we looked.
     return await find_session(resources, request) is None

@@ -73,11 +73,9 @@ class QueryStream(Generic[OutputT]):
 
     def take(self, count: int) -> Iterator[Event]:
         """Iterate over the first events, then stop the query."""
-        if count <= 0:
-            return
         events = iter(self)
         try:
-            yield from islice(events, count)
+            yield from islice(events, max(count, 0))
         finally:
             self.close()
 

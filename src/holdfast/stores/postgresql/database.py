@@ -38,7 +38,7 @@ _DEFAULTS = {
     "keepalives_idle": "20",
     "keepalives_interval": "5",
 }
-_TRANSIENT_STATES = frozenset({"25006", "40001", "40P01", "53300", "55P03", "57P04", "58P01"})
+_TRANSIENT_STATES = frozenset({"25006", "40001", "40P01", "53300", "55P03", "58P01"})
 """Among others: a standby that refuses writes, a deadlock, too many connections."""
 _TRANSIENT_CLASSES = ("08", "57P")
 """The connection failed; the server shuts down, has crashed or starts."""
