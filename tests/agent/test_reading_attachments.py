@@ -80,6 +80,7 @@ def test_a_data_address_is_content() -> None:
     encoded = base64.b64encode(PNG).decode()
     part = attachment_part(f"data:image/jpeg;base64,{encoded}", cwd=Path())
     assert part == MediaPart(mime="image/png", data=encoded)
+    assert attachment_part(f"DATA:image/jpeg;base64,{encoded}", cwd=Path()) == part
     text = attachment_part("data:text/plain;charset=utf-8,a%20b", cwd=Path())
     assert isinstance(text, TextPart)
     assert "\na b\n" in text.text

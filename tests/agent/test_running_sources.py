@@ -1,6 +1,7 @@
 """Sources of tools with something that runs behind them, and tools that ask while they run."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ async def test_a_source_is_ready_before_the_first_turn_and_closed_with_its_agent
         await session.chat("again")
     assert source.happened == ["ready", "ready", "close"]
     assert outcomes_in(provider.requests[1]) == [("ping", "ok", "pong")]
+
+
+async def test_a_source_that_fails_to_close_leaves_nothing_else_open(tmp_path: Path) -> None:
+    class Stuck(Slow):
+        async def close(self) -> None:
+            raise OSError("it does not end")
+
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    agent, _ = make_agent([calls(("ping", {})), says("a")], tools=[Stuck()], store=store)
+    await agent.session("kept").chat("go")
+    with pytest.raises(OSError, match="it does not end"):
+        await agent.close()
+    # An open database would have files beside it.
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["sessions.db"]
 
 
 async def test_a_source_of_a_query_is_ready_too_and_is_left_to_its_owner() -> None:

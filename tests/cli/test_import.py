@@ -119,6 +119,16 @@ def test_what_is_damaged_or_was_never_asked_is_left_out(run: Run, place: Place, 
     assert [each["id"] for each in found] == [FIRST]
 
 
+def test_a_dangling_link_in_a_folder_of_codex_is_left_out(
+    run: Run, place: Place, home: Path
+) -> None:
+    files.codex(home, place.project, FIRST, "Plant a tree")
+    for folder in {path.parent for path in home.rglob("*.jsonl")}:
+        (folder / "rollout-dangling.jsonl").symlink_to(folder / "nowhere")
+    found = json.loads(run("import", "--from", "codex", "--all", "--format", "json").out)
+    assert [each["id"] for each in found] == [FIRST]
+
+
 def test_a_database_that_is_none_is_an_error_with_its_name(run: Run, home: Path) -> None:
     path = home / ".local" / "share" / "opencode" / "opencode.db"
     path.parent.mkdir(parents=True)

@@ -221,6 +221,13 @@ def test_an_exported_session_comes_back(run: Run, session: str, place: Place) ->
     assert len(_messages(run, imported)) == 2
 
 
+def test_a_session_is_imported_from_a_pipe(run: Run, session: str, place: Place) -> None:
+    assert run("sessions", "export", session, "-o", "out.zip").code == 0
+    done = place.shell("cat out.zip | $holdfast sessions import - --name copy")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(_messages(run, "copy")) == 2
+
+
 def test_a_page_to_share_has_no_path_of_this_machine(run: Run, session: str, place: Place) -> None:
     name = run("sessions", "share", session).out.strip()
     page = (place.project / name).read_text()

@@ -154,7 +154,17 @@ def test_leaving_a_blocking_stream_early_stops_the_query() -> None:
                 if isinstance(event, TextDelta):
                     break
         assert provider.open_streams == 0
-        assert list(agent.stream("go").take(0)) == []
+
+
+def test_taking_no_event_closes_the_stream() -> None:
+    agent, provider = an_agent(says("fine"))
+    with agent:
+        stream = agent.stream("go")
+        assert list(stream.take(0)) == []
+        assert provider.requests == []
+        with pytest.raises(AgentError) as caught:
+            stream.result()
+        assert caught.value.code is ErrorCode.CLOSED
 
 
 def test_taking_a_few_events_stops_the_query() -> None:

@@ -124,9 +124,7 @@ class QueryHandle:
 
     def expire(self, seconds: float) -> None:
         """Stop the query because its time is up; the error says what it was waiting for."""
-        # `promote` has given a prompt that has left the queue its input, before a worker begins.
-        has_left = self._worker is not None or self.query.input_id is not None
-        is_queued = self.input_id is not None and not has_left
+        is_queued = self._worker is None and self.input_id is not None
         cause = "while it waited in the queue" if is_queued else self._trouble()
         message = f"the query took longer than {seconds:g} s"
         self._stop(RequestError(ErrorCode.TIMEOUT, f"{message} {cause}" if cause else message))
