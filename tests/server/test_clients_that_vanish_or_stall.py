@@ -204,7 +204,9 @@ def _narrow(**options: float) -> socket.socket:
 
 async def test_a_client_that_does_not_read_is_told_where_to_go_on_and_costs_little() -> None:
     used_by = {stalled: await _watch_a_flood(stalled) for stalled in (1, 4)}
-    assert used_by[4] - used_by[1] < 3 * 1536 * _KIB
+    # Half a MiB of text waits for each at most, as events and as frames; where each of them stalls
+    # depends on the system, so each may hold other ones.
+    assert used_by[4] - used_by[1] < 3 * 2048 * _KIB
 
 
 async def _watch_a_flood(stalled: int) -> int:
