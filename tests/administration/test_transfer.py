@@ -12,11 +12,13 @@ from holdfast import Agent, ErrorCode, MediaPart, SessionError, tool
 from holdfast.ports.session_store import Store
 from holdfast.providers.vendors import VENDORS
 from holdfast.serialization.entries import encode_entry
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from tests.agent.test_first_steps import write_config
 from tests.scripted_agents import failure_of, make_agent
+from tests.session.failing_store import FailingStore
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 pytestmark = pytest.mark.slow
@@ -115,6 +117,22 @@ async def test_an_archive_of_a_fork_brings_its_parents(store: Store, tmp_path: P
         assert len(session.messages) == 1
     assert imported.session.parent is not None
     await target.close()
+
+
+async def test_an_archive_of_a_fork_that_cannot_be_stored_leaves_no_parents() -> None:
+    source, target = MemoryStore(), FailingStore()
+    agent = await talk(source)
+    async with agent.session("fjord") as parent:
+        fork = await parent.fork(name="branch", after=parent.messages[0].id)
+        await fork.close()
+    target.log.fail_at = 2  # the first log is that of the parent
+    other = agent_on(target)
+    error = await failure_of(
+        other.sessions.import_from(io.BytesIO(await bytes_of(agent, "branch")))
+    )
+    assert error.code is ErrorCode.UNAVAILABLE
+    assert len(target.log.appends) == 2
+    assert not await other.sessions.list()
 
 
 async def test_media_travel_in_an_archive_and_in_foreign_formats(store: Store) -> None:

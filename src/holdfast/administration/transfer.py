@@ -5,6 +5,7 @@ anything is stored. An archive is written page by page and imported log by log.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from itertools import islice
@@ -115,7 +116,9 @@ async def conversation_of(
     described = described_messages(fold.messages(), entries, folder=record.project)
     return SessionExport(
         session_id=record.id,
-        messages=tuple(map(_timed, described)),
+        messages=tuple(
+            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in described
+        ),
         title=record.title,
         cwd=record.project,
         model=fold.settings.model,
@@ -178,10 +181,6 @@ async def write_pieces(path: Path, pieces: AsyncGenerator[bytes, None]) -> None:
     except BaseException:
         await asyncio.to_thread(path.unlink, missing_ok=True)
         raise
-
-
-def _timed(described: MessageDescription) -> TimedMessage:
-    return TimedMessage(message=described.message, time=described.time, cost=described.cost)
 
 
 async def _archive_pieces(
@@ -304,25 +303,27 @@ async def _import_archive(
     summary = await asyncio.to_thread(check_archive, file)
     adoption = Adoption(summary, owner=opening.owner, project=opening.project, name=opening.name)
     file.seek(0)
-    items = archive_items(file)
-    log, blobs, entries = SessionId(""), list[bytes](), list[Entry]()
+    items, log, blobs, entries = archive_items(file), SessionId(""), list[bytes](), list[Entry]()
 
     async def store_log() -> None:
         if entries:
-            adopted = adoption.entries(log, entries)
-            await _store_log(composition, adoption.session_of(log), adopted, blobs=blobs)
+            new, adopted = adoption.session_of(log), adoption.entries(log, entries)
+            await _store_log(composition, new, adopted, blobs=blobs)
+            undo.push_async_callback(composition.store.log.delete, new)
 
-    while (item := await asyncio.to_thread(next, items, None)) is not None:
-        match item:
-            case LogBegun(session_id=session_id):
-                # Parents come first in an archive, so the parent of a fork is stored before it.
-                await store_log()
-                log, blobs, entries = session_id, [], []
-            case Blob(content=content):
-                blobs.append(content)
-            case Entry():
-                entries.append(item)
-    await store_log()
+    async with contextlib.AsyncExitStack() as undo:
+        while (item := await asyncio.to_thread(next, items, None)) is not None:
+            match item:
+                case LogBegun(session_id=session_id):
+                    # Parents come first in an archive, so the parent of a fork is stored before it.
+                    await store_log()
+                    log, blobs, entries = session_id, [], []
+                case Blob(content=content):
+                    blobs.append(content)
+                case Entry():
+                    entries.append(item)
+        await store_log()
+        undo.pop_all()
     info = await _described(composition, opening, adoption.session_id)
     return Imported(session=info, format=ARCHIVE, report=summary.report)
 
