@@ -22,7 +22,7 @@ from holdfast.assembly.agent_inputs import (
     ConfigurationSources,
     OwnAccess,
     SystemClock,
-    split_model,
+    checked_model,
 )
 from holdfast.assembly.block_options import BlockOptions, HoldOptions, place_of_option
 from holdfast.assembly.configuration import Configuration
@@ -290,7 +290,7 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
     if "runtime" in told:
         arguments["runtime"] = told["runtime"]
     configuration = Configuration(arguments, ConfigurationSources())
-    split_model(configuration.settings.model)
+    checked_model(configuration.settings.model)
     clock, runtime = told["clock"], configuration.resolved.runtime
     clients = ModelClients(
         configuration, given=given, own=OwnAccess(), options=ClientOptions(clock=clock)

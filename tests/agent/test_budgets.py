@@ -226,3 +226,12 @@ async def test_what_the_provider_says_a_call_cost_counts_and_not_its_price(tmp_p
     async with agent, agent.session() as session:
         costs = [(await session.chat("go")).cost for _ in range(2)]
     assert costs == [Decimal(1), Decimal("0.25")]
+
+
+async def test_a_budget_in_dollars_allows_a_model_that_is_named_by_its_file(tmp_path: Path) -> None:
+    model = f"local:{tmp_path}/none.gguf"
+    async with Agent(model, environment={}, budgets=Budgets(session_cost=1)) as agent:
+        session = agent.session()
+        error = await failure_of(session.chat("go"))
+        assert "there is no file" in error.message
+        assert (session.view().provider, session.view().model) == ("local", f"{tmp_path}/none.gguf")

@@ -225,10 +225,10 @@ class NotAClient:
         ({"a": ScriptedProvider()}, "must be a list of model clients, such as [MyClient()], not d"),
         (["anthropic"], "as in Agent('anthropic/<model>'), and needs no providers="),
         ([ScriptedProvider], "is the class ScriptedProvider; pass an instance: ScriptedProvider("),
-        ([None], "is of type NoneType. Each item is a model client: an object with `provider`"),
+        ([None], "Each item is a model client: an object with `provider` (its name), `stream`"),
         ([[ScriptedProvider()]], "is of type list"),
         ([lambda: 1], "is of type function"),
-        ([NotAClient()], "is of type NotAClient"),
+        ([NotAClient()], "is of type NotAClient, which has no stream, count_tokens, close. Each"),
     ],
 )
 async def test_a_wrong_provider_is_told_what_to_pass(providers: Any, told: str) -> None:

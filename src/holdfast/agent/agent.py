@@ -31,7 +31,7 @@ from holdfast.agent.query_options import (
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
-from holdfast.assembly.agent_inputs import split_model
+from holdfast.assembly.agent_inputs import checked_model
 from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.blocks.tool_registry.tool import AnyTool
@@ -275,7 +275,7 @@ def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     configuration = assembly.Configuration(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
     # Only for its check.
-    split_model(configuration.settings.model)
+    checked_model(configuration.settings.model)
     request = SessionRequest(
         owner=resolved.agent.owner,
         project=configuration.project,

@@ -28,7 +28,7 @@ from holdfast.vocabulary.option_declarations import Option, is_anything, is_list
 from holdfast.vocabulary.parts import MediaPart
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.vendors import LOCAL
+from holdfast.vocabulary.vendors import split_model
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport
@@ -167,16 +167,14 @@ def is_credential(value: object) -> bool:
     return value is None or isinstance(value, str | Secret) or is_source
 
 
-def split_model(model: str) -> tuple[str, str]:
+def checked_model(model: str) -> tuple[str, str]:
     """Split `provider/model`.
 
     Raises:
         ConfigError: CONFIG_INVALID when one of them is missing.
 
     """
-    if model.startswith(f"{LOCAL}:"):
-        return LOCAL, model.removeprefix(f"{LOCAL}:")
-    provider, _, name = model.partition("/")
+    provider, name = split_model(model)
     if not provider or not name:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.assembly import late
-from holdfast.assembly.agent_inputs import AgentInputs, split_model
+from holdfast.assembly.agent_inputs import AgentInputs, checked_model
 from holdfast.assembly.configuration import Configuration, check_folder
 from holdfast.assembly.mcp_tool_sources import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients, NamedProviders
@@ -341,7 +341,7 @@ class Composition(StoredSessions):
 
         """
         settings = fold.settings
-        client, model = None, split_model(settings.model)[1]
+        client, model = None, checked_model(settings.model)[1]
         if not self.clients.is_native(settings.model):
             client, model = await self.clients.route(settings.model)
         if message is not None:

@@ -39,7 +39,7 @@ from holdfast.providers.vendors import VENDORS, ollama_url, vendor_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.vendors import LOCAL, Protocol
+from holdfast.vocabulary.vendors import LOCAL, Protocol, split_model
 
 EMBEDDED_MODEL = f"{LOCAL}/{VENDORS[LOCAL].default_model}"
 
@@ -267,7 +267,7 @@ class Configuration(ConfigurationFolders):
         """Return how much a model is asked for at most, where its protocol demands a number."""
         if alias is None or alias.max_output is None:
             return None
-        provider = alias.model.partition("/")[0]
+        provider = split_model(alias.model)[0]
         is_demanded = self.protocols_of([provider]).get(provider) == "messages"
         return alias.max_output if is_demanded else None
 

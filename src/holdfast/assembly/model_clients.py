@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.assembly import late
-from holdfast.assembly.agent_inputs import OwnAccess, PathInput, TransportFactory, split_model
+from holdfast.assembly.agent_inputs import OwnAccess, PathInput, TransportFactory, checked_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.config.connections import (
@@ -21,7 +21,7 @@ from holdfast.config.connections import (
 from holdfast.config.file import ConfigFile
 from holdfast.config.schema import ProviderEntry
 from holdfast.ports.clock import Clock
-from holdfast.ports.model_client import ModelClient
+from holdfast.ports.model_client import ModelClient, missing_members
 from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Begun, QueryBegun, Span, Telemetry, ToolBegun, TurnBegun
@@ -31,7 +31,7 @@ from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.option_declarations import meant_name, unknown_name
 from holdfast.vocabulary.secrets import Secret
-from holdfast.vocabulary.vendors import VENDOR_FIELDS
+from holdfast.vocabulary.vendors import VENDOR_FIELDS, split_model
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport
@@ -48,7 +48,7 @@ class NamedProviders:
         """Begin a span below the current one."""
         match begun:
             case QueryBegun():
-                name = trace_name_of(begun.model.partition("/")[0])
+                name = trace_name_of(split_model(begun.model)[0])
                 begun = msgspec.structs.replace(begun, provider_name=name)
             case TurnBegun():
                 name = trace_name_of(begun.provider)
@@ -88,7 +88,7 @@ class ModelClients:
         is_blank = isinstance(own.api_key, str) and not own.api_key.strip()
         self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
         self._options = options
-        self._own_provider = provider = split_model(configuration.model)[0]
+        self._own_provider = provider = checked_model(configuration.model)[0]
         if own.base_url:
             environment, file = configuration.environment, configuration.file
             check_own_url(own.base_url, provider, environment=environment, file=file)
@@ -105,12 +105,12 @@ class ModelClients:
 
     def is_native(self, model: str) -> bool:
         """Whether a native agent runs a model."""
-        provider = (model or self._configuration.model).partition("/")[0]
+        provider = split_model(model or self._configuration.model)[0]
         return provider in self._native or protocol_of(provider) == "native"
 
     async def native(self, model: str) -> tuple[NativeAgent, str] | None:
         """Return the native agent that runs a model, and the model's own name; None for others."""
-        provider, name = split_model(model or self._configuration.model)
+        provider, name = checked_model(model or self._configuration.model)
         agent = self._native.get(provider)
         if agent is None and protocol_of(provider) == "native":
             agent = self._native[provider] = self._make_native(provider)
@@ -147,7 +147,7 @@ class ModelClients:
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""
-        provider, name = split_model(model or self._configuration.model)
+        provider, name = checked_model(model or self._configuration.model)
         client = self._given.get(provider) or self._made.get(provider)
         # No wait between the look-up and the assignment: each client is made once.
         if client is None:
@@ -379,13 +379,14 @@ def _checked(client: ModelClient | NativeAgent) -> ModelClient | NativeAgent:
         )
     elif isinstance(given, type):
         advice = f"is the class {given.__name__}; pass an instance: {given.__name__}(...)"
-    elif not isinstance(getattr(given, "provider", None), str) or not (
-        isinstance(given, NativeAgent) or callable(getattr(given, "stream", None))
-    ):
+    elif not isinstance(given, NativeAgent) and (missing := missing_members(given)):
         advice = (
-            f"is of type {type(given).__name__}. Each item is a model client: an object with "
-            "`provider` (its name), `stream`, `count_tokens` and `close`"
+            f"is of type {type(given).__name__}, which has no {', '.join(missing)}. Each item is a "
+            "model client: an object with `provider` (its name), `stream`, `count_tokens` and "
+            "`close`"
         )
+    elif not isinstance(client.provider, str):
+        advice = f"is of type {type(given).__name__}, whose `provider` is no text"
     else:
         return client
     raise ConfigError(ErrorCode.CONFIG_INVALID, f"option 'providers': an item {advice}")

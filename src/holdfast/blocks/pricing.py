@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import split_model
 
 # A caller may have narrowed the thread's own decimal context; money must not notice.
 _EXACT = Context(prec=100)
@@ -145,5 +146,5 @@ class Pricing:
         """Return the prices of `provider/model`: the user's own before the known ones."""
         if (own := self._own.get(model)) is not None:
             return own
-        provider, _, name = model.partition("/")
+        provider, name = split_model(model)
         return self._known(provider, name)

@@ -41,6 +41,7 @@ from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 from holdfast.vocabulary.tools import SERVER_NAME
+from holdfast.vocabulary.vendors import split_model
 
 T = TypeVar("T")
 
@@ -383,5 +384,4 @@ def _variable_fault(name: str, content: str | KeyReference) -> str | None:
 
 
 def _names_a_model(name: str) -> bool:
-    provider, _, model = name.partition("/")
-    return bool(provider and model)
+    return all(split_model(name))

@@ -18,6 +18,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value, python_words
 from holdfast.vocabulary.option_declarations import did_you_mean, meant_name, unknown_name
 from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
+from holdfast.vocabulary.vendors import split_model
 
 ValueSource: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
 
@@ -158,7 +159,7 @@ def _refuse_unknown_model(
     file: ConfigFile,
 ) -> None:
     """Raise for a model that is none, naming where it was said."""
-    if name in file.models or all(name.partition("/")[::2]):
+    if name in file.models or all(split_model(name)):
         return
     words = _unknown_model(name, file)
     if given.get("model"):
@@ -172,14 +173,13 @@ def _refuse_unknown_model(
 def _refuse_unknown_plans(file: ConfigFile) -> None:
     """Raise for a plan that no model has, and for a step of any plan that is no model."""
     for name in file.fallbacks:
-        if name != "default" and name not in file.models and not all(name.partition("/")[::2]):
+        if name != "default" and name not in file.models and not all(split_model(name)):
             raise file.error(("fallbacks", name), _unknown_model(name, file))
         fallback_plan(name, file)  # raises for its steps
 
 
 def _full_name(name: str, file: ConfigFile) -> str:
-    provider, _, model = name.partition("/")
-    if provider and model:
+    if all(split_model(name)):
         return name
     raise ConfigError(ErrorCode.CONFIG_INVALID, _unknown_model(name, file))
 

@@ -44,6 +44,7 @@ from holdfast.vocabulary.errors import (
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
 from holdfast.vocabulary.tools import ToolSpec
+from holdfast.vocabulary.vendors import split_model
 
 _logger = scrubbed_logger(__name__)
 
@@ -145,7 +146,7 @@ class Compactor:
             raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
 
     def _window(self, settings: Settings) -> Window | None:
-        provider, _, model = settings.model.partition("/")
+        provider, model = split_model(settings.model)
         size = settings.compaction.context_window
         size = size or self._catalogue.context_window(provider, model)
         return window_of(size, settings) if size else None

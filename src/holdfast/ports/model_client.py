@@ -39,6 +39,15 @@ class ModelClient(Protocol):
         ...
 
 
+def missing_members(client: object) -> list[str]:
+    """Return what an object lacks to be a model client."""
+    return [
+        name
+        for name in ("provider", "stream", "count_tokens", "close")
+        if not hasattr(client, name)
+    ]
+
+
 class ModelCatalogue(Protocol):
     """Knows models. What it does not know is None, never a guess."""
 

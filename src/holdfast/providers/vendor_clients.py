@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.ports.clock import Clock
-from holdfast.ports.model_client import ModelClient
+from holdfast.ports.model_client import ModelClient, missing_members
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.client import ProviderEndpoint, WireModelClient
 from holdfast.providers.transport.protocol import Transport
@@ -203,12 +203,7 @@ def offered_client(
     except Exception as error:
         # The message names the package but not what it raised, which may quote a key.
         raise _unusable(name, f"{_origin(point)} raised {type(error).__name__}") from error
-    missing = [
-        word
-        for word in ("provider", "stream", "count_tokens", "close")
-        if not hasattr(client, word)
-    ]
-    if missing:
+    if missing := missing_members(client):
         raise _unusable(name, f"what {_origin(point)} made has no {', '.join(missing)}")
     made: ModelClient = client
     return made

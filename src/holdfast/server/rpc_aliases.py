@@ -18,6 +18,7 @@ from holdfast.server.resume_routes import Resumed
 from holdfast.server.session_routes import Name, SystemPrompt, Text
 from holdfast.server.sessions import OwnerSessions
 from holdfast.vocabulary.option_declarations import options_of
+from holdfast.vocabulary.vendors import split_model
 
 _SETTINGS = options_of(SettingsOptions)
 _CHANGES = options_of(SessionChanges)
@@ -187,7 +188,7 @@ async def _changed(call: AliasCall, found: SessionDescription, params: ChatField
 
 async def _described(call: AliasCall, found: SessionDescription) -> ChatSession:
     fold, _ = await call.sessions.agent.sessions.folded(found.id)
-    provider, _, model = found.model.partition("/")
+    provider, model = split_model(found.model)
     return ChatSession(
         id=found.id,
         title=found.title,
@@ -212,7 +213,7 @@ def _model(found: SessionDescription, provider: str | None, model: str | None) -
     """
     if provider is None and (model is None or "/" in model):
         return model
-    stored_provider, _, stored_model = found.model.partition("/")
+    stored_provider, stored_model = split_model(found.model)
     provider, model = provider or stored_provider, model or stored_model
     if not (provider and model):
         raise ProblemError(400, "PARAMS_INVALID", "a provider is given with its model")

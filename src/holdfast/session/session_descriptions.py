@@ -22,6 +22,7 @@ from holdfast.vocabulary.ids import CallId, InputId, MessageId, QueryId, Session
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
 from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage, without_defaults
 from holdfast.vocabulary.settings import Delivery, Settings, Thinking, changed_settings
+from holdfast.vocabulary.vendors import split_model
 
 if TYPE_CHECKING:
     from holdfast.blocks.conversation.fold import SessionFold
@@ -153,7 +154,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
     """Look at a session without changing it."""
-    provider, _, model = fold.settings.model.partition("/")
+    provider, model = split_model(fold.settings.model)
     waiting = tuple(
         WaitingPrompt(input_id=item.input_id, text=item.message.text, delivery=item.delivery)
         for item in fold.inputs.values()
@@ -180,7 +181,7 @@ def state_of(fold: "SessionFold", *, exported_at: int) -> SessionState:
 
     It does not wait for a running query: abort first if its partial answer matters.
     """
-    provider, _, model = fold.settings.model.partition("/")
+    provider, model = split_model(fold.settings.model)
     return SessionState(
         messages=fold.committed_messages(),
         provider=provider,

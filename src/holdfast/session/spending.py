@@ -19,6 +19,7 @@ from holdfast.vocabulary.entries import Entry, SessionOpened, TurnEnded
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import split_model
 
 _DAY_MS = 86_400_000
 _PAGE = 500
@@ -183,7 +184,7 @@ class SpendingCheck:
         return await (self._spending.of_day() if name == "day" else self._spending.of_owner())
 
     def _check_price(self, model: str) -> None:
-        provider, _, name = model.partition("/")
+        provider, name = split_model(model)
         # Any usage will do: only whether there is a price matters.
         price = self._catalogue.cost(provider, name, Usage(input=1, output=1))
         if price is not None or model in self._warned:

@@ -18,6 +18,7 @@ from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.secrets import scrub
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import split_model
 
 try:
     from opentelemetry import context as otel_context
@@ -171,7 +172,7 @@ def _beginning(begun: Begun) -> tuple[str, SpanKind, Attributes]:
     }
     match begun:
         case QueryBegun():
-            provider, _, model = begun.model.partition("/")
+            provider, model = split_model(begun.model)
             shared |= {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.provider.name": begun.provider_name or provider,

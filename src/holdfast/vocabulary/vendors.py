@@ -22,6 +22,14 @@ CLAUDE_AGENT = "claude-agent"
 """The provider whose models Claude Code runs."""
 
 
+def split_model(model: str) -> tuple[str, str]:
+    """Split `provider/model` or `local:PATH`; a half that is missing is empty."""
+    if model.startswith(f"{LOCAL}:"):
+        return LOCAL, model.removeprefix(f"{LOCAL}:")
+    provider, _, name = model.partition("/")
+    return provider, name
+
+
 class VendorFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What some vendors have to be told; the row of a vendor names those that it takes.
 

@@ -33,6 +33,7 @@ from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import CompactionPart, TextPart
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import split_model
 
 __all__ = ["FORMAT", "leaves_out", "read_codex", "suggested_path", "write_codex"]
 
@@ -55,7 +56,7 @@ def suggested_path(export: SessionExport) -> PurePosixPath:
 def write_codex(export: SessionExport) -> Iterator[bytes]:
     """Write the lines of a session that `codex resume` goes on with."""
     session = session_uuid(export.session_id)
-    provider, _, _model = export.model.partition("/")
+    provider, _ = split_model(export.model)
     system = "\n\n".join(filter(None, export.system_prompts))
     meta = {
         "id": session,

@@ -41,6 +41,7 @@ from holdfast.vocabulary.json_types import JsonObject, objects_in
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import CompactionPart, Part, ToolResultPart
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.vendors import split_model
 
 __all__ = ["FORMAT", "leaves_out", "read_opencode", "write_opencode"]
 
@@ -85,7 +86,7 @@ class _Writer:
         self._id = _SESSION + session_uuid(export.session_id).replace("-", "")
         self._ids = _Ids(self._id)
         self._parts = PartWriter(export)
-        self._provider, _, self._model = export.model.partition("/")
+        self._provider, self._model = split_model(export.model)
         self._prompt = ""
 
     def session(self) -> JsonObject:

@@ -32,6 +32,7 @@ from holdfast.serialization.exchange.values import (
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
+from holdfast.vocabulary.vendors import split_model
 
 __all__ = ["FORMAT", "leaves_out", "read_pi", "suggested_path", "write_pi"]
 
@@ -55,7 +56,7 @@ def write_pi(export: SessionExport) -> Iterator[bytes]:
     begun = {"version": VERSION, "id": session, "timestamp": iso_time(export.created)}
     yield json_line({"type": "session", **begun, "cwd": export.cwd or "/"})
     writer = _Writer(export)
-    provider, _, model = export.model.partition("/")
+    provider, model = split_model(export.model)
     if model:
         change = {"type": "model_change", "provider": provider, "modelId": model}
         yield json_line(writer.entry(change, export.created))
