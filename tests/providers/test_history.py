@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.providers.history import HistoryAdapter, adapt_history, is_same_model
-from holdfast.providers.wire.prefix_cache import PrefixCache, stable_length
+from holdfast.providers.wire.prefix_cache import PrefixCache, append_joined, stable_length
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.ids import CallId, MessageId
@@ -278,6 +278,16 @@ def test_a_cache_of_prefixes_keeps_what_is_read_again_and_again() -> None:
     for number in range(9):
         memo.put((user(TextPart(text=str(number))),), number, weight=7 << 20)
         assert memo.get(read) == (1, -1)
+
+
+@given(st.lists(st.lists(st.binary(max_size=40), max_size=9), max_size=40))
+def test_encoded_messages_are_few_pieces_however_they_came(turns: list[list[bytes]]) -> None:
+    pieces: tuple[bytes, ...] = ()
+    for turn in turns:
+        pieces = append_joined(pieces, turn)
+    whole = b",".join(item for turn in turns for item in turn if item)
+    assert b",".join(pieces) == whole
+    assert len(pieces) <= len(whole).bit_length()
 
 
 def test_what_comes_before_the_last_user_message_is_settled() -> None:

@@ -4,8 +4,8 @@ Messages are immutable and shared from turn to turn, and a conversation grows at
 computed for its beginning therefore stays valid, and a turn pays only for the messages it adds.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 
 ValueT = TypeVar("ValueT")
+Append: TypeAlias = Callable[[tuple[bytes, ...], Iterable[bytes]], tuple[bytes, ...]]
 
 # For one generation; there are two, so a cache holds about twice as much at most.
 _WEIGHT_LIMIT = 16 * 1024 * 1024
@@ -85,33 +86,62 @@ def stable_length(messages: tuple[Message, ...]) -> int:
     return len(messages)
 
 
+def append_apart(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Append items of a JSON array, each as a piece of its own."""
+    return (*head, *added)
+
+
+def append_joined(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Append items of a JSON array to pieces of one, so that few pieces stand for many items.
+
+    Joining thousands of small pieces anew costs most of what a request of a long conversation
+    does. A piece is joined to the one before it unless that is twice as large. So there are about
+    as many pieces as the length has binary digits, and a byte is seldom copied more often.
+    """
+    pieces = list(head)
+    for item in filter(None, added):
+        first, size = len(pieces), len(item)
+        while first and len(pieces[first - 1]) < 2 * size:
+            first -= 1
+            size += len(pieces[first])
+        pieces[first:] = [b",".join((*pieces[first:], item))]
+    return tuple(pieces)
+
+
 class EncodedMessages:
     """Encodes the messages of conversations, each message once. For one model and endpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, append: Append = append_joined) -> None:
+        self._append = append
         self._cache: PrefixCache[tuple[bytes, ...]] = PrefixCache()
 
     def encode(
         self, messages: tuple[Message, ...], lower: Callable[[Message], Sequence[JsonObject]]
-    ) -> list[bytes]:
-        """Return, for each message, the objects that `lower` makes of it, joined with commas."""
-        known, before = self._cache.get(messages)
-        pieces = list(before or ())
-        # The brackets of each list are cut off: the pieces become items of one array.
-        pieces += [encode_lenient(lower(message))[1:-1] for message in messages[known:]]
+    ) -> tuple[bytes, ...]:
+        """Return pieces of an array of the objects that `lower` makes of the messages."""
         stable = stable_length(messages)
-        if stable > known:
-            kept = tuple(pieces[:stable])
-            self._cache.put(messages[:stable], kept, weight=sum(map(len, kept)))
-        return pieces
+        known, head = self._cache.get(messages)
+        # After a rewind, what is cached may end behind the last user message.
+        if head is None or known > stable:
+            known, head = 0, ()
+        head = self._append(head, _items(messages[known:stable], lower))
+        self._cache.put(messages[:stable], head, weight=sum(map(len, head)))
+        return (*head, *_items(messages[stable:], lower))
+
+
+def _items(
+    messages: Iterable[Message], lower: Callable[[Message], Sequence[JsonObject]]
+) -> Iterator[bytes]:
+    # The brackets of each list are cut off: the pieces become items of one array.
+    return (encode_lenient(lower(message))[1:-1] for message in messages)
 
 
 def body_with_array(fields: JsonObject, name: str, pieces: Sequence[bytes]) -> bytes:
     """Return a JSON object of `fields` and, under `name`, the array whose content is `pieces`."""
-    opening = b'%b,"%b":[' % (encode_lenient(fields)[:-1], name.encode())
-    first, *more = [piece for piece in pieces if piece] or [b""]
+    parts = [b'%b,"%b":[' % (encode_lenient(fields)[:-1], name.encode())]
+    for piece in filter(None, pieces):
+        parts += (piece, b",")
+    if len(parts) > 1:
+        parts.pop()  # the comma behind the last one
     # All is joined in one go, so that a long conversation is copied once.
-    if not more:
-        return b"".join((opening, first, b"]}"))
-    more[-1] += b"]}"
-    return b",".join((opening + first, *more))
+    return b"".join((*parts, b"]}"))

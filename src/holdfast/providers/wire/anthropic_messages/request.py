@@ -7,7 +7,12 @@ from msgspec.structs import replace
 from holdfast.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
 from holdfast.providers.wire.anthropic_messages.models import Features, features_of
 from holdfast.providers.wire.lenient_decoding import encode_lenient, read_token_count
-from holdfast.providers.wire.prefix_cache import PrefixCache, body_with_array, stable_length
+from holdfast.providers.wire.prefix_cache import (
+    PrefixCache,
+    append_joined,
+    body_with_array,
+    stable_length,
+)
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
@@ -62,7 +67,7 @@ class RequestEncoder:
         # mark.
         if head is None or known > settled:
             known, head = 0, ()
-        head = (*head, *_encode_messages(messages, range(known, settled), features))
+        head = append_joined(head, _encode_messages(messages, range(known, settled), features))
         cache.put(messages[:settled], head, weight=sum(map(len, head)))
         rest = _encode_messages(messages, range(settled, len(messages)), features)
         return body_with_array(fields, "messages", [*head, *rest])

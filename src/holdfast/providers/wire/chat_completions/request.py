@@ -23,7 +23,12 @@ from holdfast.providers.wire.chat_completions.messages import (
 )
 from holdfast.providers.wire.lenient_decoding import encode_lenient
 from holdfast.providers.wire.message_forms import tool_description
-from holdfast.providers.wire.prefix_cache import PrefixCache, body_with_array, stable_length
+from holdfast.providers.wire.prefix_cache import (
+    PrefixCache,
+    append_joined,
+    body_with_array,
+    stable_length,
+)
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
@@ -101,7 +106,7 @@ class RequestEncoder:
         if not lowered:
             return head
         *done, last = join_lowered(self._dialect, lowered)
-        return _EncodedPrefix((*head.done, *_encoded(*done)), last)
+        return _EncodedPrefix(append_joined(head.done, _encoded(*done)), last)
 
 
 def _encoded(*lowered: JsonObject | None) -> list[bytes]:

@@ -17,7 +17,7 @@ from holdfast.providers.wire.gemini.dialects import (
 from holdfast.providers.wire.gemini.messages import encode_parts, named_calls
 from holdfast.providers.wire.lenient_decoding import encode_lenient, read_token_count
 from holdfast.providers.wire.message_forms import tool_description
-from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
+from holdfast.providers.wire.prefix_cache import EncodedMessages, append_apart, body_with_array
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import UserMessage
@@ -56,7 +56,7 @@ class RequestEncoder:
         return WireRequest(path=_path(request.model, self._dialect, "countTokens"), body=body)
 
     def _body(self, request: ModelRequest) -> bytes:
-        encoded = self._messages.setdefault(request.model, EncodedMessages())
+        encoded = self._messages.setdefault(request.model, EncodedMessages(append_apart))
         lower = partial(encode_parts, model=request.model, named=named_calls(request.messages))
         contents: list[tuple[str, list[bytes]]] = []
         pieces = encoded.encode(request.messages, lower)

@@ -70,9 +70,9 @@ class RequestEncoder:
     def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
         custom = custom_calls(request.messages)
         make = partial(items_of, custom=custom, dialect=self._dialect)
-        return body_with_array(
-            fields, "input", self._messages.encode(request.messages, make)[after:]
-        )
+        # What the provider keeps is not sent, and the few messages after it have a cache entry of
+        # their own.
+        return body_with_array(fields, "input", self._messages.encode(request.messages[after:], make))
 
 
 def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
