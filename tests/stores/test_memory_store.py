@@ -1,12 +1,16 @@
-"""The store in memory finds a name by a look-up: not one step more with more sessions."""
+"""The store in memory finds names and notes by look-ups: not one step more with more sessions."""
 
 import sys
 from types import FrameType
 from typing import Any, Self
 
-from holdfast.stores import memory
+from holdfast.session.notes import project_notes
+from holdfast.stores import memory, memory_sessions
 from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session
 from holdfast.vocabulary.errors import StoreError
+
+
+_FILES = {memory.__file__, memory_sessions.__file__}
 
 
 class Lines:
@@ -25,7 +29,7 @@ class Lines:
 
     def _trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
         self.count += event == "line"
-        return self._trace if frame.f_code.co_filename == memory.__file__ else None
+        return self._trace if frame.f_code.co_filename in _FILES else None
 
 
 async def _lines_with(sessions: int) -> tuple[int, int]:
@@ -46,3 +50,17 @@ async def _lines_with(sessions: int) -> tuple[int, int]:
 
 async def test_a_name_is_found_and_refused_without_a_look_at_other_sessions() -> None:
     assert await _lines_with(2) == await _lines_with(200)
+
+
+async def test_a_new_session_finds_the_notes_of_its_project_without_a_look_at_other_sessions() -> (
+    None
+):
+    async def lines_with(sessions: int) -> int:
+        store = memory.MemoryStore()
+        for _ in range(sessions):
+            await new_session(store)
+        with Lines() as asking:
+            await project_notes(store, owner=OWNER, project=PROJECT)
+        return asking.count
+
+    assert await lines_with(2) == await lines_with(200)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.ports.session_store import (
@@ -23,11 +23,12 @@ from holdfast.stores.append_rules import (
     updated_record,
 )
 from holdfast.stores.lease_rules import WaitersFirstError, busy_error
+from holdfast.stores.memory_sessions import MemorySession, MemorySessions
 from holdfast.stores.stored_records import blob_name, blob_not_found_error
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import SessionError
-from holdfast.vocabulary.ids import EntryId, SessionId
+from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.late_names import on_first_use
 
 if TYPE_CHECKING:
@@ -36,84 +37,11 @@ else:
     text_search = on_first_use("holdfast.stores.text_search")
 
 
-class _Session:
-    """Everything the store holds of one session."""
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.entry_ids: set[EntryId] = set()
-        self.record: SessionRecord | None = None
-        self.epoch = 0
-        self.holder: str | None = None
-        self.commands: dict[CommandId, Command | None] = {}
-        """None once consumed: the same command cannot come again."""
-        self.blobs: dict[str, bytes] = {}
-        self.changed = asyncio.Event()
-        self.commanded = asyncio.Event()
-        """Set by a new command and a removal, so that no append wakes what waits for one."""
-
-    def announce(self) -> None:
-        """Wake all tasks that wait for a change."""
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-
-class _Sessions:
-    """All sessions of a store by id, and the ids of named sessions by owner and name."""
-
-    def __init__(self) -> None:
-        self._by_id: dict[SessionId, _Session] = {}
-        self._names: dict[tuple[str, str], dict[str, SessionId]] = {}
-        """By owner and name: the session of each project that has the name."""
-
-    def get(self, session_id: SessionId) -> _Session | None:
-        """Return a session; None when the store has nothing of it."""
-        return self._by_id.get(session_id)
-
-    def get_or_create(self, session_id: SessionId) -> _Session:
-        """Return a session; one that the store has nothing of is empty."""
-        session = self._by_id.get(session_id)
-        if session is None:
-            session = self._by_id[session_id] = _Session()
-        return session
-
-    def all(self) -> Iterator[tuple[SessionId, _Session]]:
-        """Yield every session with its id; sessions may be removed meanwhile."""
-        yield from tuple(self._by_id.items())
-
-    def ids_of_name(self, owner: str, name: str) -> Mapping[str, SessionId]:
-        """Return the sessions of an owner that have a name, by their projects."""
-        return self._names.get((owner, name), {})
-
-    def set_record(self, session: _Session, record: SessionRecord | None) -> None:
-        """Replace what the index knows of a session, its name included."""
-        self._forget_name(session.record)
-        session.record = record
-        if record is not None and record.name is not None:
-            bearers = self._names.setdefault((record.owner, record.name), {})
-            bearers[record.project] = record.id
-
-    def _forget_name(self, record: SessionRecord | None) -> None:
-        if record is not None and record.name is not None:
-            key = record.owner, record.name
-            bearers = self._names.get(key, {})
-            bearers.pop(record.project, None)
-            if not bearers:
-                self._names.pop(key, None)
-
-    def remove(self, session_id: SessionId) -> None:
-        """Remove a session with its name."""
-        if (session := self._by_id.pop(session_id, None)) is not None:
-            self.set_record(session, None)
-            session.announce()
-            session.commanded.set()
-
-
 class MemoryStore:
     """All ports of a store over plain dictionaries. One event loop at a time uses it."""
 
     def __init__(self) -> None:
-        self._sessions = _Sessions()
+        self._sessions = MemorySessions()
         self.log = MemoryLog(self._sessions)
         self.index = MemoryIndex(self._sessions)
         self.leases = MemoryLeases(self._sessions)
@@ -128,7 +56,7 @@ class MemoryStore:
 class MemoryLog:
     """The logs, as lists of the entries themselves."""
 
-    def __init__(self, sessions: _Sessions) -> None:
+    def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
 
     async def append(
@@ -184,7 +112,7 @@ class MemoryLog:
             return
         session = self._sessions.get_or_create(session_id)
         while True:
-            changed = session.changed
+            changed = session.next_change()
             if page := session.entries[after:]:
                 after += len(page)
                 yield page
@@ -208,7 +136,7 @@ class MemoryLog:
 class MemoryIndex:
     """Finds sessions by the records that each append updates."""
 
-    def __init__(self, sessions: _Sessions) -> None:
+    def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
 
     async def find(
@@ -237,15 +165,13 @@ class MemoryIndex:
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        return page_of(self._owned(owner, project), matching, limit=limit, after=after)
-
-    def _owned(self, owner: str, project: str | None) -> list[SessionRecord]:
-        records = [session.record for _, session in self._sessions.all()]
-        return [
+        # Every new session asks for those with notes: by the index, not by a look at all sessions.
+        owned = [
             record
-            for record in records
-            if record is not None and record.owner == owner and project in {None, record.project}
+            for record in self._sessions.records(are_noted=bool(matching.noted) and after is None)
+            if record.owner == owner and project in {None, record.project}
         ]
+        return page_of(owned, matching, limit=limit, after=after)
 
     def _id_of_name(self, owner: str, project: str | None, name: str | None) -> SessionId | None:
         if name is None:
@@ -270,7 +196,7 @@ class MemoryIndex:
 class MemoryLeases:
     """Leases among the holders in one process."""
 
-    def __init__(self, sessions: _Sessions) -> None:
+    def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
         # Epochs never repeat, not even for a session that is deleted and made again.
         self._last_epoch = 0
@@ -293,7 +219,7 @@ class MemoryLeases:
                     return self._grant(session, session_id, holder)
                 if busy == "reject":
                     raise self._refusal(session_id, session.holder)
-                await session.changed.wait()
+                await session.next_change().wait()
         finally:
             self._leave(session_id, ticket)
 
@@ -310,7 +236,7 @@ class MemoryLeases:
             session.holder = None
             session.announce()
 
-    def _grant(self, session: _Session, session_id: SessionId, holder: str) -> Lease:
+    def _grant(self, session: MemorySession, session_id: SessionId, holder: str) -> Lease:
         session.holder = holder
         self._last_epoch += 1
         session.epoch = self._last_epoch
@@ -333,7 +259,7 @@ class MemoryLeases:
 class MemoryInbox:
     """Commands for the holder of a session."""
 
-    def __init__(self, sessions: _Sessions) -> None:
+    def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
 
     async def put(self, session_id: SessionId, command: Command) -> None:
@@ -360,7 +286,7 @@ class MemoryInbox:
 class MemoryBlobs:
     """Content by its SHA-256."""
 
-    def __init__(self, sessions: _Sessions) -> None:
+    def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
 
     async def put(self, session_id: SessionId, content: bytes) -> str:
@@ -380,7 +306,7 @@ class MemoryBlobs:
 class MemorySearch:
     """Finds texts by reading the logs of all sessions of an owner."""
 
-    def __init__(self, sessions: _Sessions) -> None:
+    def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
 
     async def find(

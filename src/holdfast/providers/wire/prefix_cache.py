@@ -14,7 +14,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 
 ValueT = TypeVar("ValueT")
-Append: TypeAlias = Callable[[tuple[bytes, ...], Iterable[bytes]], tuple[bytes, ...]]
+AppendPieces: TypeAlias = Callable[[tuple[bytes, ...], Iterable[bytes]], tuple[bytes, ...]]
 
 # For one generation; there are two, so a cache holds about twice as much at most.
 _WEIGHT_LIMIT = 16 * 1024 * 1024
@@ -87,12 +87,12 @@ def stable_length(messages: tuple[Message, ...]) -> int:
 
 
 def append_apart(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Append items of a JSON array, each as a piece of its own."""
+    """AppendPieces items of a JSON array, each as a piece of its own."""
     return (*head, *added)
 
 
 def append_joined(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Append items of a JSON array to pieces of one, so that few pieces stand for many items.
+    """AppendPieces items of a JSON array to pieces of one, so that few pieces stand for many items.
 
     Joining thousands of small pieces anew costs most of what a request of a long conversation
     does. A piece is joined to the one before it unless that is twice as large. So there are about
@@ -111,7 +111,7 @@ def append_joined(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[byte
 class EncodedMessages:
     """Encodes the messages of conversations, each message once. For one model and endpoint."""
 
-    def __init__(self, append: Append = append_joined) -> None:
+    def __init__(self, append: AppendPieces = append_joined) -> None:
         self._append = append
         self._cache: PrefixCache[tuple[bytes, ...]] = PrefixCache()
 

@@ -43,7 +43,9 @@ class JsonlIndex:
         """List sessions, the last updated first."""
 
         def list_records() -> list[SessionRecord]:
-            noted = self._noted(owner, project) if matching.noted else None
+            # The session that `after` names need not have notes.
+            asks_noted = matching.noted and after is None
+            noted = self._noted(owner, project) if asks_noted else None
             records = self._owned(owner, project) if noted is None else noted
             return page_of(records, matching, limit=limit, after=after)
 

@@ -72,7 +72,9 @@ class RequestEncoder:
         make = partial(items_of, custom=custom, dialect=self._dialect)
         # What the provider keeps is not sent, and the few messages after it have a cache entry of
         # their own.
-        return body_with_array(fields, "input", self._messages.encode(request.messages[after:], make))
+        return body_with_array(
+            fields, "input", self._messages.encode(request.messages[after:], make)
+        )
 
 
 def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:

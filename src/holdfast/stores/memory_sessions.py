@@ -1,0 +1,101 @@
+"""What the memory store holds: its sessions by id, and which of them have a name or notes."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from holdfast.ports.session_store import SessionRecord
+from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import EntryId, SessionId
+
+
+class MemorySession:
+    """Everything the store holds of one session."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.entry_ids: set[EntryId] = set()
+        self.record: SessionRecord | None = None
+        self.epoch = 0
+        self.holder: str | None = None
+        self.commands: dict[CommandId, Command | None] = {}
+        """None once consumed: the same command cannot come again."""
+        self.blobs: dict[str, bytes] = {}
+        self.commanded = asyncio.Event()
+        """Set by a new command and a removal, so that no append wakes what waits for one."""
+        self._changed: asyncio.Event | None = None
+
+    def announce(self) -> None:
+        """Wake all tasks that wait for a change."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    def next_change(self) -> asyncio.Event:
+        """Return what the next change sets. Most sessions have nothing that waits for one."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        return self._changed
+
+
+class MemorySessions:
+    """All sessions of a store by id, those with a name, and those with notes."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[SessionId, MemorySession] = {}
+        self._noted: dict[SessionId, SessionRecord] = {}
+        self._names: dict[tuple[str, str], dict[str, SessionId]] = {}
+        """By owner and name: the session of each project that has the name."""
+
+    def get(self, session_id: SessionId) -> MemorySession | None:
+        """Return a session; None when the store has nothing of it."""
+        return self._by_id.get(session_id)
+
+    def get_or_create(self, session_id: SessionId) -> MemorySession:
+        """Return a session; one that the store has nothing of is empty."""
+        session = self._by_id.get(session_id)
+        if session is None:
+            session = self._by_id[session_id] = MemorySession()
+        return session
+
+    def all(self) -> Iterator[tuple[SessionId, MemorySession]]:
+        """Yield every session with its id; sessions may be removed meanwhile."""
+        yield from tuple(self._by_id.items())
+
+    def records(self, *, are_noted: bool) -> list[SessionRecord]:
+        """Return what the index knows of all sessions, or of those with notes."""
+        if are_noted:
+            return list(self._noted.values())
+        records = [session.record for session in self._by_id.values()]
+        return [record for record in records if record is not None]
+
+    def ids_of_name(self, owner: str, name: str) -> Mapping[str, SessionId]:
+        """Return the sessions of an owner that have a name, by their projects."""
+        return self._names.get((owner, name), {})
+
+    def set_record(self, session: MemorySession, record: SessionRecord | None) -> None:
+        """Replace what the index knows of a session, its name and its notes included."""
+        if session.record is not None:
+            self._forget(session.record)
+        session.record = record
+        if record is not None and record.name is not None:
+            bearers = self._names.setdefault((record.owner, record.name), {})
+            bearers[record.project] = record.id
+        if record is not None and record.notes:
+            self._noted[record.id] = record
+
+    def _forget(self, record: SessionRecord) -> None:
+        self._noted.pop(record.id, None)
+        if record.name is not None:
+            key = record.owner, record.name
+            bearers = self._names.get(key, {})
+            bearers.pop(record.project, None)
+            if not bearers:
+                self._names.pop(key, None)
+
+    def remove(self, session_id: SessionId) -> None:
+        """Remove a session with its name."""
+        if (session := self._by_id.pop(session_id, None)) is not None:
+            self.set_record(session, None)
+            session.announce()
+            session.commanded.set()
