@@ -9,7 +9,6 @@ from holdfast.stores import memory, memory_sessions
 from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session
 from holdfast.vocabulary.errors import StoreError
 
-
 _FILES = {memory.__file__, memory_sessions.__file__}
 
 
