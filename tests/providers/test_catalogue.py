@@ -152,6 +152,7 @@ def test_a_provider_that_has_a_row_is_not_listed_beside_the_rows() -> None:
     assert set(script.OTHERS.values()) & set(VENDORS) == set()
 
 
+@pytest.mark.slow
 def test_the_data_file_is_what_the_generator_writes() -> None:
     price_source()
     command = [sys.executable, str(ROOT / "scripts" / "build_catalogue.py"), "--check"]

@@ -188,6 +188,7 @@ LONG = 2**20
 """Of a text for which work in proportion to its square would take many minutes."""
 
 
+@pytest.mark.slow
 @every_peer
 @pytest.mark.parametrize(
     ("repeated", "shown"),
@@ -206,6 +207,7 @@ def test_a_body_that_never_ends_what_it_begins_takes_no_long_time(
     assert peer.protocol.classify(500, {}, body.encode()).message.startswith(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["input token count ", "eyJ-", "model "])
 def test_a_message_that_never_ends_what_it_begins_takes_no_long_time(words: str) -> None:
     message = words * (LONG // len(words))

@@ -453,6 +453,7 @@ def test_too_much_of_anything_is_refused() -> None:
     assert "levels deep" in check_schema(with_property(endless), target="any").reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("beside", [{}, {"description": "mine"}])
 def test_references_that_multiply_end_in_a_verdict(target: SchemaTarget, beside: Any) -> None:

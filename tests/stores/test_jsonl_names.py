@@ -64,6 +64,8 @@ def found_elsewhere(folder: Path, name: str) -> tuple[str | None, list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.slow
 async def test_another_process_opens_no_log_whose_lock_file_tells_its_name(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     leases = [await new_session(store, name=f"s{number}") for number in range(5)]
