@@ -152,8 +152,13 @@ def test_a_base_url_without_its_scheme_is_told_what_may_be_meant(url: str, told:
     assert told in caught.value.message
 
 
-def test_a_host_alone_is_fine_for_ollama() -> None:
-    Agent("ollama/llama3", base_url="localhost:11434", environment={})
+async def test_a_host_alone_is_fine_for_ollama() -> None:
+    async with faulty_server(refuses(404, NO_MODEL)) as server:
+        host = server.url.removeprefix("http://")
+        async with Agent("ollama/llama3", base_url=host, environment={}) as agent:
+            with pytest.raises(AgentError) as caught:
+                await agent.run("Hi")
+    assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
 
 
 async def test_a_model_that_does_not_exist_is_named() -> None:

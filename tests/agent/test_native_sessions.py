@@ -20,6 +20,7 @@ from holdfast.hooks import (
     Hooks,
     Proceed,
 )
+from holdfast.serialization.canonical import arguments_hash
 from holdfast.serialization.entries import encode_event
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, says
@@ -453,6 +454,32 @@ async def test_an_approval_that_a_query_rested_on_is_not_used_for_another_call(
     assert child.of("answer")[-1]["response"]["behavior"] == "deny"
 
 
+async def test_an_approval_that_a_query_rested_on_is_used_for_a_call_that_a_hook_changes(
+    tmp_path: Path,
+) -> None:
+    changed = {"command": "touch y"}
+
+    async def before(_given: BeforeTool) -> Proceed:
+        return Proceed(arguments=changed)
+
+    steps = [USER, init(), *call("Bash", TOUCH), hook("Bash", TOUCH), permission("Bash", changed)]
+    again = [
+        *[USER, *call("Bash", TOUCH, "toolu_2", "msg_b"), hook("Bash", TOUCH, "toolu_2")],
+        *[permission("Bash", changed, "toolu_2"), tool_result("made", "toolu_2")],
+    ]
+    child = Child(tmp_path, [*steps, STOPPED, *again, *text("Done.", "msg_3"), result("Done.")])
+    hooks = Hooks(before_tool=before)
+    async with agent_of(child, hooks=hooks) as agent, agent.session("ana") as session:
+        events = await events_of(session.stream("make x"))
+        (asked,) = (e for e in events if isinstance(e, ApprovalRequested))
+        await session.approve(asked.approval_id)
+        events = await events_of(session.resume())
+    assert child.of("answer")[-1]["response"] == {"behavior": "allow", "updatedInput": changed}
+    (started,) = (e for e in events if isinstance(e, ToolStarted))
+    digest = arguments_hash("Bash", changed)
+    assert asked.arguments_hash == started.arguments_hash == digest != arguments_hash("Bash", TOUCH)
+
+
 QUESTIONS = {"questions": [{"question": "Which?"}]}
 ANSWERS = {"answers": {"Which?": "the first"}}
 
@@ -481,6 +508,17 @@ async def test_an_approval_that_a_query_rested_on_may_change_the_input(
         await session.approve(asked.id, arguments=changed)
         assert (await session.resume()).text == "Done."
     assert child.of("answer")[-1]["response"]["updatedInput"] == runs_with
+
+
+async def test_a_call_that_ran_without_a_question_is_recorded_with_its_arguments(
+    tmp_path: Path,
+) -> None:
+    steps = [USER, init(), *call("Read", TOUCH), tool_result("text"), *text("Done.", "msg_2")]
+    child = Child(tmp_path, [*steps, result("Done.")])
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        events = await events_of(session.stream("look"))
+    started = [event.arguments_hash for event in events if isinstance(event, ToolStarted)]
+    assert started == [arguments_hash("Read", TOUCH)]
 
 
 # Our own tools.

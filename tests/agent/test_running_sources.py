@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Approve, Deny, ToolContext, tool
 from holdfast.ports.tools import OfferedTool, RunningToolSource
+from holdfast.serialization.canonical import arguments_hash
 from holdfast.sync import Agent as SyncAgent
 from holdfast.testing import ScriptedProvider, calls, says
 from tests.scripted_agents import make_agent, outcomes_in, run_script
@@ -82,6 +83,10 @@ async def test_a_source_of_a_query_is_ready_too_and_is_left_to_its_owner() -> No
         (lambda _: Deny("not now"), "Deny not now"),
         (lambda _: "yes", "Deny the approver returned str; it must return Approve or Deny"),
         (None, "Deny there is no approver"),
+        (
+            lambda asked: Deny(asked.arguments_hash),
+            f"Deny {arguments_hash('wonder__question', {'what': '?'})}",
+        ),
     ],
 )
 async def test_a_running_tool_can_ask_the_approver(approver: Any, heard: str) -> None:

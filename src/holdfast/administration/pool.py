@@ -7,7 +7,6 @@ async with pool, pool.use("ana-1", owner="ana") as session:
 
 import asyncio
 import contextlib
-import re
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
@@ -21,7 +20,7 @@ from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, Retrying, SessionStatus
 from holdfast.vocabulary.given_options import checked_fields
-from holdfast.vocabulary.ids import DEFAULT_OWNER
+from holdfast.vocabulary.ids import DEFAULT_OWNER, OWNER_NAME
 from holdfast.vocabulary.option_declarations import Option, declared_fields
 from holdfast.vocabulary.secrets import without_secrets
 from holdfast.vocabulary.settings import PoolSettings
@@ -33,7 +32,6 @@ CloseReason: TypeAlias = Literal["manual", "idle", "evicted", "failed", "shutdow
 over."""
 
 # The same names as in the file of API keys, whose owners these are.
-_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHORTEST_PAUSE_SECONDS = 1.0
 _STOP_SECONDS = 15.0
 _DEFAULTS = PoolSettings()
@@ -165,7 +163,7 @@ class SessionPool(Generic[SessionT]):
             ConfigError: CONFIG_INVALID when the owner's name is not valid.
 
         """
-        if _OWNER.fullmatch(owner) is None:
+        if OWNER_NAME.fullmatch(owner) is None:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 f"owner: {owner[:40]!r} is not 1 to 128 letters, digits, dots, dashes and "

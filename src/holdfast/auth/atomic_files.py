@@ -1,11 +1,15 @@
 """Files that only their owner can read: replaced as a whole, synced, locked between processes."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.vocabulary.late_names import late_module
+
+# EFBIG is a limit on the size of a file; for the program that writes, the disk is full.
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:

@@ -150,7 +150,7 @@ class _NativeQuery:
             resume=self._blocks.resume,
             times=times,
         ).open()
-        parts = self._first_parts(opened, granted)
+        parts = self._first_parts(opened)
         while True:
             rest, result = await self._turn(opened, parts, granted)
             if rest == "denied":
@@ -174,9 +174,7 @@ class _NativeQuery:
             owner=scope.fold.opened.owner if scope.fold.opened is not None else DEFAULT_OWNER,
         )
 
-    def _first_parts(
-        self, opened: OpenedNative, granted: dict[str, JsonObject]
-    ) -> tuple[Part, ...]:
+    def _first_parts(self, opened: OpenedNative) -> tuple[Part, ...]:
         """Return what the agent is sent: the prompt, and what it must know before it."""
         scope = self._scope
         self._mirror.prompted()
@@ -185,7 +183,7 @@ class _NativeQuery:
             before.insert(0, TextPart(text=opened.hand_over))
         said = list(scope.native_prompt.parts) if scope.native_prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
-            said = [TextPart(text=_carry_on(scope, granted))]
+            said = [TextPart(text=_carry_on(scope))]
         if scope.input.output is not None:
             said.append(TextPart(text=_wanted_output(scope.input.output)))
         return (*before, *said)
@@ -276,19 +274,21 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     granted: dict[str, JsonObject] = {}
     for record in scope.fold.calls.values() if scope.input.resumes is not None else ():
         if record.state == "approved":
-            tool, arguments = record.part.name, record.part.arguments
-            # By what it does: the agent makes the call again, under another id.
+            tool, asked = record.part.name, record.question
+            # By what it does, as it was asked about: the agent makes the call again, under another
+            # id, and a hook may change it again.
+            arguments = record.part.arguments if asked is None else asked.arguments
             digest = arguments_hash(tool, arguments)
             granted[digest] = approved_arguments(tool, arguments, record.approved)
     return granted
 
 
-def _carry_on(scope: QueryScope, granted: dict[str, JsonObject]) -> str:
+def _carry_on(scope: QueryScope) -> str:
     """Say what became of the calls that a query rested on; the agent makes them again."""
     told: list[str] = []
     for record in scope.fold.calls.values():
         call = f"{record.part.name}({canonical_json(record.part.arguments).decode()})"
-        if arguments_hash(record.part.name, record.part.arguments) in granted:
+        if record.state == "approved":
             told.append(f"The call {call} is approved now: make exactly this call again.")
         elif record.state == "denied":
             told.append(f"The call {call} was not approved: {record.reason or 'do without it'}.")

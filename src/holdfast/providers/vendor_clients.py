@@ -105,8 +105,7 @@ def _protocol(vendor: Vendor, access: VendorAccess) -> WireProtocol:
         if vendor.url_form == "azure" and vendor.protocol == "chat":
             # Azure's versioned API has the deployment in its path; the one without versions takes
             # the model from the body, as OpenAI's does.
-            older = wire.dialects.DIALECTS["azure"].path
-            path = older if access.fields.api_version else "/chat/completions"
+            path = dialect.path if access.fields.api_version else "/chat/completions"
             dialect = replace(dialect, path=path)
         protocol = wire.protocol_for(dialect)
     # Only requests with a person's login must begin with the identity; those with a key do not.

@@ -4,7 +4,6 @@ A module of its own because programs that make keys by themselves use it without
 """
 
 import contextlib
-import re
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from holdfast import ConfigError, ErrorCode
 from holdfast.administration.credentials import file_lock, replace_file
 from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import ApiKey
+from holdfast.vocabulary.ids import OWNER_NAME
 from holdfast.vocabulary.json_types import writable
 
 _log = FailureLog(__name__)
 _FILE = "server-keys.json"
 _SHORTEST_PREFIX = 8
-_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class KeyFile:
@@ -102,7 +101,7 @@ def add_key(folder: Path, key: ApiKey) -> None:
         ConfigError: CONFIG_INVALID when the owner's name or the label is not valid.
 
     """
-    if _OWNER.fullmatch(key.owner) is None:
+    if OWNER_NAME.fullmatch(key.owner) is None:
         told = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
     if writable(key.label) != key.label:

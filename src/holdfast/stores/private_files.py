@@ -5,21 +5,17 @@ that lists it, which the functions here make. Without the second a power cut can
 """
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.auth.atomic_files import create_folder, sync_folder
+from holdfast.auth.atomic_files import FULL_ERRORS, create_folder, sync_folder
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 FILE_MODE = 0o600
 # O_NOFOLLOW: a link that was put under the name of one of our files is refused, and not written
 # through. O_CLOEXEC: commands that tools start do not inherit our files and their locks.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
-
-# EFBIG is a limit on the size of a file; for the program that writes, the disk is full.
-FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def open_or_create(path: Path, flags: int) -> int:

@@ -26,10 +26,6 @@ from holdfast.vocabulary.parts import Part, ReasoningPart, ToolCallPart, text_of
 from holdfast.vocabulary.stream_parts import FinishKind, StreamPart
 from holdfast.vocabulary.usage import Usage
 
-_RESPONSES = (
-    *(responses.OPENAI, responses.AZURE, responses.DEEPSEEK, responses.OPENROUTER),
-    *(responses.PERPLEXITY, responses.XAI),
-)
 PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic-messages": anthropic_messages.PROTOCOL,
     "gemini-generatecontent": gemini.PROTOCOL,
@@ -42,7 +38,7 @@ PROTOCOLS: dict[str, WireProtocol] = {
     "compat-chat": chat_completions.protocol_for(GENERIC),
     **{
         f"{dialect.name}-responses": openai_responses.protocol_for(dialect)
-        for dialect in _RESPONSES
+        for dialect in responses.DIALECTS.values()
     },
     "compat-responses": openai_responses.protocol_for(responses.PLAIN),
 }

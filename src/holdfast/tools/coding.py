@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from holdfast.blocks.permission_rules.rules import EDITS_FILES
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.permissions import PathGuard
 from holdfast.ports.session_store import Blobs
@@ -30,9 +31,8 @@ from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, function_option, takes
 
-_OF_CHANGES = frozenset({"write", "edit"})
 _OF_FOLDERS = frozenset({"list", "glob", "grep"})
-_OF_PATHS = _OF_CHANGES | _OF_FOLDERS | {"read"}
+_OF_PATHS = EDITS_FILES | _OF_FOLDERS | {"read"}
 _MOST_ITEMS = 200
 _MOST_SESSIONS = 1000
 _MARKS = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
@@ -159,7 +159,7 @@ class CodingToolkit:
         )
 
     def _facts_of_path(self, name: str, path: str, arguments: JsonObject) -> CallFacts:
-        difference = self._files.preview(name, arguments) if name in _OF_CHANGES else None
+        difference = self._files.preview(name, arguments) if name in EDITS_FILES else None
         real = self._real_path(path)
         return CallFacts(root=self._root.path, path=real, difference=difference)
 

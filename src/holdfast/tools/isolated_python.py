@@ -19,9 +19,9 @@ sys.modules[module].main()
 """
 """The packages are put in place without running what they import."""
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
 
 
 def isolated_python(module: str, *arguments: str) -> list[str]:
     """Return the command line of a process that runs `main` of a module of `holdfast.tools`."""
-    return [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, _PACKAGE, module, *arguments]
+    return [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, PACKAGE_FOLDER, module, *arguments]

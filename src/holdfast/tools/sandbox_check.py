@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from holdfast.tools.command_runner import CommandCall, CommandRunner, Finished, SandboxReport
 from holdfast.tools.contained_paths import Root
-from holdfast.tools.isolated_python import isolated_python
+from holdfast.tools.isolated_python import PACKAGE_FOLDER, isolated_python
 from holdfast.tools.sandbox.policy import Sandbox
 
 _SECONDS = 60.0
 _PROGRAM = "holdfast.tools.sandbox.probes"
-_PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ async def check_sandbox(
     """
     with _targets(place, system) as (folder, told, listener):
         home = str(folder / "home")
-        readable = (sys.prefix, sys.base_prefix, _PACKAGE)
+        readable = (sys.prefix, sys.base_prefix, PACKAGE_FOLDER)
         given = replace(sandbox or Sandbox(), home=home)
         given = replace(given, readable=(*given.readable, *readable))
         root = Root(folder / "root")

@@ -6,6 +6,7 @@ name things; order is always taken from a log's `seq`.
 """
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ ApprovalId = NewType("ApprovalId", str)
 InputId = NewType("InputId", str)
 
 DEFAULT_OWNER = "local"
+OWNER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What an owner may be called where several share a server or a pool."""
 """Whose sessions are those that were given no owner. What is stored leaves it out, so it never
 changes."""
 

