@@ -22,11 +22,12 @@ from holdfast.administration.descriptions import (
 )
 from holdfast.administration.finding import SessionFinder
 from holdfast.administration.history import usage_of
+from holdfast.administration.sent_prompts import SentPrompts
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
 from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
-from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionChanged
+from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.given_options import check_given
 from holdfast.vocabulary.ids import SessionId, new_id
@@ -228,16 +229,14 @@ class Catalogue(SessionFinder):
 class NotedSessions(Catalogue):
     """What is looked up beside the sessions of a project: its notes, prompts and usage."""
 
+    def __init__(self, composition: "Composition", *, owner: str, project: str) -> None:
+        super().__init__(composition, owner=owner, project=project)
+        self._sent_prompts = SentPrompts()
+
     async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
         """Find a prompt that was sent with an id of its sender's choice; None without one."""
         record = await self.record(reference)
-        for entry in await self._composition.store.log.read(record.id):
-            if isinstance(entry, InputQueued | QueryStarted):
-                message = entry.message
-                if message is not None and message.id == message_id:
-                    query_id = message.query_id or entry.query_id
-                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
-        return None
+        return await self._sent_prompts.find(self._composition.store.log, record, message_id)
 
     async def usage(
         self, reference: str, *, by: Literal["day", "model"] = "day"
