@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.administration import sent_prompts
+from holdfast.administration import catalogue
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import says
 from holdfast.vocabulary.entries import Entry
@@ -72,7 +72,7 @@ async def test_a_session_that_was_made_again_has_other_prompts() -> None:
 async def test_only_the_logs_that_were_asked_for_last_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sent_prompts, "_MOST_SESSIONS", 2)
+    monkeypatch.setattr(catalogue, "_MOST_LOGS", 2)
     agent, _ = make_agent([says("fine")] * 5)
     async with agent:
         for name in ("one", "two", "three"):
