@@ -141,7 +141,7 @@ def test_permissions_that_outlive_a_rewind_are_found(
 def test_a_prompt_that_joined_a_query_and_still_waits_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    monkeypatch.setattr(PromptQueue, "_is_queued", lambda self, handle: True)
+    monkeypatch.setattr(PromptQueue, "_queued", lambda self: list(self._waiting))
     _find("a prompt that leaves the queue twice", "prompts", report)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.ports.session_store import Lease, SessionFilter
 from holdfast.stores.jsonl import lookup
+from holdfast.stores.jsonl.lock_file import LeaseState, read_lease_state
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session, notes
 from holdfast.vocabulary.entries import ContextNoted
@@ -90,6 +91,30 @@ async def test_another_process_opens_only_the_log_that_has_the_name(tmp_path: Pa
         assert await asyncio.to_thread(found_elsewhere, tmp_path, name) == (bearer, read)
     assert (await asyncio.to_thread(found_elsewhere, tmp_path, "s1"))[0] is None
     assert await asyncio.to_thread(found_elsewhere, tmp_path, "unheard-of") == (None, [])
+    await store.close()
+
+
+async def test_a_second_listing_reads_only_what_was_written_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = JsonlStore(tmp_path)
+    leases = [await new_session(store, name=f"name {number}") for number in range(9)]
+    read: list[Path] = []
+
+    def counted(path: Path) -> LeaseState:
+        read.append(path)
+        return read_lease_state(path)
+
+    monkeypatch.setattr("holdfast.stores.jsonl.summaries.read_lease_state", counted)
+    first = await store.index.browse(*OWNED)
+    read.clear()
+    assert await store.index.browse(*OWNED) == first
+    assert read == []
+    await rename(store, leases[4], "another", seq=2)
+    await store.log.delete(leases[5].session_id)
+    names = {record.name for record in await store.index.browse(*OWNED)}
+    assert names == {"another", *(f"name {number}" for number in range(9) if number not in {4, 5})}
+    assert [path.stem for path in read] == [leases[4].session_id]
     await store.close()
 
 

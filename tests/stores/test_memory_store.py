@@ -1,13 +1,19 @@
-"""The store in memory finds names and notes by look-ups: not one step more with more sessions."""
+"""The store in memory finds by look-ups: not one step more with more sessions."""
 
 import sys
 from types import FrameType
 from typing import Any, Self
 
+import pytest
+from msgspec import convert
+from msgspec.structs import replace
+
+from holdfast.ports.session_store import SessionFilter
 from holdfast.session.notes import project_notes
 from holdfast.stores import memory, memory_sessions
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session
+from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session, opening
 from holdfast.vocabulary.errors import StoreError
+from holdfast.vocabulary.ids import new_session_id
 
 _FILES = {memory.__file__, memory_sessions.__file__}
 
@@ -60,6 +66,29 @@ async def test_a_new_session_finds_the_notes_of_its_project_without_a_look_at_ot
             await new_session(store)
         with Lines() as asking:
             await project_notes(store, owner=OWNER, project=PROJECT)
+        return asking.count
+
+    assert await lines_with(2) == await lines_with(200)
+
+
+@pytest.mark.parametrize("origin", ["parent", "spawned_by"])
+async def test_what_came_of_a_session_is_found_without_a_look_at_other_sessions(
+    origin: str,
+) -> None:
+    async def lines_with(sessions: int) -> int:
+        store = memory.MemoryStore()
+        came_of = (await new_session(store)).session_id
+        for _ in range(sessions):
+            await new_session(store)
+        child = new_session_id()
+        lease = await store.leases.acquire(child, "holder")
+        await store.log.append(lease, [replace(opening(child), **{origin: came_of})])
+        matching = convert({origin: came_of}, SessionFilter)
+        with Lines() as asking:
+            (found,) = await store.index.browse(OWNER, None, matching=matching)
+        assert found.id == child
+        await store.log.delete(child)
+        assert not await store.index.browse(OWNER, None, matching=matching)
         return asking.count
 
     assert await lines_with(2) == await lines_with(200)

@@ -5,6 +5,7 @@ session's log, so that every process sees it.
 """
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Unpack
 
@@ -23,18 +24,22 @@ from holdfast.administration.descriptions import (
 from holdfast.administration.finding import SessionFinder
 from holdfast.administration.history import usage_of
 from holdfast.ports.clock import Stamp
-from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
+from holdfast.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
 from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
-from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionChanged
+from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.given_options import check_given
-from holdfast.vocabulary.ids import SessionId, new_id
+from holdfast.vocabulary.ids import MessageId, SessionId, new_id
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.option_declarations import takes
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
+
+_MOST_LOGS = 32
+"""How many logs are remembered, those that were asked for last."""
 
 
 class Catalogue(SessionFinder):
@@ -225,19 +230,70 @@ class Catalogue(SessionFinder):
         await store.log.append(lease, [changed])
 
 
+class _ReadPrompts(msgspec.Struct, kw_only=True):
+    """What was read of one log so far."""
+
+    created: int
+    head: int = 0
+    places: dict[MessageId, int] = msgspec.field(default_factory=dict)
+
+    def take(self, entry: Entry) -> None:
+        """Note an entry; of two with one message the first counts."""
+        self.head = max(self.head, entry.seq)
+        if (message := _prompt_of(entry)) is not None:
+            self.places.setdefault(message.id, entry.seq)
+
+
+class SentPrompts:
+    """Finds prompts by the ids of their messages. Owns only what it remembers of the logs.
+
+    A sender that gives its messages ids asks before each of them, so every entry is read once.
+    """
+
+    def __init__(self) -> None:
+        self._logs: OrderedDict[SessionId, _ReadPrompts] = OrderedDict()
+
+    async def find(
+        self, log: SessionLog, record: SessionRecord, message_id: str
+    ) -> FoundPrompt | None:
+        """Find the prompt with this id in the log of a session; None without one."""
+        known = self._known(record)
+        for entry in await log.read(record.id, after=known.head):
+            known.take(entry)
+        seq = known.places.get(MessageId(message_id))
+        for entry in () if seq is None else await log.read(record.id, after=seq - 1, limit=1):
+            message = _prompt_of(entry)
+            if message is not None and message.id == message_id:
+                query_id = message.query_id or entry.query_id
+                return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
+        return None
+
+    def _known(self, record: SessionRecord) -> _ReadPrompts:
+        known = self._logs.get(record.id)
+        # Another session may have been made with the id of one that was deleted.
+        if known is None or known.created != record.created or known.head > record.head:
+            known = self._logs[record.id] = _ReadPrompts(created=record.created)
+        self._logs.move_to_end(record.id)
+        while len(self._logs) > _MOST_LOGS:
+            self._logs.popitem(last=False)
+        return known
+
+
+def _prompt_of(entry: Entry) -> UserMessage | None:
+    return entry.message if isinstance(entry, InputQueued | QueryStarted) else None
+
+
 class NotedSessions(Catalogue):
     """What is looked up beside the sessions of a project: its notes, prompts and usage."""
+
+    def __init__(self, composition: "Composition", *, owner: str, project: str) -> None:
+        super().__init__(composition, owner=owner, project=project)
+        self._sent_prompts = SentPrompts()
 
     async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
         """Find a prompt that was sent with an id of its sender's choice; None without one."""
         record = await self.record(reference)
-        for entry in await self._composition.store.log.read(record.id):
-            if isinstance(entry, InputQueued | QueryStarted):
-                message = entry.message
-                if message is not None and message.id == message_id:
-                    query_id = message.query_id or entry.query_id
-                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
-        return None
+        return await self._sent_prompts.find(self._composition.store.log, record, message_id)
 
     async def usage(
         self, reference: str, *, by: Literal["day", "model"] = "day"

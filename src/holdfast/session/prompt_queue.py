@@ -231,7 +231,7 @@ class PromptQueue:
 
     async def drain(self) -> tuple[UserMessage, ...]:
         """Take every waiting prompt out and return them; callers that wait for one get ABORTED."""
-        handles = [item for item in self._waiting if self._is_queued(item)]
+        handles = self._queued()
         for item in handles:
             self._waiting.remove(item)
         await self._drain_entries(handles, "the queue was drained")
@@ -241,12 +241,8 @@ class PromptQueue:
         waiting = self._recorder.waiting().values()
         foreign = tuple(item for item in waiting if item.input_id not in known)
         if foreign:
-            await self._recorder.commit(
-                [
-                    InputDrained(**self._stamp(), input_id=item.input_id, reason="drained")
-                    for item in foreign
-                ]
-            )
+            ids = [item.input_id for item in foreign]
+            await self._recorder.commit(self._drained(ids, "drained"))
         messages = [item.query.message for item in handles] + [item.message for item in foreign]
         return tuple(item for item in messages if item is not None)
 
@@ -339,7 +335,8 @@ class PromptQueue:
 
     def _go_on(self, ended: QueryHandle) -> None:
         """Start the next query, after telling the steering prompts that went into this one."""
-        for joined in [item for item in self._waiting if not self._is_queued(item)]:
+        queued = set(self._queued())
+        for joined in [item for item in self._waiting if item not in queued]:
             self._waiting.remove(joined)
             finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
@@ -377,15 +374,18 @@ class PromptQueue:
             with suppress(AgentError):  # nothing waits for this; the next append gets the error
                 await self._drain_entries([handle], "its caller gave up")
 
-    def _is_queued(self, handle: QueryHandle) -> bool:
-        return handle.input_id is None or handle.input_id in self._recorder.waiting()
+    def _queued(self) -> list[QueryHandle]:
+        """Return the prompts that wait here and have not joined the running query."""
+        queued = {None, *self._recorder.waiting()}  # once, however many prompts wait
+        return [item for item in self._waiting if item.input_id in queued]
+
+    def _drained(self, ids: Sequence[InputId], reason: str) -> list[InputDrained]:
+        return [InputDrained(**self._stamp(), input_id=each, reason=reason) for each in ids]
 
     async def _drain_entries(self, handles: list[QueryHandle], reason: str) -> None:
-        drained = [
-            InputDrained(**self._stamp(), input_id=item.input_id, reason=reason)
-            for item in handles
-            if item.input_id is not None and self._is_queued(item)
-        ]
+        waiting = self._recorder.waiting()
+        ids = [item.input_id for item in handles if item.input_id in waiting]
+        drained = self._drained(ids, reason)
         try:
             if drained:
                 await self._recorder.commit(drained)

@@ -165,10 +165,12 @@ class MemoryIndex:
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        # Every new session asks for those with notes: by the index, not by a look at all sessions.
+        # Every new session asks for those with notes, and every turn with a budget for those that
+        # its tool calls made: not by a look at all sessions. The one that `after` names need not
+        # match.
         owned = [
             record
-            for record in self._sessions.records(are_noted=bool(matching.noted) and after is None)
+            for record in self._sessions.records(matching if after is None else None)
             if record.owner == owner and project in {None, record.project}
         ]
         return page_of(owned, matching, limit=limit, after=after)

@@ -1,9 +1,9 @@
-"""What the memory store holds: its sessions by id, and which of them have a name or notes."""
+"""What the memory store holds: its sessions by id, and which have a name, notes or an origin."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
 
-from holdfast.ports.session_store import SessionRecord
+from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import EntryId, SessionId
@@ -39,13 +39,15 @@ class MemorySession:
 
 
 class MemorySessions:
-    """All sessions of a store by id, those with a name, and those with notes."""
+    """All sessions of a store by id, those with a name or notes, and those that came of others."""
 
     def __init__(self) -> None:
         self._by_id: dict[SessionId, MemorySession] = {}
         self._noted: dict[SessionId, SessionRecord] = {}
         self._names: dict[tuple[str, str], dict[str, SessionId]] = {}
         """By owner and name: the session of each project that has the name."""
+        self._came_of: dict[SessionId, dict[SessionId, SessionRecord]] = {}
+        """By session: its forks, and what its tool calls made."""
 
     def get(self, session_id: SessionId) -> MemorySession | None:
         """Return a session; None when the store has nothing of it."""
@@ -62,9 +64,12 @@ class MemorySessions:
         """Yield every session with its id; sessions may be removed meanwhile."""
         yield from tuple(self._by_id.items())
 
-    def records(self, *, are_noted: bool) -> list[SessionRecord]:
-        """Return what the index knows of all sessions, or of those with notes."""
-        if are_noted:
+    def records(self, matching: SessionFilter | None = None) -> list[SessionRecord]:
+        """Return what the index knows of all sessions, or of those that alone can match."""
+        came_of = matching and (matching.parent or matching.spawned_by)
+        if came_of:
+            return list(self._came_of.get(came_of, {}).values())
+        if matching and matching.noted:
             return list(self._noted.values())
         records = [session.record for session in self._by_id.values()]
         return [record for record in records if record is not None]
@@ -78,14 +83,23 @@ class MemorySessions:
         if session.record is not None:
             self._forget(session.record)
         session.record = record
-        if record is not None and record.name is not None:
+        if record is None:
+            return
+        if record.name is not None:
             bearers = self._names.setdefault((record.owner, record.name), {})
             bearers[record.project] = record.id
-        if record is not None and record.notes:
+        if record.notes:
             self._noted[record.id] = record
+        for origin in _origins_of(record):
+            self._came_of.setdefault(origin, {})[record.id] = record
 
     def _forget(self, record: SessionRecord) -> None:
         self._noted.pop(record.id, None)
+        for origin in _origins_of(record):
+            others = self._came_of.get(origin, {})
+            others.pop(record.id, None)
+            if not others:
+                self._came_of.pop(origin, None)
         if record.name is not None:
             key = record.owner, record.name
             bearers = self._names.get(key, {})
@@ -99,3 +113,8 @@ class MemorySessions:
             self.set_record(session, None)
             session.announce()
             session.commanded.set()
+
+
+def _origins_of(record: SessionRecord) -> set[SessionId]:
+    """Return the sessions that a session came of."""
+    return {each for each in (record.parent, record.spawned_by) if each is not None}

@@ -89,6 +89,8 @@ class Summaries:
     def __init__(self, folder: SessionFolder) -> None:
         self._folder = folder
         self._known: dict[SessionId, LogSummary] | None = None
+        self._told: dict[SessionId, LogSummary] = {}
+        """What lock files told of logs that were not read: the record, and which log it is of."""
         self._unsaved = 0
 
     def of(self, session_id: SessionId) -> LogSummary:
@@ -164,6 +166,8 @@ class Summaries:
         present = self._folder.logs()
         for gone in known.keys() - present.keys():
             known.pop(gone, None)
+        for gone in self._told.keys() - present.keys():
+            self._told.pop(gone, None)
         records = [self._record(session_id, found) for session_id, found in present.items()]
         if self._unsaved >= _SAVE_AFTER:
             self.save()
@@ -187,7 +191,7 @@ class Summaries:
 
     def forget(self) -> None:
         """Drop all summaries, so that every log is read again."""
-        self._known = {}
+        self._known, self._told = {}, {}
         # The next listing saves what it reads, also in a folder with few sessions.
         self._unsaved = _SAVE_AFTER
 
@@ -203,15 +207,22 @@ class Summaries:
 
     def _record(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
         """Return a record. A log is read only if neither a summary nor its lock file knows it."""
-        known = self._load().get(session_id)
-        if known is not None and _is_current(known, found):
-            return known.record
+        for known in (self._load().get(session_id), self._told.get(session_id)):
+            if known is not None and _is_current(known, found):
+                return known.record
         if not parse_session_id(session_id):
             return None  # a file that is not named by a session id belongs to another program
         held = read_lease_state(self._folder.lease(session_id))
         # Of another size: its holder could not write the lock file, or another program changed the
         # log.
         if held.record is not None and held.size == found.st_size:
+            # Kept: a listing asks for the records of all sessions.
+            self._told[session_id] = LogSummary(
+                inode=found.st_ino,
+                size=found.st_size,
+                modified=found.st_mtime_ns,
+                record=held.record,
+            )
             return held.record
         return self.of(session_id).record
 

@@ -58,7 +58,12 @@ class SqliteIndex:
         where = _OWNED if after is None else _OWNED + _AFTER
         if matching.noted:
             where += " AND noted IS NOT NULL"
-        values = (owner, project) if after is None else (owner, project, after)
+        values: list[str | int | None] = (
+            [owner, project] if after is None else [owner, project, after]
+        )
+        for condition, value in _selected_by(matching):
+            values.append(value)
+            where += f" AND {condition} ?{len(values)}"
 
         def list_records(connection: apsw.Connection) -> list[SessionRecord]:
             rows = connection.execute(
@@ -73,6 +78,21 @@ class SqliteIndex:
     async def rebuild(self) -> int:
         """Derive the index again from the logs."""
         return await self._connections.writer.write(_rebuild)
+
+
+def _selected_by(matching: SessionFilter) -> list[tuple[str, str | int]]:
+    """Return the conditions of a filter that SQLite compares, so that fewer rows are decoded.
+
+    A turn with a budget asks for what came of its session, or for the sessions of the day: neither
+    is to decode all sessions.
+    """
+    conditions = (
+        ("parent =", matching.parent),
+        ("spawned_by =", matching.spawned_by),
+        ("updated >", matching.updated_after),
+        ("updated <", matching.updated_before),
+    )
+    return [(condition, value) for condition, value in conditions if value is not None]
 
 
 def _find(

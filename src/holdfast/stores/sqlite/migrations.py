@@ -136,6 +136,23 @@ def _add_noted(connection: apsw.Connection) -> None:
     )
 
 
+def _add_spawned_by(connection: apsw.Connection) -> None:
+    """Let what came of a session be found without looking at the others.
+
+    `spawned_by` is among the details, too; the column is only looked up by.
+    """
+    connection.execute("ALTER TABLE session ADD COLUMN spawned_by TEXT")
+    # Damaged details have no such value: the session is derived again when it is read.
+    connection.execute(
+        "UPDATE session SET spawned_by = json_extract(CAST(details AS TEXT), '$.spawned_by')"
+        " WHERE json_valid(CAST(details AS TEXT))"
+    )
+    for column in ("parent", "spawned_by"):
+        connection.execute(
+            f"CREATE INDEX session_{column} ON session ({column}) WHERE {column} IS NOT NULL"
+        )
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _make_tables,
     _add_native_session_id,
@@ -143,6 +160,7 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _make_waiters,
     _add_details,
     _add_noted,
+    _add_spawned_by,
 )
 
 

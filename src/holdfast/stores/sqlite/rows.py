@@ -307,7 +307,7 @@ def save_record(
         return
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
-        " parent = ?, native_session_id = ?, created = ?, deleted = ?, noted = ?,"
+        " parent = ?, spawned_by = ?, native_session_id = ?, created = ?, deleted = ?, noted = ?,"
         " updated = ?, head = ?, details = ? WHERE key = ?",
         (
             record.id,
@@ -317,6 +317,7 @@ def save_record(
             record.title,
             record.model,
             record.parent,
+            record.spawned_by,
             record.native_session_id,
             record.created,
             record.deleted,

@@ -1,0 +1,107 @@
+"""A SQLite store finds what came of a session by an index: not one step more with more sessions."""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from msgspec import convert
+from msgspec.structs import replace
+
+from holdfast.ports.session_store import SessionFilter, SessionRecord
+from holdfast.stores.sqlite import migrations
+from holdfast.stores.sqlite.rows import decode_record
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session, note, opening
+from holdfast.vocabulary.ids import SessionId, new_session_id
+
+
+class Steps:
+    """Counts the steps that SQLite makes on all connections."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        monkeypatch.setattr(apsw, "connection_hooks", [self._watch])
+
+    def _watch(self, connection: apsw.Connection) -> None:
+        connection.set_progress_handler(self._step, 1)
+
+    def _step(self) -> bool:
+        self.count += 1
+        return False
+
+
+async def add_child(store: SqliteStore, origin: str, of: SessionId) -> SessionId:
+    """Make a session that came of another one."""
+    child = new_session_id()
+    lease = await store.leases.acquire(child, "holder")
+    await store.log.append(lease, [replace(opening(child), **{origin: of})])
+    return child
+
+
+@pytest.mark.parametrize("origin", ["parent", "spawned_by"])
+async def test_what_came_of_a_session_is_found_without_a_look_at_other_sessions(
+    origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch)
+
+    async def steps_with(sessions: int) -> int:
+        store = SqliteStore(tmp_path / f"{sessions}.db")
+        came_of = (await new_session(store)).session_id
+        child = await add_child(store, origin, came_of)
+        for _ in range(sessions):
+            await new_session(store)
+        matching = convert({origin: came_of}, SessionFilter)
+        await store.index.browse(OWNER, None, matching=matching)
+        before = steps.count
+        (found,) = await store.index.browse(OWNER, None, matching=matching)
+        counted = steps.count - before
+        assert found.id == child
+        await store.close()
+        return counted
+
+    assert await steps_with(2) == await steps_with(60)
+
+
+async def test_sessions_of_a_time_are_found_and_others_are_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "sessions.db")
+    leases = [await new_session(store) for _ in range(5)]
+    await store.log.append(leases[2], [note(2, time=50)])
+    decoded: list[object] = []
+
+    def counted(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionRecord | None:
+        decoded.append(row)
+        return decode_record(connection, row)
+
+    monkeypatch.setattr("holdfast.stores.sqlite.index.decode_record", counted)
+    for matching in (SessionFilter(updated_after=49), SessionFilter(updated_before=51)):
+        decoded.clear()
+        found = await store.index.browse(OWNER, None, matching=matching)
+        assert len(found) == len(decoded) == (1 if matching.updated_after else 5)
+    assert not await store.index.browse(OWNER, None, matching=SessionFilter(updated_after=50))
+    await store.close()
+
+
+async def test_children_of_earlier_versions_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    store = SqliteStore(path)
+    came_of = (await new_session(store)).session_id
+    child = await add_child(store, "spawned_by", came_of)
+    damaged = await new_session(store)
+    await store.close()
+    connection = apsw.Connection(str(path))
+    # As the version before the column left it; the details of one session are damaged.
+    for column in ("parent", "spawned_by"):
+        connection.execute(f"DROP INDEX session_{column}")
+    connection.execute("ALTER TABLE session DROP COLUMN spawned_by")
+    connection.execute("UPDATE session SET details = x'7bff' WHERE id = ?", (damaged.session_id,))
+    number = migrations.MIGRATIONS.index(migrations._add_spawned_by)
+    connection.pragma("user_version", number)
+    connection.close()
+    store = SqliteStore(path)
+    matching = SessionFilter(spawned_by=came_of)
+    (found,) = await store.index.browse(OWNER, PROJECT, matching=matching)
+    assert found.id == child
+    await store.close()
