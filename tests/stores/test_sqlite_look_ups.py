@@ -1,11 +1,10 @@
-"""A SQLite store finds what came of a session by an index: not one step more with more sessions."""
+"""A SQLite store finds what a session started by an index: not one step more with more sessions."""
 
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
-from msgspec import convert
 from msgspec.structs import replace
 
 from holdfast.ports.session_store import SessionFilter, SessionRecord
@@ -31,27 +30,26 @@ class Steps:
         return False
 
 
-async def add_child(store: SqliteStore, origin: str, of: SessionId) -> SessionId:
-    """Make a session that came of another one."""
+async def add_child(store: SqliteStore, starter: SessionId) -> SessionId:
+    """Make a session that another one started."""
     child = new_session_id()
     lease = await store.leases.acquire(child, "holder")
-    await store.log.append(lease, [replace(opening(child), **{origin: of})])
+    await store.log.append(lease, [replace(opening(child), spawned_by=starter)])
     return child
 
 
-@pytest.mark.parametrize("origin", ["parent", "spawned_by"])
-async def test_what_came_of_a_session_is_found_without_a_look_at_other_sessions(
-    origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_a_session_started_is_found_without_a_look_at_other_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = Steps(monkeypatch)
 
     async def steps_with(sessions: int) -> int:
         store = SqliteStore(tmp_path / f"{sessions}.db")
-        came_of = (await new_session(store)).session_id
-        child = await add_child(store, origin, came_of)
+        starter = (await new_session(store)).session_id
+        child = await add_child(store, starter)
         for _ in range(sessions):
             await new_session(store)
-        matching = convert({origin: came_of}, SessionFilter)
+        matching = SessionFilter(spawned_by=starter)
         await store.index.browse(OWNER, None, matching=matching)
         before = steps.count
         (found,) = await store.index.browse(OWNER, None, matching=matching)
@@ -87,21 +85,20 @@ async def test_sessions_of_a_time_are_found_and_others_are_not_decoded(
 async def test_children_of_earlier_versions_are_found(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     store = SqliteStore(path)
-    came_of = (await new_session(store)).session_id
-    child = await add_child(store, "spawned_by", came_of)
+    starter = (await new_session(store)).session_id
+    child = await add_child(store, starter)
     damaged = await new_session(store)
     await store.close()
     connection = apsw.Connection(str(path))
     # As the version before the column left it; the details of one session are damaged.
-    for column in ("parent", "spawned_by"):
-        connection.execute(f"DROP INDEX session_{column}")
+    connection.execute("DROP INDEX session_spawned_by")
     connection.execute("ALTER TABLE session DROP COLUMN spawned_by")
     connection.execute("UPDATE session SET details = x'7bff' WHERE id = ?", (damaged.session_id,))
     number = migrations.MIGRATIONS.index(migrations._add_spawned_by)
     connection.pragma("user_version", number)
     connection.close()
     store = SqliteStore(path)
-    matching = SessionFilter(spawned_by=came_of)
+    matching = SessionFilter(spawned_by=starter)
     (found,) = await store.index.browse(OWNER, PROJECT, matching=matching)
     assert found.id == child
     await store.close()

@@ -83,11 +83,11 @@ class SqliteIndex:
 def _selected_by(matching: SessionFilter) -> list[tuple[str, str | int]]:
     """Return the conditions of a filter that SQLite compares, so that fewer rows are decoded.
 
-    A turn with a budget asks for what came of its session, or for the sessions of the day: neither
-    is to decode all sessions.
+    A turn with a budget asks for what its session started, or for the sessions of the day: neither
+    is to decode all sessions. Forks are not looked up like that: one whose row is damaged would be
+    missed, and a deletion would remove the log that it needs.
     """
     conditions = (
-        ("parent =", matching.parent),
         ("spawned_by =", matching.spawned_by),
         ("updated >", matching.updated_after),
         ("updated <", matching.updated_before),

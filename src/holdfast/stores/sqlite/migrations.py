@@ -137,7 +137,7 @@ def _add_noted(connection: apsw.Connection) -> None:
 
 
 def _add_spawned_by(connection: apsw.Connection) -> None:
-    """Let what came of a session be found without looking at the others.
+    """Let what a session started be found without looking at the others.
 
     `spawned_by` is among the details, too; the column is only looked up by.
     """
@@ -147,10 +147,9 @@ def _add_spawned_by(connection: apsw.Connection) -> None:
         "UPDATE session SET spawned_by = json_extract(CAST(details AS TEXT), '$.spawned_by')"
         " WHERE json_valid(CAST(details AS TEXT))"
     )
-    for column in ("parent", "spawned_by"):
-        connection.execute(
-            f"CREATE INDEX session_{column} ON session ({column}) WHERE {column} IS NOT NULL"
-        )
+    connection.execute(
+        "CREATE INDEX session_spawned_by ON session (spawned_by) WHERE spawned_by IS NOT NULL"
+    )
 
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
