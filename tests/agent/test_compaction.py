@@ -138,6 +138,17 @@ async def test_there_is_nothing_to_compact_in_an_empty_session() -> None:
         assert (await failure_of(session.compact())).code is ErrorCode.NOTHING_TO_SEND
 
 
+async def test_a_session_that_went_back_to_an_answer_is_compacted() -> None:
+    script = [says("one"), says("two"), says("# Objective\n- go on"), says("three")]
+    async with playing(script) as (session, _):
+        first = await session.chat("a")
+        await session.chat("b")
+        await session.rewind(to=first.message_id)
+        await session.compact()
+        assert (await session.chat("c")).text == "three"
+        assert session.unfinished.query_id is None
+
+
 async def test_a_session_that_is_busy_is_not_compacted() -> None:
     gate = Gate()
     async with playing([[gate, *says("done")]]) as (session, _):

@@ -3,6 +3,7 @@
 A new option fails here until its row in `FATES` says what is to become of it.
 """
 
+import contextlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,16 +11,20 @@ import msgspec
 import pytest
 
 from holdfast import (
+    Agent,
     AgentSession,
+    ConfigError,
     ErrorCode,
     QueryStarted,
+    ToolError,
 )
 from holdfast.agent.agent_options import SettingsOptions
 from holdfast.agent.query_options import QueryOptions
-from holdfast.testing import says
+from holdfast.testing import ScriptedProvider, says
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.messages import KeptOptions
 from tests.agent.option_scenes import ANSWER, CALL, PROBES, Scene, Seen
+from tests.scripted_agents import MODEL
 
 
 class Fate(msgspec.Struct, frozen=True):
@@ -208,3 +213,18 @@ async def test_a_compaction_that_was_cut_off_is_one_when_it_is_resumed() -> None
     await scene.play(carry_on, says("In short: Paris."))
     assert [entry.summary for entry in compacted] == ["In short: Paris."]
     assert "the names" in str(scene.requests[0].messages)
+
+
+@pytest.mark.parametrize("half", ["\ud800", ["\ud800"], {"\ud800": "\ud800"}])
+@pytest.mark.parametrize("name", sorted(QueryOptions.__annotations__))
+async def test_text_that_no_store_can_keep_is_refused_or_mended(
+    tmp_path: Path, name: str, half: Any
+) -> None:
+    provider = ScriptedProvider([says("Hello.")])
+    store = f"sqlite:{tmp_path}/s.db"
+    async with Agent(MODEL, providers=[provider], environment={}, store=store) as agent:
+        async with agent.session() as session:
+            with contextlib.suppress(ConfigError, ToolError):
+                assert (await session.chat("go", **{name: half})).text
+        async with agent.session(session.session_id) as again:
+            assert again.unfinished.query_id is None

@@ -217,6 +217,18 @@ def test_slash_commands_say_what_they_did(place: Place) -> None:
     assert "hello" in (place.project / "out.md").read_text()
 
 
+def test_a_copy_that_is_made_while_a_query_runs_stops_that_query_at_once(place: Place) -> None:
+    _script(place, Turn(text=["one\n\n", "two"], hold=threading.Event()), Turn(text="three"))
+    with terminal(place) as shown:
+        _ready(shown).say("first")
+        shown.wait_for("one")
+        shown.say("/fork its copy")
+        shown.wait_for("interrupted; what was said is kept")
+        shown.wait_for("its copy ·")
+        shown.say("second")
+        shown.wait_for("three")
+
+
 def test_rewinding_goes_back_before_a_prompt(place: Place) -> None:
     _script(place, Turn(text="one"), Turn(text="two"), Turn(text="three"))
     with terminal(place) as shown:

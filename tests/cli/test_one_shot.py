@@ -372,3 +372,16 @@ def test_a_part_of_a_models_name_is_recognised(place: Place) -> None:
     done = place.run("-p", "Hi", "-m", "sonnet")
     assert done.returncode == 2
     assert b"did you mean 'anthropic/claude-sonnet-" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["--version", "sessions list", "-p hello"])
+def test_an_output_that_cannot_be_written_is_an_error_of_one_line(
+    place: Place, arguments: str
+) -> None:
+    _script(place, Turn(text="Hello."))
+    done = place.shell(f"$holdfast {arguments} </dev/null >/dev/full")
+    last = done.stderr.decode().splitlines()[-1]
+    assert (done.returncode, last) == (
+        1,
+        "holdfast: the output cannot be written: No space left on device",
+    )

@@ -1,5 +1,6 @@
 """Events and entries: each kind has its name, and the names that other systems use lead to it."""
 
+import re
 from typing import Any, Literal, get_args
 
 import pytest
@@ -185,6 +186,12 @@ def test_every_kind_of_entry_is_in_the_log_s_table() -> None:
 
 def test_every_live_event_has_a_name_of_its_own() -> None:
     assert {str(kind.__struct_config__.tag) for kind in live_events()} == LIVE_KINDS
+
+
+def test_no_entry_and_no_live_event_have_one_name_and_all_are_a_thing_and_what_happened() -> None:
+    assert set() == ENTRY_KINDS & LIVE_KINDS
+    odd = {kind for kind in ENTRY_KINDS if re.fullmatch(r"[a-z]+(\.[a-z]+)+", kind) is None}
+    assert odd == {"compaction", "snapshot", "rewound"}
 
 
 def test_live_events_have_no_place_in_the_log() -> None:

@@ -188,7 +188,10 @@ class AgentOptions(ScopedOptions, total=False):
     config_path: Annotated[PathInput | None, path_option(of=FileLocations)]
     cwd: Annotated[
         PathInput | None,
-        path_option("The folder that relative paths are taken from; None is the working folder."),
+        path_option(
+            "The folder that relative paths are taken from, but for those in `store` and in "
+            "`local:PATH`; None is the working folder."
+        ),
     ]
     approver: Annotated[
         Approver | Callable[[ApprovalRequest], Decision] | None,

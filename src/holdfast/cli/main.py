@@ -14,7 +14,7 @@ from holdfast import AgentError, __version__
 from holdfast.cli import late
 from holdfast.cli.choices import Choices, with_flags
 from holdfast.cli.outcomes import Exit, exit_of
-from holdfast.cli.terminal import Output
+from holdfast.cli.terminal import Output, discard_output
 from holdfast.vocabulary.option_declarations import meant_name
 
 _MACHINE = "holdfast.cli.machine_commands"
@@ -170,6 +170,13 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         Output().note(f"holdfast: {error.code}: {error.message}")
         return exit_of(error)
+    except OSError as error:
+        # Standard output on a full disk, above all; files of ours raise errors of the library.
+        if "--debug" in given:
+            raise
+        discard_output()
+        Output().note(f"holdfast: the output cannot be written: {error.strerror or error}")
+        return Exit.ERROR
     return code if isinstance(code, int) else Exit.OK
 
 

@@ -179,7 +179,9 @@ class AnsweredCommands:
         if self._answering.is_native(fold.settings.model):
             told = "a native agent compacts its own history; send /compact"
             raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-        if fold.approvals or fold.unfinished_query() is not None:
+        # A rewind to an answer takes the end of its query back, too, but leaves nothing to do.
+        is_done = fold.is_answered() and not fold.unended
+        if fold.approvals or (fold.unfinished_query() is not None and not is_done):
             told = "a query is unfinished; answer its approvals or resume it first"
             if self._live.queue.busy:
                 told = "the session is busy; abort or wait first"

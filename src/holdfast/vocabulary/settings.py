@@ -102,7 +102,7 @@ class Limits(_Values, frozen=True, kw_only=True):
         float | None,
         Option(
             "US dollars that one query costs; an unknown cost stops nothing.",
-            least=0,
+            above=0,
             variable="MAX_COST",
         ),
     ] = None

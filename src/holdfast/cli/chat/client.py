@@ -75,6 +75,8 @@ class Chat:
             color_depth=None if self.screen.renderer.colour else ColorDepth.DEPTH_1_BIT,
             prompt_continuation="  ",
         )
+        # Esc waits for a key that may belong to it, by default 1.5 s: too long for a stop button.
+        self._prompt.app.ttimeoutlen, self._prompt.app.timeoutlen = 0.05, 0.3
 
     async def run(self, first: str | None) -> Exit:
         """Read prompts until the person leaves."""
@@ -113,13 +115,18 @@ class Chat:
 
     async def follow(self, session: AgentSession) -> None:
         """Make a session the one that is shown; the one before is closed."""
+        if session is not self.session:
+            # A close alone would wait for a running query.
+            self.session.abort("the chat went on to another session")
+            await self.session.close()
         if self._following is not None:
+            if session is not self.session:
+                # So that the end of the query is still shown.
+                await asyncio.wait({self._following}, timeout=1)
             self._following.cancel()
             # Awaited, so that no event of the old session is shown after the new one begins.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._following
-        if session is not self.session:
-            await self.session.close()
         self.session = session
         session_id = session.session_id or ""
         # Events from here on: what was before is shown as messages, by `show_tail`.

@@ -172,12 +172,13 @@ class LocalModelClient:
         )
 
     def _parameters_of_file(self, path: Path) -> ServeParameters:
-        path = path.expanduser()
+        # Absolute, because the process runs in `/`, and an error is to say where it looked.
+        path = path.expanduser().absolute()
         if not path.is_file():
             raise ConfigError(
                 ErrorCode.CONFIG_MISSING, f"there is no file {str(path)!r}", provider=LOCAL
             )
-        # Absolute, because the process runs in `/`; and one process serves all names of a file.
+        # One process serves all names of a file.
         return self._parameters(path.resolve(), path.stat().st_size, None)
 
     def _parameters(self, path: Path, size: int, weights: LocalWeights | None) -> ServeParameters:
