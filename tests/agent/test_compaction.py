@@ -143,7 +143,7 @@ async def test_a_session_that_went_back_to_an_answer_is_compacted() -> None:
     async with playing(script) as (session, _):
         first = await session.chat("a")
         await session.chat("b")
-        await session.rewind(to=first.message_id)
+        await session.rewind(to=str(first.message_id))
         await session.compact()
         assert (await session.chat("c")).text == "three"
         assert session.unfinished.query_id is None

@@ -84,10 +84,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
     ],
-    "docs/file_snapshots.md": [
+    "docs/file-snapshots.md": [
         [calls(("write", {"path": "plan.md", "content": "# Plan\n"})), says("It is written.")]
     ],
-    "docs/context_files.md": [
+    "docs/context-files.md": [
         [calls(("load_skill", {"name": "release"})), says("Tag it, then push the tag.")],
     ],
     "docs/budgets.md": [
@@ -118,7 +118,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Sales grew.")],
         [ProviderError(ErrorCode.QUOTA, "the account is empty"), says("Sales grew.")],
     ],
-    "docs/sub_agents.md": [
+    "docs/sub-agents.md": [
         [
             calls(("research", {"prompt": "What is known about tides?"})),
             calls(("search", {"words": "tides"})),
