@@ -1,12 +1,16 @@
 """What the memory store holds: its sessions by id, and which have a name, notes or an origin."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import EntryId, SessionId
+
+_KEYS = attrgetter("owner", "project", "name", "notes", "parent", "spawned_by")
+"""What sessions are looked up by, beside their ids."""
 
 
 class MemorySession:
@@ -43,10 +47,10 @@ class MemorySessions:
 
     def __init__(self) -> None:
         self._by_id: dict[SessionId, MemorySession] = {}
-        self._noted: dict[SessionId, SessionRecord] = {}
+        self._noted: set[SessionId] = set()
         self._names: dict[tuple[str, str], dict[str, SessionId]] = {}
         """By owner and name: the session of each project that has the name."""
-        self._came_of: dict[SessionId, dict[SessionId, SessionRecord]] = {}
+        self._came_of: dict[SessionId, set[SessionId]] = {}
         """By session: its forks, and what its tool calls made."""
 
     def get(self, session_id: SessionId) -> MemorySession | None:
@@ -66,38 +70,41 @@ class MemorySessions:
 
     def records(self, matching: SessionFilter | None = None) -> list[SessionRecord]:
         """Return what the index knows of all sessions, or of those that alone can match."""
+        sessions: Iterable[MemorySession] = self._by_id.values()
         came_of = matching and (matching.parent or matching.spawned_by)
         if came_of:
-            return list(self._came_of.get(came_of, {}).values())
-        if matching and matching.noted:
-            return list(self._noted.values())
-        records = [session.record for session in self._by_id.values()]
-        return [record for record in records if record is not None]
+            sessions = [self._by_id[each] for each in self._came_of.get(came_of, ())]
+        elif matching and matching.noted:
+            sessions = [self._by_id[each] for each in self._noted]
+        return [session.record for session in sessions if session.record is not None]
 
     def ids_of_name(self, owner: str, name: str) -> Mapping[str, SessionId]:
         """Return the sessions of an owner that have a name, by their projects."""
         return self._names.get((owner, name), {})
 
     def set_record(self, session: MemorySession, record: SessionRecord | None) -> None:
-        """Replace what the index knows of a session, its name and its notes included."""
-        if session.record is not None:
-            self._forget(session.record)
-        session.record = record
+        """Replace what the index knows of a session, with what it is looked up by."""
+        before, session.record = session.record, record
+        # Compared, because every append comes here, and few change these.
+        if before is not None and record is not None and _KEYS(before) == _KEYS(record):
+            return
+        if before is not None:
+            self._forget(before)
         if record is None:
             return
         if record.name is not None:
             bearers = self._names.setdefault((record.owner, record.name), {})
             bearers[record.project] = record.id
         if record.notes:
-            self._noted[record.id] = record
-        for origin in _origins_of(record):
-            self._came_of.setdefault(origin, {})[record.id] = record
+            self._noted.add(record.id)
+        for origin in filter(None, (record.parent, record.spawned_by)):
+            self._came_of.setdefault(origin, set()).add(record.id)
 
     def _forget(self, record: SessionRecord) -> None:
-        self._noted.pop(record.id, None)
-        for origin in _origins_of(record):
-            others = self._came_of.get(origin, {})
-            others.pop(record.id, None)
+        self._noted.discard(record.id)
+        for origin in filter(None, (record.parent, record.spawned_by)):
+            others = self._came_of.get(origin, set())
+            others.discard(record.id)
             if not others:
                 self._came_of.pop(origin, None)
         if record.name is not None:
@@ -113,8 +120,3 @@ class MemorySessions:
             self.set_record(session, None)
             session.announce()
             session.commanded.set()
-
-
-def _origins_of(record: SessionRecord) -> set[SessionId]:
-    """Return the sessions that a session came of."""
-    return {each for each in (record.parent, record.spawned_by) if each is not None}
