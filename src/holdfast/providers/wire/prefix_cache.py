@@ -87,12 +87,12 @@ def stable_length(messages: tuple[Message, ...]) -> int:
 
 
 def append_apart(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[bytes, ...]:
-    """AppendPieces items of a JSON array, each as a piece of its own."""
+    """Append items of a JSON array, each as a piece of its own."""
     return (*head, *added)
 
 
 def append_joined(head: tuple[bytes, ...], added: Iterable[bytes]) -> tuple[bytes, ...]:
-    """AppendPieces items of a JSON array to pieces of one, so that few pieces stand for many items.
+    """Append items of a JSON array to pieces of one, so that few pieces stand for many items.
 
     Joining thousands of small pieces anew costs most of what a request of a long conversation
     does. A piece is joined to the one before it unless that is twice as large. So there are about
