@@ -2,8 +2,11 @@
 
 import asyncio
 import math
+import os
+import tempfile
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 
@@ -11,7 +14,6 @@ from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.frames import Head, decode_line, read_head
 from holdfast.providers.claude_agent.messages import MessageDecoder
-from holdfast.providers.claude_agent.spill_buffer import DEFAULT_BYTES, SpillBuffer
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
@@ -23,6 +25,8 @@ from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, reminder_text
 from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
+_DEFAULT_BYTES = 4 * 1024 * 1024
+_LENGTH_BYTES = 8
 _BATCH = 256
 """Lines that one step of a stream hands on at most."""
 _IDLE_SECONDS = 0.5
@@ -34,7 +38,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     input_queue: int = 16
     """Sends that may wait for each other."""
-    buffer_bytes: int = DEFAULT_BYTES
+    buffer_bytes: int = _DEFAULT_BYTES
     """Bytes of unread messages in memory; more wait in a file."""
     drain_seconds: float = 15.0
     """How long a close lets sends and the stream end by themselves."""
@@ -60,7 +64,7 @@ class ClaudeSession:
             self._id.set_result(known_id)
         self._named = asyncio.Event()
         """Set when the agent has named its session, or will never do so."""
-        self._buffer = SpillBuffer(self._limits.buffer_bytes)
+        self._buffer = _SpillBuffer(self._limits.buffer_bytes)
         self._arrived = asyncio.Event()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -271,7 +275,7 @@ class ClaudeSession:
         total = decode_line(line).get("total_cost_usd")
         notice = {"type": "system", "subtype": "turn_left", "total_cost_usd": total}
         # The notice is put before the lines that wait, which belong to the next turn.
-        kept, self._buffer = self._buffer, SpillBuffer(self._limits.buffer_bytes)
+        kept, self._buffer = self._buffer, _SpillBuffer(self._limits.buffer_bytes)
         self._buffer.put(msgspec.json.encode(notice))
         while kept:
             self._buffer.put(kept.get())
@@ -323,6 +327,66 @@ class ClaudeSession:
         self._refuse_closed()
         if self._over is not None:
             raise self._over
+
+
+class _SpillBuffer:
+    """A queue of byte strings. From `limit` bytes on they wait in an unnamed temporary file.
+
+    Nothing is dropped. The file has no name, is readable for this process alone, and is gone when
+    the buffer is closed or its process has ended. It is emptied whenever the consumer has caught
+    up.
+    """
+
+    def __init__(self, limit: int = _DEFAULT_BYTES) -> None:
+        self._limit = limit
+        self._memory: deque[bytes] = deque()
+        self.memory_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._spilled = 0
+        self._read_at = 0
+
+    def __len__(self) -> int:
+        return len(self._memory) + self._spilled
+
+    def put(self, line: bytes) -> None:
+        """Add a line; order is kept, so nothing goes to memory while the file holds any."""
+        if not self._spilled and self.memory_bytes + len(line) <= self._limit:
+            self._memory.append(line)
+            self.memory_bytes += len(line)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="holdfast-")  # noqa: SIM115 - `close` does
+        # Reading has moved the position.
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(len(line).to_bytes(_LENGTH_BYTES, "big"))
+        self._file.write(line)
+        self._spilled += 1
+
+    def get(self) -> bytes:
+        """Take the first line out; raises IndexError when there is none."""
+        if self._memory:
+            line = self._memory.popleft()
+            self.memory_bytes -= len(line)
+            return line
+        if self._file is None or not self._spilled:
+            raise IndexError("nothing waits")
+        self._file.seek(self._read_at)
+        length = int.from_bytes(self._file.read(_LENGTH_BYTES), "big")
+        line = self._file.read(length)
+        self._read_at += _LENGTH_BYTES + length
+        self._spilled -= 1
+        if not self._spilled:
+            self._read_at = 0
+            self._file.truncate(0)
+        return line
+
+    def close(self) -> None:
+        """Drop what waits, and the file."""
+        self._memory.clear()
+        self.memory_bytes = self._spilled = self._read_at = 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def _closed() -> SessionError:
