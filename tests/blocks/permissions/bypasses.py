@@ -8,9 +8,9 @@ nothing. A few need a program that is not installed everywhere, and do nothing t
 import json
 from pathlib import Path
 
-_FAMILIES: dict[str, list[str]] = json.loads(
+FAMILIES: dict[str, list[str]] = json.loads(
     Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
 )
 BYPASSES: tuple[str, ...] = tuple(
-    dict.fromkeys(command for family in _FAMILIES.values() for command in family)
+    dict.fromkeys(command for family in FAMILIES.values() for command in family)
 )

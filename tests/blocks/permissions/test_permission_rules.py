@@ -23,6 +23,7 @@ from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.settings import PermissionMode
 from holdfast.vocabulary.tools import Effect
+from tests.blocks.permissions.bypasses import FAMILIES
 from tests.tools.toolbox import Toolbox
 
 
@@ -611,3 +612,83 @@ def test_a_grant_is_for_exactly_what_was_approved() -> None:
     assert len(keys) == 5
     one = approval_key("shell", {"a": 1, "b": 2}, "/work")
     assert approval_key("shell", {"b": 2, "a": 1}, "/work") == one
+
+
+NEVER_HEARD_OF = ("launchpad", "x-run", "with-secrets")
+"""Programs that are in no table."""
+HIDING = (
+    "{name} evil x", "{name} -- evil x", "{name} run --quiet /usr/bin/evil x", "{name} 'evil x'",
+    "{name} -c 'ev\"\"il x'", "{name} sh -c x", "{name} exec python3 script.py", "{name} xargs x",
+    "{name} -c '$x y'", "{name} -c 'a; b'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", HIDING)
+@pytest.mark.parametrize("name", NEVER_HEARD_OF)
+def test_an_unknown_program_that_may_run_a_denied_one_is_asked_about(
+    name: str, command: str
+) -> None:
+    allowed = f"allow shell({name} *)"
+    asked = rules(allowed, "deny shell(evil *)").decide(shell(command.format(name=name)))
+    assert asked.action in {"ask", "deny"}
+    # Without a prohibition there is nothing to hide, and without such words nothing hides.
+    assert rules(allowed).decide(shell(command.format(name=name))).action == "allow"
+    plain = rules(allowed, "deny shell(evil *)").decide(shell(f"{name} build --fast 'a b'"))
+    assert plain.action == "allow"
+
+
+RUNNERS = {
+    command.split()[0]: command
+    for command in FAMILIES["programs that few know"]
+    if command.split()[0] != "npm"
+}
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_an_allowed_runner_does_not_run_what_is_denied(name: str) -> None:
+    allowed = rules(f"allow shell({name} *)", "deny shell(evil *)")
+    assert allowed.decide(shell(RUNNERS[name])).action != "allow"
+
+
+WRITING = (
+    "git diff --output=.env", "git diff --output .env", "git log --outp=.env", "sort -o .env name",
+    "sort -uo.env name", "sort --outpu=.env name", "shuf -o .env name", "tree -o .env",
+    "uniq name .env", "xxd name .env", "curl -so .env https://a.example",
+    "git format-patch -o .env HEAD",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_an_option_that_writes_a_file_is_no_part_of_a_wildcard(command: str) -> None:
+    name = command.split(maxsplit=1)[0]
+    asked = rules(f"allow shell({name} *)").decide(shell(command))
+    assert (asked.action, asked.reason) == ("ask", f"{name!r} writes a file with these options")
+    denied = rules(f"allow shell({name} *)", "deny edit(.env)").decide(shell(command))
+    assert (denied.action, denied.rule) == ("deny", "edit(.env)")
+    # A literal rule was written with the option in it; the rule for the file still wins.
+    literal = f"allow shell({command})"
+    assert rules(literal).decide(shell(command)).action == "allow"
+    assert rules(literal, "deny edit(.env)").decide(shell(command)).action == "deny"
+    assert rules("allow shell", "deny edit(.env)").decide(shell(command)).action == "deny"
+
+
+@pytest.mark.parametrize(
+    "command", ["cd docs; sort -o page name", "sort -o /srv/page name", "sort -o ../page name"]
+)
+def test_a_written_file_that_cannot_be_compared_is_asked_about(command: str) -> None:
+    decided = rules("allow shell", "deny edit(docs/**)").decide(shell(command))
+    assert (decided.action, decided.reason) == (
+        "ask",
+        "it is not known which file the command writes",
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git status --porcelain", "git log --oneline -5", "git diff --stat HEAD~1", "sort -rn name",
+     "make test", "pytest -xvs -k nothing", "curl -sL https://a.example", "npm test"],
+)  # fmt: skip
+def test_ordinary_options_stay_allowed_beside_a_prohibition(command: str) -> None:
+    name = command.split(maxsplit=1)[0]
+    decided = rules(f"allow shell({name} *)", "deny shell(evil *)").decide(shell(command))
+    assert decided.action == "allow"

@@ -1,6 +1,7 @@
 """A command is read as a shell reads it, or not at all."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.blocks.permission_rules import shell_words
 from holdfast.blocks.permission_rules.programs import invocations_of
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
 
@@ -146,3 +148,31 @@ def test_the_string_of_a_shell_is_read_and_so_are_strings_in_it() -> None:
         deep = ("nice", *deep)
     assert invocations_of(deep)[0].doubt == "runs others"
     assert json.dumps(found[0].words)
+
+
+DIFFERENT = ("good ; ; evil x", "find . -exec good ; | evil", "| good", "good |", "- a=b", "a;&b")
+
+
+@pytest.mark.parametrize("text", DIFFERENT)
+def test_what_two_parsers_read_differently_is_not_read(text: str) -> None:
+    assert isinstance(read_command(text), Unreadable)
+
+
+def test_the_grammar_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    readable = [text for text in READ if "multi" not in text]
+    with_it = [read_command(text) for text in readable]
+    monkeypatch.setattr(shell_words, "_grammar", lambda: None)
+    assert [read_command(text) for text in readable] == with_it
+    # What both agree on does not depend on the grammar; what it alone refuses does.
+    assert read_command("- a=b") == (("-", "a=b"),)
+
+
+def test_a_fault_of_the_own_reader_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that takes a substitution for plain text would let it run; the grammar objects."""
+    careless = re.compile(r"[A-Za-z0-9_@%+=:,./$()`&-]+")
+    monkeypatch.setattr(shell_words, "_PLAIN", careless)
+    for text in ("echo $(evil)", "echo `evil`", "echo a&evil", "good $x", "(evil)"):
+        assert isinstance(read_command(text), Unreadable), text
+        with monkeypatch.context() as without:
+            without.setattr(shell_words, "_grammar", lambda: None)
+            assert not isinstance(read_command(text), Unreadable), text

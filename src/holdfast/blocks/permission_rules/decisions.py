@@ -159,12 +159,34 @@ class PermissionRules:
             return _about_arguments(rules, question.arguments)
         own = rules_of(rules, question.tool)
         found = _about_subject(own, question) if own else _Finding()
+        if question.tool == "shell":
+            found = self._about_written(question, found)
         # `*(path=x)` forbids what `read(x)` would, and the value as it stands in the arguments. It
         # allows no more than `read(x)` would.
         forbidding = [rule for rule in rules if rule.is_by_argument and rule.action != "allow"]
         given = _about_arguments(forbidding, question.arguments)
         return msgspec.structs.replace(
             found, denied=found.denied or given.denied, asked=found.asked or given.asked
+        )
+
+    def _about_written(self, question: PermissionQuestion, found: _Finding) -> _Finding:
+        """Compare the files that options of a command name with the rules for `edit`."""
+        read = _read(question.arguments.get("command"))
+        rules = [rule for rule in rules_of(self.rules, "edit") if rule.action != "allow"]
+        if not rules or isinstance(read, shell_words.Unreadable):
+            return found
+        items = [item for words in read for item in programs.invocations_of(words)]
+        paths = [_normal(path) for item in items for path in programs.written_paths(item)]
+        if not paths:
+            return found
+        fitting = _of([rule for rule in rules for path in paths if path and fits_path(rule, path)])
+        moves = any(programs.base_name(item.words[0]) in {"cd", "pushd"} for item in items)
+        doubt = "it is not known which file the command writes" if moves or None in paths else None
+        return msgspec.structs.replace(
+            found,
+            denied=found.denied or fitting.denied,
+            asked=found.asked or fitting.asked,
+            doubt=found.doubt or doubt,
         )
 
 
@@ -265,12 +287,15 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     denying = [rule for rule in rules if rule.action == "deny"]
     asking = [rule for rule in rules if rule.action == "ask"]
     allowing = [rule for rule in rules if rule.action == "allow"]
+    # "Allow every command" is heard only where no rule forbids one: beside such a rule it would let
+    # the forbidden program run through another (`env`, `xargs`, an interpreter).
+    free = None if denying or asking else _unconditional(allowing)
     read = _read(command)
     if isinstance(read, shell_words.Unreadable):
+        if free is not None:
+            return _Finding(allowed=free)
         text = command if isinstance(command, str) else ""
         doubt = f"the command is not understood: {read.reason}"
-        if not denying and not asking and (free := _unconditional(allowing)) is not None:
-            return _Finding(allowed=free)
         # Rules that ask are not compared: the doubt leads to a question, too.
         return _Finding(denied=_mentioned(denying, text), doubt=doubt)
     items = [item for words in read for item in programs.invocations_of(words)]
@@ -278,17 +303,28 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     asked = _forbidding(asking, items)
     if denied is not None or asked is not None:
         return _Finding(denied=denied, asked=asked)
-    # "Allow every command" is heard only here: beside a rule that forbids one, it would let the
-    # forbidden program run through another (`env`, `xargs`, an interpreter).
-    if not denying and not asking and (free := _unconditional(allowing)) is not None:
-        return _Finding(allowed=free)
+    return (
+        _Finding(allowed=free)
+        if free is not None
+        else _allowing((denying, asking, allowing), items)
+    )
+
+
+def _allowing(
+    rules: tuple[list[Rule], list[Rule], list[Rule]], items: "list[Invocation]"
+) -> _Finding:
+    """Look for rules that allow every program of a command, none of which a rule forbids."""
+    denying, asking, allowing = rules
     # Beside rules that forbid something, allowances are read narrowly (`allows_command`).
     strict = bool(denying or asking)
+    hiding = _hiding((*denying, *asking), items)
+    if hiding is not None:
+        return _Finding(doubt=f"{hiding.words[0]!r} may run other programs")
     covering = [_covering(allowing, item, strict=strict) for item in items]
     if None not in covering:
         return _Finding(allowed=covering[0])
     # Where no rule allows or forbids anything, the default of the tool decides.
-    is_doubtful = strict and any(item.doubt != "none" for item in items)
+    is_doubtful = strict and any(item.is_doubtful for item in items)
     return _Finding(doubt=_why_not(items, covering)) if allowing or is_doubtful else _Finding()
 
 
@@ -318,9 +354,26 @@ def _forbidding(rules: list[Rule], items: "list[Invocation]") -> Rule | None:
         for item in items:
             if any(forbids_command(rule, words) for words in (item.words, *item.via)):
                 return rule
-            if item.doubt != "none" and mentions_forbidden(rule, " ".join(item.words[1:])):
+            if item.is_doubtful and mentions_forbidden(rule, " ".join(item.words[1:])):
                 return rule
     return None
+
+
+def _hiding(rules: tuple[Rule, ...], items: "list[Invocation]") -> "Invocation | None":
+    """Return an unknown program whose arguments name a program that a rule is about.
+
+    It may be one that runs its arguments, or one for which the name is only a word, as in
+    `brew-notes push`: so it is asked about, not refused.
+    """
+    unknown = (item for item in items if item.doubt == "unknown")
+    return next(
+        (
+            item
+            for item in unknown
+            if any(mentions_forbidden(rule, " ".join(item.words[1:])) for rule in rules)
+        ),
+        None,
+    )
 
 
 def _covering(allowing: list[Rule], item: "Invocation", *, strict: bool) -> Rule | None:
@@ -329,7 +382,9 @@ def _covering(allowing: list[Rule], item: "Invocation", *, strict: bool) -> Rule
 
 def _why_not(items: "list[Invocation]", covering: list[Rule | None]) -> str:
     item = items[covering.index(None)]
-    if item.doubt == "none":
+    if item.doubt == "writes":
+        return f"{item.words[0]!r} writes a file with these options"
+    if item.doubt in {"none", "unknown"}:
         return f"no rule covers {item.words[0]!r} with these arguments"
     return f"{item.words[0]!r} may run other programs"
 

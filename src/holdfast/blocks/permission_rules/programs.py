@@ -4,14 +4,21 @@ The tables hold what is common. A program that is in none of them may do anythin
 """
 
 import re
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
 
-Doubt: TypeAlias = Literal["none", "opaque", "runs others"]
-"""Whether all that will run is known: yes; no, it runs code of its own; no, its arguments say."""
+Doubt: TypeAlias = Literal["none", "unknown", "writes", "opaque", "runs others"]
+"""Whether all that will happen is known.
+
+- `none`: yes.
+- `unknown`: the program is in no table, so its arguments may name another one.
+- `writes`: an option names a file to write, which the name of the program does not tell.
+- `opaque`: no, it runs code of its own.
+- `runs others`: no, its arguments say what else runs.
+"""
 
 # Wrappers and shells within each other; what is deeper is not read.
 _DEEPEST = 5
@@ -30,6 +37,7 @@ _WRAPPERS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
 }
 """Programs that only run the command that follows: options, options with a value, words before."""
 
+_INTERPRETER = r"(python|pypy|perl|ruby|lua|tclsh|php|node)[0-9.]*$"
 _SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 
 _RUNS_OTHERS = frozenset(
@@ -70,59 +78,107 @@ _OPAQUE = frozenset(
         "split", "csplit", "slsh", "busctl", "journalctl", "ip", "tc", "iptables",
         "tcpdump", "wireshark", "nmap", "hping3", "ldconfig", "ldd", "iconv", "dmesg", "mount",
         "umount", "losetup", "fsck", "git-shell", "restic", "rclone", "borg", "pip", "pip3", "tar",
+        "air", "asdf", "aws-vault", "bear", "cage", "ccache", "chamber", "concurrently", "conda",
+        "corepack", "coverage", "cross-env", "devbox", "devenv", "distcc", "distrobox", "doppler",
+        "dotenv", "dotenvx", "dumb-init", "envchain", "envdir", "fnm", "foreman", "gosu", "gradle",
+        "hatch", "heroku", "hivemind", "honcho", "hyperfine", "invoke", "just", "kcov", "lerna",
+        "mamba", "micromamba", "mise", "mvn", "nix", "nix-shell", "nodemon", "nox", "nvm", "nx",
+        "op", "overmind", "pdm", "pipenv", "pixi", "pnpm", "poetry", "rargs", "rbenv", "reflex",
+        "rr", "rtx", "rush", "rye", "s6-setuidgid", "sccache", "scan-build", "sem", "sops",
+        "su-exec", "task", "tini", "toolbox", "tox", "tsx", "ts-node", "turbo", "uv", "volta",
+        "wait-for-it", "watchexec", "wine", "yarn", "pyenv", "nodenv", "goenv", "jenv", "teller",
     }
 )  # fmt: skip
 """Programs that run code or other programs of their own choice."""
 
-_TELLING_OPTIONS: dict[str, str] = {
-    "cargo": r"--config|\+",
-    "find": r"-(exec|ok|fprint|fls|delete)",
-    "git": (
-        r"-c|--config-env|--exec-path|--upload-pack|--receive-pack|--exec|-x|-O|-u|--open-files"
-        r"|--ext-diff|--textconv|--paginate|-p$|--git-dir|--work-tree|--template|--editor|--extcmd"
-        r"|--pager|--ssh-command|--gpg|-S|-C$|.*ext::|.*transport::"
+
+class _Switches(NamedTuple):
+    """Options of one program that say more than its name does."""
+
+    long: tuple[str, ...] = ()
+    """Long options. Programs accept any beginning of them: `--upload-pac` is `--upload-pack`."""
+    other: str = "(?!)"
+    """Everything else, as a pattern of its beginning."""
+
+    def fits(self, word: str) -> bool:
+        """Whether a word is one of the options, abbreviated or with its value."""
+        if not word.startswith("--") or word == "--":
+            return re.match(self.other, word) is not None
+        given = word.partition("=")[0]
+        return any(one.startswith(given) or given.startswith(one) for one in self.long)
+
+
+_TELLING_OPTIONS: dict[str, _Switches] = {
+    "cargo": _Switches(("--config",), r"\+"),
+    "curl": _Switches(("--config",), r"-[a-zA-Z#]*K"),
+    "fd": _Switches(("--exec", "--exec-batch"), r"-[a-zA-Z]*[xX]"),
+    "fdfind": _Switches(("--exec", "--exec-batch"), r"-[a-zA-Z]*[xX]"),
+    "find": _Switches(other=r"-(exec|ok|fprint|fls|delete)"),
+    "git": _Switches(
+        (
+            "--config-env", "--exec-path", "--upload-pack", "--receive-pack", "--exec",
+            "--open-files-in-pager", "--ext-diff", "--textconv", "--paginate", "--git-dir",
+            "--work-tree", "--template", "--editor", "--extcmd", "--pager", "--ssh-command",
+            "--gpg-sign", "--config", "--tool", "--remote",
+        ),
+        r"-c|-x|-u|-p$|-C$|-[a-zA-Z]*[OS]|.*ext::|.*transport::",
     ),
-    "make": r"--eval|-E|-f|--file|--makefile|-C|--directory|-I|[A-Za-z_]+[:+?!]*=",
-    "npm": r"--script-shell|--prefix|-C|exec$|x$|explore$|--userconfig|--globalconfig",
-    "printf": r"-v",
-    "pytest": r"-p|-c|--rootdir|-o|--override-ini|--pdbcls|--pyargs",
-    "rg": r"--pre|--hostname-bin|-z|--search-zip",
-    "rsync": r"-[a-zA-Z]*e|--rsh|--rsync-path",
-    "sort": r"--compress|-T|--files0",
-    "tar": (r"--checkpoint|--to-command|--use-compress|--rsh|-F|--info|--new-vol|-[a-zA-Z]*I"),
-    "tree": r"--fromfile|-R",
-    "wget": r"--use-askpass|-e|--execute",
-    "curl": r"-K|--config",
-}
-"""Options with which a program runs another one, as patterns of their beginnings."""
+    "make": _Switches(
+        ("--eval", "--file", "--makefile", "--directory", "--include-dir"),
+        r"-[a-zA-Z]*[EfCI]|[A-Za-z_]+[:+?!]*=",
+    ),
+    "npm": _Switches(
+        ("--script-shell", "--prefix", "--userconfig", "--globalconfig"), r"-C|(exec|x|explore)$"
+    ),
+    "printf": _Switches(other="-v"),
+    "pytest": _Switches(
+        ("--rootdir", "--override-ini", "--pdbcls", "--pyargs", "--config-file"),
+        r"-[^-kmnrW]*[pco]",  # the other letters take the rest as their value
+    ),
+    "rg": _Switches(("--pre", "--hostname-bin", "--search-zip"), r"-[a-zA-Z]*z"),
+    "rsync": _Switches(("--rsh", "--rsync-path"), r"-[a-zA-Z]*e"),
+    "sort": _Switches(
+        ("--compress-program", "--temporary-directory", "--files0-from"), r"-[a-zA-Z]*T"
+    ),
+    "tar": _Switches(
+        (
+            "--checkpoint-action", "--to-command", "--use-compress-program", "--rsh-command",
+            "--info-script", "--new-volume-script",
+        ),
+        r"-[a-zA-Z]*[FI]",
+    ),
+    "tree": _Switches(("--fromfile",), "-R"),
+    "wget": _Switches(("--use-askpass", "--execute", "--config"), r"-[a-zA-Z]*e"),
+}  # fmt: skip
+"""Options with which a program runs another one."""
+
+_OUTPUT_OPTIONS: dict[str, _Switches] = {
+    "curl": _Switches(
+        (
+            "--output", "--remote-name", "--dump-header", "--cookie-jar", "--trace", "--stderr",
+            "--etag-save", "--hsts", "--alt-svc", "--libcurl",
+        ),
+        r"-[a-zA-Z#]*[oOJDc]",
+    ),
+    "git": _Switches(("--output", "--output-directory"), r"-o"),
+    "shuf": _Switches(("--output",), r"-[a-zA-Z]*o"),
+    "sort": _Switches(("--output",), r"-[a-zA-Z]*o"),
+    "tree": _Switches(other=r"-[a-zA-Z]*o"),
+}  # fmt: skip
+"""Options with which a program that only reads by its name writes a file."""
+
+_SECOND_IS_WRITTEN = frozenset({"ptx", "uniq", "xxd"})
+"""Programs that write to the second file that they are given."""
+
 _GIT_THAT_RUNS = frozenset(
     {
-        "am",
-        "bisect",
-        "config",
-        "credential",
-        "daemon",
-        "difftool",
-        "filter-branch",
-        "fsmonitor--daemon",
-        "gc",
-        "hook",
-        "instaweb",
-        "maintenance",
-        "mergetool",
-        "p4",
-        "rebase",
-        "remote-ext",
-        "replace",
-        "send-email",
-        "shell",
-        "submodule",
-        "svn",
-        "upload-pack",
-        "web--browse",
-        "worktree",
+        "am", "bisect", "config", "credential", "daemon", "difftool", "filter-branch",
+        "fsmonitor--daemon", "gc", "hook", "instaweb", "maintenance", "mergetool", "p4", "rebase",
+        "remote-ext", "replace", "send-email", "shell", "submodule", "svn", "upload-pack",
+        "web--browse", "worktree",
     }
-)
+)  # fmt: skip
+"""Commands of git that run other programs, whatever their options."""
 
 RUN_NO_OTHERS = frozenset(
     {
@@ -147,6 +203,11 @@ class Invocation(msgspec.Struct, frozen=True):
     doubt: Doubt = "none"
     via: tuple[Words, ...] = ()
     """The commands that run it, the outermost first, where the shell does not."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether more may happen than the program's name tells."""
+        return self.doubt not in {"none", "unknown"}
 
 
 def base_name(program: str) -> str:
@@ -205,13 +266,56 @@ def _inside_shell(words: Words, depth: int) -> list[Invocation]:
 
 
 def _doubt_about(name: str, words: Words) -> Doubt:
-    if name in _RUNS_OTHERS or name.startswith("ld-"):
+    given = words[1:]
+    if _runs_others(name, given):
         return "runs others"
-    options = _TELLING_OPTIONS.get(name)
-    if options is not None and any(re.match(options, word) for word in words[1:]):
-        return "runs others"
-    if name == "git" and not _GIT_THAT_RUNS.isdisjoint(words[1:]):
-        return "runs others"
-    if name in _OPAQUE or re.match(r"(python|pypy|perl|ruby|lua|tclsh|php|node)[0-9.]*$", name):
+    if name in _OPAQUE or re.match(_INTERPRETER, name):
         return "opaque"
-    return "none"
+    if _writes(name, given):
+        return "writes"
+    if name in RUN_NO_OTHERS or name in _TELLING_OPTIONS:
+        return "none"
+    return "opaque" if any(map(_may_hide, given)) else "unknown"
+
+
+def _runs_others(name: str, given: Words) -> bool:
+    if name in _RUNS_OTHERS or name.startswith("ld-"):
+        return True
+    options = _TELLING_OPTIONS.get(name)
+    if options is not None and any(map(options.fits, given)):
+        return True
+    return name == "git" and not _GIT_THAT_RUNS.isdisjoint(given)
+
+
+def _may_hide(word: str) -> bool:
+    """Whether an argument of an unknown program may be a command, or name what runs one."""
+    name = base_name(word)
+    return (
+        name in _RUNS_OTHERS
+        or name in _OPAQUE
+        or name in _SHELLS
+        or name in _WRAPPERS
+        or re.match(_INTERPRETER, name) is not None
+        or re.search(r"[$`;|&\n\\]", word) is not None
+    )
+
+
+def _writes(name: str, given: Words) -> bool:
+    options = _OUTPUT_OPTIONS.get(name)
+    if options is not None and any(map(options.fits, given)):
+        return True
+    return name in _SECOND_IS_WRITTEN and sum(not word.startswith("-") for word in given) > 1
+
+
+def written_paths(item: Invocation) -> list[str]:
+    """Return what may be the path of a file that a program's options make it write."""
+    if item.doubt != "writes":
+        return []
+    found = [word for word in item.words[1:] if not word.startswith("-")]
+    # The value stands in the same word too, behind `=` or behind a letter: `-oF`, `-uoF`.
+    for word in item.words[1:]:
+        if word.startswith("--"):
+            found.append(word.partition("=")[2])
+        elif word.startswith("-"):
+            found += [word[at:] for at in range(2, len(word))]
+    return [path for path in found if path]

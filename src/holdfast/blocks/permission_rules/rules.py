@@ -213,7 +213,7 @@ def allows_command(rule: Rule, item: "Invocation", *, strict: bool) -> bool:
     outer = item.via[0] if item.via else item.words
     if rule.is_literal and rule.words == outer:
         return True
-    if item.doubt == "runs others" or (strict and item.doubt == "opaque"):
+    if item.doubt in {"runs others", "writes"} or (strict and item.doubt == "opaque"):
         return False
     # A wildcard in the program's place chooses no program: beside prohibitions it covers only those
     # that run no other.

@@ -4,12 +4,20 @@ What is read: words of plain characters, quotes without anything to be replaced 
 operators between commands, and redirections that touch no file. Everything else (variables,
 substitutions, globs, braces, functions, loops, assignments, escapes) is not read:
 the caller gets a reason instead of a guess.
+
+With the extra `bash`, a grammar of the whole language reads every command as well. Where the two do
+not find the same programs with the same words, the command counts as not read.
 """
 
+import importlib.util
 import re
-from typing import TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
 
 Words: TypeAlias = tuple[str, ...]
 """A program and its arguments."""
@@ -55,6 +63,8 @@ def read_command(text: str) -> tuple[Words, ...] | Unreadable:
     reason = reader.read()
     if reason is not None:
         return Unreadable(reason)
+    if (grammar := _grammar()) is not None and not _agrees(grammar, text, reader.commands):
+        return Unreadable("two parsers read it differently")
     return _checked(reader.commands)
 
 
@@ -156,3 +166,72 @@ def _checked(commands: list[list[str]]) -> tuple[Words, ...] | Unreadable:
         if not first or _ASSIGNMENT.match(first):
             return Unreadable("it sets a variable, or names no program")
     return tuple(tuple(words) for words in commands)
+
+
+@cache
+def _grammar() -> "Parser | None":
+    """Return the parser of the extra `bash`; None where that is not installed."""
+    if importlib.util.find_spec("tree_sitter_bash") is None:
+        return None
+    tree_sitter = importlib.import_module("tree_sitter")
+    language = importlib.import_module("tree_sitter_bash").language()
+    parser: Parser = tree_sitter.Parser(tree_sitter.Language(language))
+    return parser
+
+
+_SIMPLE_COMMANDS = frozenset(
+    {"command", "declaration_command", "test_command", "unset_command", "variable_assignment"}
+)
+_STRUCTURE = frozenset({"program", "list", "pipeline", "redirected_statement"})
+_SIGNS = frozenset({"&&", "||", "|", ";", "&", "\n"})
+_QUOTED = frozenset({"string", "raw_string"})
+_BEYOND_WORDS = re.compile("expansion|substitution|arithmetic|ansi|translated|brace|heredoc|array")
+"""Kinds of nodes that stand for more than their text."""
+
+
+def _agrees(grammar: "Parser", text: str, commands: list[list[str]]) -> bool:
+    """Whether the grammar finds the same commands, in whatever order, with the same words."""
+    root = grammar.parse(text.encode()).root_node
+    found: list[list[str] | None] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node.type in _SIMPLE_COMMANDS:
+            found.append(_words_of(node))
+        elif node.type in _STRUCTURE:
+            pending += [child for child in node.children if child.type != "file_redirect"]
+        elif node.type not in _SIGNS:
+            return False
+    known = [words for words in found if words is not None]
+    return not root.has_error and len(known) == len(found) and sorted(known) == sorted(commands)
+
+
+def _words_of(command: "Node") -> list[str] | None:
+    """Return the words of one command of the grammar, without their quotes; None for more."""
+    words: list[str] = []
+    end = -1
+    pending = [command]
+    while pending:
+        node = pending.pop()
+        if node.type == "file_redirect":
+            continue
+        quoted = node.type in _QUOTED
+        if _BEYOND_WORDS.search(node.type) or (quoted and any(map(_is_more, node.children))):
+            return None
+        if node.children and not quoted:
+            pending += reversed(node.children)
+            continue
+        piece = (node.text or b"").decode(errors="replace")
+        if quoted:
+            piece = piece[1:-1]
+        # Pieces without space between them are one word.
+        if node.start_byte == end:
+            words[-1] += piece
+        else:
+            words.append(piece)
+        end = node.end_byte
+    return words
+
+
+def _is_more(part: "Node") -> bool:
+    return part.type not in {'"', "'", "string_content"}
