@@ -95,6 +95,7 @@ def _setting(
 )
 @_setting("--max-streams", "streams_per_owner")
 @_setting("--max-requests", "requests_per_second")
+@_setting("--allow-local-file", "local_files", metavar="PATH", more="Repeatable.")
 @_setting("--resume/--no-resume", "resume")
 def serve(**flags: object) -> None:
     """Listen until SIGINT or SIGTERM; then streams end, and running queries may end.
