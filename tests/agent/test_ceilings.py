@@ -33,7 +33,7 @@ from tests.providers.claude_agent.children import (
 )
 from tests.scripted_agents import make_agent, outcomes_in
 
-SEEDS, SOAK_SEEDS = 60, 2000
+SEEDS, SOAK_SEEDS = 60, 1000
 NAMES = ("a", "b", "c", "d")
 Said = dict[str, Any]
 
