@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, tool
 from holdfast.administration.worker import SessionWorker
+from holdfast.hooks import BeforeTool, Hooks, Proceed
 from holdfast.ports.session_store import UnownedQuery
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
@@ -392,3 +393,37 @@ async def test_a_native_agent_is_started_and_answered_within_the_ceiling(
     hooked, permitted = _answers(child)
     assert hooked["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert permitted["behavior"] == "deny"
+
+
+async def test_what_was_approved_before_a_denial_is_denied_to_a_native_agent(
+    tmp_path: Path,
+) -> None:
+    stopped = result("Stopped.", is_error=True, terminal_reason="aborted_tools")
+    rests = [USER, init(), *call("Bash", BASH), permission("Bash", BASH), stopped]
+    again = [USER, init(), *call("Bash", BASH, "toolu_2", "msg_b")]
+    asked = [permission("Bash", BASH, "toolu_2"), tool_result("no", "toolu_2", is_error=True)]
+    store = MemoryStore()
+    first, later = Child(tmp_path / "first", rests), tmp_path / "later"
+    async with agent_of(first, store=store, cwd=tmp_path) as agent, agent.session("s") as session:
+        (request,) = (await session.chat("go")).pending
+        await session.approve(request.id)
+    child = Child(later, [*again, *asked, *text("Done.", "msg_3"), result("Done.")])
+    agent = agent_of(child, store=store, cwd=tmp_path, denied_tools=["Bash"])
+    async with agent, agent.session("s") as session:
+        await session.resume()
+    (permitted,) = _answers(child)
+    assert permitted["behavior"] == "deny"
+
+
+async def test_a_call_that_a_hook_changes_is_denied_all_the_same(tmp_path: Path) -> None:
+    async def change(_given: BeforeTool) -> Proceed:
+        return Proceed(arguments={"file_path": "y"})
+
+    read = {"file_path": "x"}
+    steps = [USER, init(), *call("Read", read), hook("Read", read), tool_result("no")]
+    child = Child(tmp_path, [*steps, *text("Done.", "msg_2"), result("Done.")])
+    hooks = Hooks(before_tool=change)
+    async with agent_of(child, hooks=hooks, denied_tools=["Read"]) as agent:
+        await agent.run("go")
+    (hooked,) = _answers(child)
+    assert hooked["hookSpecificOutput"]["permissionDecision"] == "deny"

@@ -118,15 +118,9 @@ class NativeCalls:
             await self._mirror.until_known(call.call_id)
         digest = arguments_hash(call.tool, call.arguments)
         # Taken out: an approval is used once, and the same call later is a new question.
-        granted = self._granted.pop(digest, None)
+        if (granted := self._granted.pop(digest, None)) is not None:
+            return await self._grant_approved(call, granted)
         ready = _ready(call, approval="ask")
-        if granted is not None:
-            confirmed = await self._permissions.confirm(
-                self._scope, call.tool, ready, asked=None, answer=None
-            )
-            if confirmed.ruling.action == "deny":
-                return Refuse(confirmed.ruling.reason or DENIED)
-            return await self._grant(call, granted)
         judged = await self._permissions.judge(self._scope, call.tool, ready)
         if judged.ruling.action == "deny":
             return Refuse(judged.ruling.reason or DENIED)
@@ -149,9 +143,19 @@ class NativeCalls:
             return Refuse(_WAITS, stop=True)
         if settled.decision != "approved":
             return Refuse(settled.reason or DENIED)
-        return await self._grant(
+        return await self._grant_approved(
             call, approved_arguments(call.tool, call.arguments, settled.arguments)
         )
+
+    async def _grant_approved(self, call: NativeCall, arguments: JsonObject) -> Permission:
+        """Let an approved call run as it was approved, unless it is denied all the same."""
+        ready = _ready(msgspec.structs.replace(call, arguments=arguments), approval="ask")
+        judged = await self._permissions.confirm(
+            self._scope, call.tool, ready, asked=None, answer=None
+        )
+        if judged.ruling.action == "deny":
+            return Refuse(judged.ruling.reason or DENIED)
+        return await self._grant(call, arguments)
 
     async def _grant(self, call: NativeCall, arguments: JsonObject) -> Permission:
         if call.call_id is not None and call.agent is None:
