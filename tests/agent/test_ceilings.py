@@ -76,9 +76,9 @@ class World:
         self.asked.append(request.tool)
         return Approve(scope="session")
 
-    def check(self, door: str) -> None:
+    def check(self, way: str) -> None:
         """Compare what was offered and run with what the agent says."""
-        told = f"{door}: the agent {self.own}, then {self.hostile}"
+        told = f"{way}: the agent {self.own}, then {self.hostile}"
         allowed = self.own.get("allowed_tools")
         permitted = set(NAMES if allowed is None else allowed) - set(self.own["denied_tools"])
         assert self.provider.requests, told
@@ -101,12 +101,12 @@ class _Mine:
         """Keep it open: two agents share it."""
 
 
-Door = Callable[[World], Awaitable[None]]
-DOORS: dict[str, Door] = {}
+Way = Callable[[World], Awaitable[None]]
+WAYS: dict[str, Way] = {}
 
 
-def door(function: Door) -> Door:
-    DOORS[function.__name__] = function
+def way(function: Way) -> Way:
+    WAYS[function.__name__] = function
     return function
 
 
@@ -114,38 +114,38 @@ async def _ask(session: AgentSession, **options: Any) -> None:
     await session.chat("go", **options)
 
 
-@door
+@way
 async def an_argument_of_the_session(world: World) -> None:
     async with world.agent.session("s", **world.hostile) as session:
         await _ask(session)
 
 
-@door
+@way
 async def a_change_of_settings(world: World) -> None:
     async with world.agent.session("s") as session:
         await session.configure(**world.hostile)
         await _ask(session)
 
 
-@door
+@way
 async def an_option_of_the_query(world: World) -> None:
     async with world.agent.session("s") as session:
         await _ask(session, **world.hostile)
 
 
-@door
+@way
 async def an_option_of_a_single_call(world: World) -> None:
     await world.agent.run("go", **world.hostile)
 
 
-@door
+@way
 async def a_stream(world: World) -> None:
     async with world.agent.session("s") as session:
         async for _ in session.stream("go", **world.hostile):
             pass
 
 
-@door
+@way
 async def a_log_of_another_process(world: World) -> None:
     async with world.other.session("s", **world.hostile):
         pass
@@ -153,7 +153,7 @@ async def a_log_of_another_process(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def an_entry_of_the_log(world: World) -> None:
     async with world.other.session("s") as session:
         await session.configure(**world.hostile)
@@ -161,7 +161,7 @@ async def an_entry_of_the_log(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def an_entry_of_no_known_origin(world: World) -> None:
     async with world.agent.session("s") as session:
         live = session._live
@@ -172,7 +172,7 @@ async def an_entry_of_no_known_origin(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def a_remote_command(world: World) -> None:
     async with world.agent.session("s") as session:
         remote = await world.other.remote("s")
@@ -180,7 +180,7 @@ async def a_remote_command(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def a_prompt_that_waited(world: World) -> None:
     async with world.other.session("s") as session:
         await session.configure(**world.hostile)
@@ -189,7 +189,7 @@ async def a_prompt_that_waited(world: World) -> None:
         await session.resume(**world.hostile)
 
 
-@door
+@way
 async def an_import(world: World) -> None:
     async with world.other.session("s") as session:
         await session.configure(**world.hostile)
@@ -199,7 +199,7 @@ async def an_import(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def a_fork(world: World) -> None:
     async with world.other.session("s") as session:
         await session.configure(**world.hostile)
@@ -207,7 +207,7 @@ async def a_fork(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def a_state_that_is_restored(world: World) -> None:
     async with world.other.session("s") as session:
         await session.configure(**world.hostile)
@@ -216,7 +216,7 @@ async def a_state_that_is_restored(world: World) -> None:
         await _ask(session)
 
 
-@door
+@way
 async def a_worker(world: World) -> None:
     async with world.other.session("s") as session:
         await session.configure(**world.hostile)
@@ -236,7 +236,7 @@ async def a_worker(world: World) -> None:
                 break
 
 
-@door
+@way
 async def a_sub_agent(world: World) -> None:
     helper = world.agent.as_tool(name="helper", description="Helps.")
     steps = [calls(("helper", {"prompt": "go"})), says("done")]
@@ -259,32 +259,32 @@ def _said(chance: random.Random) -> Said:
     }
 
 
-async def _pass(door: str, seed: int, folder: Path) -> World:
-    """Let the settings of a seed pass through a door, and check what comes of them."""
-    chance = random.Random(f"{door} {seed}")
+async def _pass(way: str, seed: int, folder: Path) -> World:
+    """Let the settings of a seed pass through a way, and check what comes of them."""
+    chance = random.Random(f"{way} {seed}")
     hostile = _said(chance)
     hostile["permission_mode"] = chance.choice(["default", "accept_edits", "plan", "dont_ask"])
     from_file = chance.random() < 0.5
     world = World(_said(chance), hostile, folder=folder, from_file=from_file)
     async with world.agent, world.other:
-        await DOORS[door](world)
-    world.check(door)
+        await WAYS[way](world)
+    world.check(way)
     return world
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_no_door_leads_beyond_what_the_agent_says(door: str, tmp_path: Path) -> None:
-    worlds = [await _pass(door, seed, tmp_path) for seed in range(SEEDS)]
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_way_leads_beyond_what_the_agent_says(way: str, tmp_path: Path) -> None:
+    worlds = [await _pass(way, seed, tmp_path) for seed in range(SEEDS)]
     assert any(world.ran for world in worlds)
     assert any(world.asked for world in worlds)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("door", DOORS)
-async def test_many_settings_at_no_door_lead_beyond_what_the_agent_says(
-    door: str, tmp_path: Path
+@pytest.mark.parametrize("way", WAYS)
+async def test_many_settings_at_no_way_lead_beyond_what_the_agent_says(
+    way: str, tmp_path: Path
 ) -> None:
-    worlds = [await _pass(door, seed, tmp_path) for seed in range(SEEDS, SOAK_SEEDS)]
+    worlds = [await _pass(way, seed, tmp_path) for seed in range(SEEDS, SOAK_SEEDS)]
     assert any(world.ran for world in worlds)
 
 

@@ -73,34 +73,34 @@ class Place:
             return session.session_id or ""
 
 
-Door = Callable[[Place, str], Awaitable[tuple[int, Any]]]
-DOORS: dict[str, Door] = {}
+Way = Callable[[Place, str], Awaitable[tuple[int, Any]]]
+WAYS: dict[str, Way] = {}
 
 
-def door(function: Door) -> Door:
-    DOORS[function.__name__] = function
+def way(function: Way) -> Way:
+    WAYS[function.__name__] = function
     return function
 
 
-@door
+@way
 async def a_new_session(place: Place, model: str) -> tuple[int, Any]:
     return await place.call("POST", "/api/v1/sessions", {"model": model})
 
 
-@door
+@way
 async def a_change(place: Place, model: str) -> tuple[int, Any]:
     session_id = await place.new_session()
     return await place.call("PATCH", f"/api/v1/sessions/{session_id}", {"model": model})
 
 
-@door
+@way
 async def a_change_of_a_session_held_elsewhere(place: Place, model: str) -> tuple[int, Any]:
     async with place.elsewhere.session() as session:
         path = f"/api/v1/sessions/{session.session_id}"
         return await place.call("PATCH", path, {"model": model})
 
 
-@door
+@way
 async def a_command_of_another_process(place: Place, model: str) -> tuple[int, Any]:
     session_id = await place.new_session()
     path = f"/api/v1/sessions/{session_id}/messages"
@@ -113,19 +113,19 @@ async def a_command_of_another_process(place: Place, model: str) -> tuple[int, A
     return 200, {}
 
 
-@door
+@way
 async def a_resumed_session(place: Place, model: str) -> tuple[int, Any]:
     session_id = await place.new_session()
     return await place.call("POST", f"/api/v1/sessions/{session_id}/resume", {"model": model})
 
 
-@door
+@way
 async def a_fork(place: Place, model: str) -> tuple[int, Any]:
     session_id = await place.left_elsewhere(model)
     return await place.call("POST", f"/api/v1/sessions/{session_id}/fork", {})
 
 
-@door
+@way
 async def an_import(place: Place, model: str) -> tuple[int, Any]:
     session_id = await place.left_elsewhere(model)
     file = b"".join([piece async for piece in place.elsewhere.sessions.export(session_id)])
@@ -135,17 +135,17 @@ async def an_import(place: Place, model: str) -> tuple[int, Any]:
         return answer.status, json.loads(await answer.read())
 
 
-@door
+@way
 async def json_rpc_creates(place: Place, model: str) -> tuple[int, Any]:
     return await place.rpc("session/create", model=model)
 
 
-@door
+@way
 async def json_rpc_updates(place: Place, model: str) -> tuple[int, Any]:
     return await place.rpc("session/update", session_id=await place.new_session(), model=model)
 
 
-@door
+@way
 async def json_rpc_resumes(place: Place, model: str) -> tuple[int, Any]:
     return await place.rpc("session/resume", session_id=await place.new_session(), model=model)
 
@@ -161,10 +161,10 @@ async def _last_moment(place: Place, model: str) -> dict[str, Any]:
     return end
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_no_door_leads_to_an_agent_with_tools_of_its_own(door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_way_leads_to_an_agent_with_tools_of_its_own(way: str, tmp_path: Path) -> None:
     async with Place(tmp_path, allowed_tools=[]).running() as place:
-        status, told = await DOORS[door](place, MODEL)
+        status, told = await WAYS[way](place, MODEL)
         assert status == 400, told
         assert told["code"] == "CONFIG_INVALID"
         assert "run by an agent with tools of its own" in told["detail"]
@@ -201,7 +201,7 @@ async def test_an_owner_with_tools_may_use_it(hers: dict[str, Any], tmp_path: Pa
 
 
 def _paths(folder: Path) -> dict[str, str]:
-    """Return names of files that are there, are not, and would hold whoever opens them."""
+    """Return names of files that are there, are not, and would block a reader."""
     (there := folder / "there.gguf").write_bytes(b"GGUF" + bytes(64))
     os.mkfifo(pipe := folder / "pipe.gguf")
     return {
@@ -215,14 +215,14 @@ def _paths(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("door", DOORS)
-async def test_no_door_leads_to_a_file_or_tells_whether_it_is_there(
-    door: str, tmp_path: Path
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_way_leads_to_a_file_or_tells_whether_it_is_there(
+    way: str, tmp_path: Path
 ) -> None:
     told: dict[str, str] = {}
     for what, model in _paths(tmp_path).items():
         async with Place(tmp_path / what).running() as place:
-            status, problem = await DOORS[door](place, model)
+            status, problem = await WAYS[way](place, model)
             assert status == 400, (what, problem)
             told[what] = problem["detail"].replace(model, "MODEL")
     assert len(set(told.values())) == 1, told
