@@ -1,7 +1,9 @@
-"""Which models holders of keys may use: no agent with tools of its own, and no file of a path."""
+"""What holders of keys may use: the tools of their agent, no agent with others, and no file."""
 
+import asyncio
 import json
 import os
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, ConfigError
+from holdfast import AgentError, ConfigError, tool
 from holdfast.server import Access, ApiKey, ServerSettings
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import says
+from holdfast.testing import calls, says
 from tests.providers.claude_agent.children import MODEL, Child, received
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, serving
@@ -30,8 +32,8 @@ class Place:
         common: dict[str, Any] = {"store": self.store, "environment": self.child.environment()}
         common["claude_agent"] = {"executable": str(self.child.executable)}
         self.own, _ = make_agent([], **common)
-        answers = [says("Hello."), says("Hello.")]
-        self.hers, _ = make_agent(answers, owner="ana", **common | hers)
+        steps = hers.pop("steps", [says("Hello."), says("Hello.")])
+        self.hers, self.provider = make_agent(steps, owner="ana", **common | hers)
         self.elsewhere, _ = make_agent([], owner="ana", **common)
         self.served: Served
 
@@ -66,11 +68,28 @@ class Place:
         assert status == 201, made
         return str(made["id"])
 
-    async def left_elsewhere(self, model: str) -> str:
-        """Have a process without bounds leave a session with a model; returns its id."""
-        async with self.elsewhere.session(model=model) as session:
-            await session.configure(model=model)
+    async def left_elsewhere(self, **settings: Any) -> str:
+        """Have a process without bounds leave a session with settings; returns its id."""
+        async with self.elsewhere.session(**settings) as session:
+            await session.configure(**settings)
             return session.session_id or ""
+
+    async def imported(self, session_id: str) -> tuple[int, Any]:
+        """Export a session elsewhere and import it over HTTP."""
+        file = b"".join([piece async for piece in self.elsewhere.sessions.export(session_id)])
+        headers = HERS | {"content-type": "application/octet-stream"}
+        path = f"{self.served.url}/api/v1/sessions:import"
+        async with self.served.client.post(path, data=file, headers=headers) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def end_of(self, session_id: str) -> dict[str, Any]:
+        """Ask something over HTTP and return the end of the query."""
+        path = f"/api/v1/sessions/{session_id}/messages"
+        headers = HERS | {"prefer": "wait=20"}
+        status, told = await self.call("POST", path, {"content": "go"}, headers=headers)
+        assert status == 200, told
+        end: dict[str, Any] = told["end"]
+        return end
 
 
 Way = Callable[[Place, str], Awaitable[tuple[int, Any]]]
@@ -121,18 +140,14 @@ async def a_resumed_session(place: Place, model: str) -> tuple[int, Any]:
 
 @way
 async def a_fork(place: Place, model: str) -> tuple[int, Any]:
-    session_id = await place.left_elsewhere(model)
+    session_id = await place.left_elsewhere(model=model)
     return await place.call("POST", f"/api/v1/sessions/{session_id}/fork", {})
 
 
 @way
 async def an_import(place: Place, model: str) -> tuple[int, Any]:
-    session_id = await place.left_elsewhere(model)
-    file = b"".join([piece async for piece in place.elsewhere.sessions.export(session_id)])
-    headers = HERS | {"content-type": "application/octet-stream"}
-    path = f"{place.served.url}/api/v1/sessions:import"
-    async with place.served.client.post(path, data=file, headers=headers) as answer:
-        return answer.status, json.loads(await answer.read())
+    session_id = await place.left_elsewhere(model=model)
+    return await place.imported(session_id)
 
 
 @way
@@ -152,13 +167,7 @@ async def json_rpc_resumes(place: Place, model: str) -> tuple[int, Any]:
 
 async def _last_moment(place: Place, model: str) -> dict[str, Any]:
     """Ask in a session whose log names a model; returns the end of the query."""
-    session_id = await place.left_elsewhere(model)
-    path = f"/api/v1/sessions/{session_id}/messages"
-    headers = HERS | {"prefer": "wait=20"}
-    status, told = await place.call("POST", path, {"content": "go"}, headers=headers)
-    assert status == 200, told
-    end: dict[str, Any] = told["end"]
-    return end
+    return await place.end_of(await place.left_elsewhere(model=model))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -184,11 +193,8 @@ async def test_nor_where_it_is_the_model_of_the_server(tmp_path: Path) -> None:
     async with Place(
         tmp_path, allowed_tools=["x"], denied_tools=["x"], model=MODEL
     ).running() as it:
-        session_id = await it.new_session()
-        path = f"/api/v1/sessions/{session_id}/messages"
-        headers = HERS | {"prefer": "wait=20"}
-        _, told = await it.call("POST", path, {"content": "go"}, headers=headers)
-        assert told["end"]["error"]["code"] == "CONFIG_INVALID"
+        end = await it.end_of(await it.new_session())
+        assert end["error"]["code"] == "CONFIG_INVALID"
     assert it.started == []
 
 
@@ -220,8 +226,8 @@ async def test_no_way_leads_to_a_file_or_tells_whether_it_is_there(
     way: str, tmp_path: Path
 ) -> None:
     told: dict[str, str] = {}
-    for what, model in _paths(tmp_path).items():
-        async with Place(tmp_path / what).running() as place:
+    async with Place(tmp_path, steps=[says("Hello.")] * 20).running() as place:
+        for what, model in _paths(tmp_path).items():
             status, problem = await WAYS[way](place, model)
             assert status == 400, (what, problem)
             told[what] = problem["detail"].replace(model, "MODEL")
@@ -230,8 +236,8 @@ async def test_no_way_leads_to_a_file_or_tells_whether_it_is_there(
 
 async def test_the_file_that_a_log_names_is_not_opened(tmp_path: Path) -> None:
     told: dict[str, str] = {}
-    for what, model in _paths(tmp_path).items():
-        async with Place(tmp_path / what).running() as place:
+    async with Place(tmp_path).running() as place:
+        for what, model in _paths(tmp_path).items():
             end = await _last_moment(place, model)
             assert end["error"]["code"] == "CONFIG_INVALID"
             told[what] = end["error"]["message"].replace(model, "MODEL")
@@ -264,3 +270,90 @@ async def test_a_program_can_bound_the_models_of_its_own_sessions(tmp_path: Path
         for model in ("local:/etc/passwd", "local:/srv/models/b.gguf"):
             with pytest.raises(ConfigError, match="is the path of a file"):
                 agent.session(model=model)
+
+
+# Tools.
+
+NAMES = ("a", "b", "c")
+SESSIONS = 4
+Asked = Callable[[Place, dict[str, Any]], Awaitable[object]]
+
+
+async def _asked_in_a_log(place: Place, hostile: dict[str, Any]) -> object:
+    return await place.end_of(await place.left_elsewhere(**hostile))
+
+
+async def _asked_in_an_import(place: Place, hostile: dict[str, Any]) -> object:
+    status, made = await place.imported(await place.left_elsewhere(**hostile))
+    assert status == 201, made
+    return await place.end_of(made["session"]["id"])
+
+
+async def _asked_in_a_fork(place: Place, hostile: dict[str, Any]) -> object:
+    path = f"/api/v1/sessions/{await place.left_elsewhere(**hostile)}/fork"
+    status, made = await place.call("POST", path, {})
+    assert status == 201, made
+    return await place.end_of(made["id"])
+
+
+async def _asked_after_a_command(place: Place, hostile: dict[str, Any]) -> object:
+    session_id = await place.new_session()
+    async with asyncio.timeout(20):
+        await place.call("POST", f"/api/v1/sessions/{session_id}/resume", {})  # held by the server
+        await (await place.elsewhere.remote(session_id)).configure(**hostile)
+    return await place.end_of(session_id)
+
+
+async def _asked_over_json_rpc(place: Place, hostile: dict[str, Any]) -> object:
+    session_id = await place.left_elsewhere(**hostile)
+    status, told = await place.rpc("message/send", session_id=session_id, content="go", wait=20)
+    assert status == 200, told
+    return told["end"]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"allowed_tools": []},
+        {"allowed_tools": ["a", "b"], "denied_tools": ["b"]},
+        {"approval": "ask", "unanswered": "deny"},
+    ],
+)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        _asked_in_a_log,
+        _asked_in_an_import,
+        _asked_in_a_fork,
+        _asked_after_a_command,
+        _asked_over_json_rpc,
+    ],
+)
+async def test_no_session_of_a_key_holder_has_more_tools_than_its_agent(
+    own: dict[str, Any], ask: Asked, tmp_path: Path
+) -> None:
+    ran: list[str] = []
+
+    def made(name: str) -> Any:
+        async def work() -> str:
+            """Work."""
+            ran.append(name)
+            return name
+
+        return tool(name=name)(work)
+
+    chance = random.Random(ask.__name__)
+    turns = [calls(*((name, {}) for name in NAMES)), says("done")] * SESSIONS
+    async with Place(tmp_path, steps=turns, tools=list(map(made, NAMES)), **own).running() as place:
+        for _ in range(SESSIONS):
+            some = chance.sample(NAMES, chance.randint(1, 3))
+            allowed = chance.choice([None, some])
+            mode = chance.choice(["default", "accept_edits"])
+            hostile = {"allowed_tools": allowed, "approval": "by_tool", "permission_mode": mode}
+            await ask(place, hostile)
+    permitted = set(own.get("allowed_tools", NAMES)) - set(own.get("denied_tools", ()))
+    offered = {spec.name for request in place.provider.requests for spec in request.tools}
+    assert len(place.provider.requests) == 2 * SESSIONS
+    assert offered <= permitted
+    assert set(ran) <= (set() if "approval" in own else permitted)
+    assert bool(ran) == ("b" in own.get("denied_tools", ()))
