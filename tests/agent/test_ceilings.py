@@ -351,6 +351,33 @@ async def test_what_a_caller_refuses_its_sub_agents_are_refused(own: Said) -> No
     assert len(inner.requests) == 2  # it was asked, and told that nothing ran
 
 
+async def test_an_approval_for_the_session_lifts_no_denial() -> None:
+    ran: list[str] = []
+
+    @tool(approval="ask")
+    async def erase() -> str:
+        """Erase."""
+        ran.append("erase")
+        return "gone"
+
+    store = MemoryStore()
+    turn = [calls(("erase", {})), says("done")]
+    answers: Said = {"approver": lambda _: Approve(scope="session"), "tools": [erase]}
+    agent, _ = make_agent([*turn, *turn], store=store, **answers)
+    async with agent, agent.session("s") as session:
+        await session.chat("go")
+        await session.chat("go")
+    assert ran == ["erase", "erase"]
+    rules = {"permissions": Permissions(deny=("erase",))}
+    denials: tuple[Said, ...] = ({"denied_tools": ["erase"]}, {"allowed_tools": []}, rules)
+    for own in denials:
+        bounded, provider = make_agent([*turn], store=store, **answers, **own)
+        async with bounded, bounded.session("s") as session:
+            await session.chat("go")
+        assert outcomes_in(provider.requests[1])[-1][1] in {"error", "denied"}
+    assert ran == ["erase", "erase"]
+
+
 # Agents that bring tools of their own.
 
 BASH = {"command": "touch x"}
