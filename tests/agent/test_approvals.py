@@ -108,7 +108,8 @@ async def test_one_switch_asks_for_every_tool_until_it_is_turned_back() -> None:
 
     peeks: list[Step] = [calls(("peek", {"path": "a"})), says("done"), says("again")]
     script: list[Step] = [calls(("peek", {"path": "b"})), *peeks]
-    async with playing(script, tools=[peek], approval="ask") as (session, _):
+    async with playing(script, tools=[peek]) as (session, _):
+        await session.configure(approval="ask")
         resting = await session.chat("go")
         assert (resting.stop_reason, RAN) == ("approval", [])
         assert [(item.tool, item.arguments) for item in resting.pending] == [

@@ -324,6 +324,18 @@ def test_a_session_that_another_program_holds_goes_on_in_a_copy(place: Place) ->
     assert (f"anthropic/{sent['model']}", len(sent["messages"])) == (other, 3)
 
 
+def test_a_session_has_no_tools_that_the_environment_of_the_command_denies(place: Place) -> None:
+    first = json.loads(place.run("-p", "one", "--output-format", "json").stdout)["session_id"]
+    assert {"read", "shell"} <= {each["name"] for each in _requests(place)[-1]["tools"]}
+    (store,) = (place.root / "home").rglob("sessions.db")
+    agent = Agent(store=f"sqlite:{store}", project=str(place.project), environment={})
+    with agent, agent.session(first, must_exist=True) as session:
+        session.configure(allowed_tools=["read", "shell"], denied_tools=[])
+    denying = replace(place, variables={"HOLDFAST_DENIED_TOOLS": "shell"})
+    assert denying.run("-r", first, "-p", "two").returncode == 0
+    assert [each["name"] for each in _requests(place)[-1]["tools"]] == ["read"]
+
+
 def test_a_file_that_does_not_exist_is_named(place: Place) -> None:
     done = place.run("-p", "Compare @src/none.py with @property and @notes.txt")
     assert done.returncode == 0

@@ -83,6 +83,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/permissions.md": [
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
+        [],
     ],
     "docs/file-snapshots.md": [
         [calls(("write", {"path": "plan.md", "content": "# Plan\n"})), says("It is written.")]

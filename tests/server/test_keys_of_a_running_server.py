@@ -133,11 +133,34 @@ def test_the_owner_of_a_key_has_no_tools(tmp_path: Path, monkeypatch: pytest.Mon
             hers = {"authorization": f"Bearer {key}"}
             assert server.json("GET", "/api/v1/tools", **hers)["data"] == []
             assert _asked(server, hers) == "Hello."
-            _asked(server, hers, model="claude-agent/claude-sonnet-5")
+            native = {"model": "claude-agent/claude-sonnet-5"}
+            status, told = server.call("POST", "/api/v1/sessions", native, **hers)
+            assert (status, b"tools of its own" in told) == (400, True)
         assert "tools" not in model.requests[0]
     assert not mcp_start.exists()
-    arguments = claude_start.read_text().splitlines()
-    assert arguments[arguments.index("--tools") + 1] == ""  # not even its own
+    assert not claude_start.exists()
+
+
+@pytest.mark.slow
+def test_the_owner_of_a_key_without_tools_gets_no_agent_that_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude, claude_start = _program(tmp_path, "claude")
+    with scripted_server() as model:
+        place = Place(tmp_path, model, variables={"HOLDFAST_CLAUDE_EXECUTABLE": str(claude)})
+        with running(place, "--model", "claude-agent/claude-sonnet-5") as server:
+            key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
+            hers = {"authorization": f"Bearer {key}", "prefer": "wait=60"}
+            made = server.json("POST", "/api/v1/sessions", {}, **hers)["id"]
+            path = f"/api/v1/sessions/{made}/messages"
+            end = server.json("POST", path, {"content": "hi"}, **hers)["end"]
+            assert end["error"]["code"] == "CONFIG_INVALID"
+            assert "tools of its own" in end["error"]["message"]
+            assert not claude_start.exists()
+            own = server.json("POST", "/api/v1/sessions", {})["id"]  # the server's own user
+            path = f"/api/v1/sessions/{own}/messages"
+            server.json("POST", path, {"content": "hi"}, prefer="wait=60")
+    assert claude_start.exists()
 
 
 @pytest.mark.slow

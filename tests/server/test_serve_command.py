@@ -164,7 +164,7 @@ def test_the_flags_of_settings_say_check_and_default_to_what_is_declared() -> No
     flags = {each.name: each for each in serve.params if each.name in declared}
     assert set(flags) == {
         *("behind_tls", "hosts", "origins", "sessions", "streams_per_owner"),
-        *("requests_per_second", "resume"),
+        *("requests_per_second", "resume", "local_files"),
     }
     for name, flag in flags.items():
         assert isinstance(flag, click.Option)

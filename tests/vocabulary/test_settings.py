@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
 from holdfast.vocabulary.budgets import Watchdogs
@@ -9,6 +11,8 @@ from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.settings import (
     PoolSettings,
     RuntimeSettings,
+    allows_tool,
+    bounded_settings,
 )
 
 
@@ -114,3 +118,38 @@ def test_settings_are_values() -> None:
 
 def test_tools_are_not_among_the_settings() -> None:
     assert "tools" not in Settings.__struct_fields__
+
+
+_NAMES = st.lists(st.sampled_from("abcd"), unique=True).map(tuple)
+_BOUNDING = st.builds(
+    Settings,
+    allowed_tools=st.none() | _NAMES,
+    denied_tools=_NAMES,
+    approval=st.sampled_from(["by_tool", "ask"]),
+)
+
+
+def _allowed(settings: Settings) -> set[str]:
+    return {name for name in "abcd" if allows_tool(settings, name)}
+
+
+@given(_BOUNDING, _BOUNDING, _BOUNDING)
+def test_bounded_settings_allow_what_all_of_them_allow(
+    settings: Settings, ceiling: Settings, above: Settings
+) -> None:
+    bounded = bounded_settings(settings, ceiling)
+    assert _allowed(bounded) == _allowed(settings) & _allowed(ceiling)
+    assert (bounded.approval == "ask") == ("ask" in {settings.approval, ceiling.approval})
+    assert bounded_settings(bounded, ceiling) == bounded
+    twice = bounded_settings(bounded, above)
+    at_once = bounded_settings(settings, bounded_settings(ceiling, above))
+    assert (_allowed(twice), twice.approval) == (_allowed(at_once), at_once.approval)
+
+
+def test_a_ceiling_bounds_nothing_but_tools_and_approval() -> None:
+    settings = Settings(model="scripted/a", permission_mode="accept_edits", temperature=1.0)
+    ceiling = Settings(model="scripted/b", permission_mode="plan", denied_tools=("a",))
+    assert bounded_settings(settings, ceiling) == msgspec.structs.replace(
+        settings, denied_tools=("a",)
+    )
+    assert bounded_settings(settings, Settings(permission_mode="plan")) is settings

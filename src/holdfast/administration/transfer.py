@@ -323,9 +323,17 @@ async def _import_archive(
                 case Entry():
                     entries.append(item)
         await store_log()
+        await _check_models(composition, adoption.session_id)
         undo.pop_all()
     info = await _described(composition, opening, adoption.session_id)
     return Imported(session=info, format=ARCHIVE, report=summary.report)
+
+
+async def _check_models(composition: "Composition", session_id: SessionId) -> None:
+    """Refuse a session whose model may not be used here; most agents may use any."""
+    if composition.configuration.bounds is not None:
+        fold = await composition.read_fold(session_id)
+        composition.configuration.check_models(fold.settings)
 
 
 def _entries_of(session: ImportedSession, opening: SessionOpened) -> list[Entry]:

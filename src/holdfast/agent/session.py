@@ -106,8 +106,8 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
-        return self._opened().fold.settings
+        """The settings in force: they allow no more than those that its agent was given."""
+        return self._opened().settings
 
     @property
     def messages(self) -> tuple[Message, ...]:

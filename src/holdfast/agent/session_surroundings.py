@@ -75,8 +75,9 @@ class SessionSurroundings(SessionVerbs[SessionT]):
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that its queries offer to the model."""
         live = self._opened()
-        allowed, denied = live.fold.settings.allowed_tools, live.fold.settings.denied_tools
-        return tuple(live.registry.current().view(allowed, denied).wire_tools)
+        settings = live.settings
+        offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
+        return tuple(offered.wire_tools)
 
     def attach(self, subscription: "Subscription[Event]") -> "Callable[[], None]":
         """Publish every event from now on to a buffer, for a program with many observers.

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Unpack, cast
 
@@ -76,6 +76,15 @@ class AgentSessions(SharedSessions):
                 clock=self._composition.clock,
             )
         return self._unowned
+
+    def restrict_models(self, *, files: Collection[str] = ()) -> None:
+        """Bound which models sessions may use, for callers who are not this program's user.
+
+        From now on `local:PATH` may name only these files and those that the configuration names,
+        and where `allowed_tools` of the agent is empty, no `claude-agent/…` or other agent with
+        tools of its own is run. A server does this for each owner but its own.
+        """
+        self._composition.restrict_models(files)
 
     @property
     def active(self) -> AgentSession | None:

@@ -282,6 +282,7 @@ async def open_fork(
 ) -> SessionT:
     """Open a new session that branches off another, for the same owner and project."""
     check_reference(name)
+    composition.configuration.check_models(fork.settings)
     # Before the fork is open: the parent may be the session of a single call, whose log is deleted
     # when it closes.
     composition.kept.add(fork.parent)

@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, checked_model
-from holdfast.assembly.configuration import Configuration, check_folder
+from holdfast.assembly.configuration import Configuration, ModelBounds, check_folder
 from holdfast.assembly.mcp_tool_sources import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients, NamedProviders
 from holdfast.assembly.side_questions import ask_for_title
@@ -53,6 +53,7 @@ from holdfast.vocabulary.late_names import on_first_use
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
+from holdfast.vocabulary.settings import allows_tool, bounded_settings
 
 if TYPE_CHECKING:
     from holdfast.engine import native_query_runner
@@ -243,6 +244,20 @@ class Composition(StoredSessions):
         owner, project = self.configuration.resolved.agent.owner, self.configuration.project
         return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
 
+    def restrict_models(self, files: Collection[str]) -> None:
+        """Let sessions name no file of a local model but these and those that are configured.
+
+        Where no tool may be used, no agent that has its own may run, either.
+        """
+        settings, configuration = self.configuration.settings, self.configuration
+        has_tools = settings.allowed_tools is None or any(
+            allows_tool(settings, name) for name in settings.allowed_tools
+        )
+        configuration.bounds = ModelBounds(
+            refused=frozenset() if has_tools else self.clients.native_providers,
+            paths=frozenset(files) | configuration.own_files(),
+        )
+
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
         """Begin to open a session, or to make it; the task raises what stands against it.
 
@@ -318,8 +333,11 @@ class Composition(StoredSessions):
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
             answering=Answering(
-                snapshotter=self.workspace.snapshotter, is_native=self.clients.is_native
+                snapshotter=self.workspace.snapshotter,
+                is_native=self.clients.is_native,
+                check_models=self.configuration.check_models,
             ),
+            ceiling=self.configuration.ceiling,
         )
 
     async def _make_title(self, messages: Sequence[Message]) -> str:
@@ -340,7 +358,7 @@ class Composition(StoredSessions):
             ConfigError: CONFIG_INVALID when the message holds media that the model does not take.
 
         """
-        settings = fold.settings
+        settings = bounded_settings(fold.settings, self.configuration.ceiling)
         client, model = None, checked_model(settings.model)[1]
         if not self.clients.is_native(settings.model):
             client, model = await self.clients.route(settings.model)

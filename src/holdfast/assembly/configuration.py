@@ -38,8 +38,8 @@ from holdfast.providers.catalogue import KnownModels, shipped_catalogue
 from holdfast.providers.vendors import VENDORS, ollama_url, vendor_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, writable
-from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.vendors import LOCAL, Protocol, split_model
+from holdfast.vocabulary.settings import SETTINGS_WITH_MODELS, Settings, models_in
+from holdfast.vocabulary.vendors import LOCAL, Protocol, names_a_file, split_model
 
 EMBEDDED_MODEL = f"{LOCAL}/{VENDORS[LOCAL].default_model}"
 
@@ -92,8 +92,43 @@ def find_project(sources: ConfigurationSources) -> tuple[ConfigurationFolders, P
     return folders, find_project_file(folders.cwd, folders.decisions)
 
 
+class ModelBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Which models the sessions of others may not use."""
+
+    refused: frozenset[str] = frozenset()
+    """Providers whose models run tools of their own, for sessions without tools."""
+    paths: frozenset[str] = frozenset()
+    """The files that a local model may be named by."""
+
+    def check(self, model: str) -> None:
+        """Refuse a model by its name alone: nothing is looked up or opened.
+
+        Raises:
+            ConfigError: CONFIG_INVALID saying why.
+
+        """
+        provider, name = split_model(model)
+        if provider in self.refused:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the model {model!r} is run by an agent with tools of its own, and this owner may "
+                "use no tools; choose another model",
+                provider=provider,
+            )
+        if provider == LOCAL and names_a_file(name) and name not in self.paths:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the model {model!r} is the path of a file; this owner may name only local models "
+                "of the catalogue, and files that the server lists",
+                provider=provider,
+            )
+
+
 class Configuration(ConfigurationFolders):
     """What holds for one agent, and where its providers are."""
+
+    bounds: ModelBounds | None = None
+    """Which models its sessions may not use; None: any may be used."""
 
     def __init__(self, arguments: JsonObject, sources: ConfigurationSources) -> None:
         super().__init__(sources)
@@ -179,6 +214,28 @@ class Configuration(ConfigurationFolders):
         )
 
     @property
+    def ceiling(self) -> Settings:
+        """What no setting of a session or a query can exceed."""
+        return self.resolved.settings
+
+    def check_models(self, settings: Settings) -> None:
+        """Refuse settings that name a model which the sessions may not use.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the model.
+
+        """
+        if self.bounds is not None:
+            for model in models_in(settings):
+                self.bounds.check(model)
+
+    def own_files(self) -> frozenset[str]:
+        """Return the files of local models that this configuration itself names."""
+        aliases = (entry.model for entry in self.file.models.values())
+        own = (*models_in(self.settings), *aliases, self.title_model or "")
+        return frozenset(name for provider, name in map(split_model, own) if provider == LOCAL)
+
+    @property
     def project(self) -> str:
         """What new sessions belong to."""
         return self.resolved.agent.project or writable(str(self.cwd))
@@ -244,6 +301,8 @@ class Configuration(ConfigurationFolders):
                 for step in changes["fallbacks"]
             ]
             changes = {**changes, "fallbacks": named}
+        naming = {name: changes[name] for name in SETTINGS_WITH_MODELS & changes.keys()}
+        self.check_models(msgspec.convert(naming, Settings))
         return changes
 
     def _stands_for(self, name: str) -> JsonObject:

@@ -103,6 +103,22 @@ class ModelClients:
         self._native = _by_provider(self._given_agents)
         self._made: dict[str, ModelClient] = {}
 
+    @property
+    def native_providers(self) -> frozenset[str]:
+        """The providers whose models native agents run."""
+        known = (vendor.name for vendor in VENDORS.values() if vendor.protocol == "native")
+        return frozenset((*self._native, *known))
+
+    def _checked_model(self, model: str) -> tuple[str, str]:
+        """Split the model that is asked, unless it may not be used; see `ModelBounds`.
+
+        Looked at here, too, and not only where a model is named: a log may name any.
+        """
+        model = model or self._configuration.model
+        if self._configuration.bounds is not None:
+            self._configuration.bounds.check(model)
+        return checked_model(model)
+
     def is_native(self, model: str) -> bool:
         """Whether a native agent runs a model."""
         provider = split_model(model or self._configuration.model)[0]
@@ -110,7 +126,7 @@ class ModelClients:
 
     async def native(self, model: str) -> tuple[NativeAgent, str] | None:
         """Return the native agent that runs a model, and the model's own name; None for others."""
-        provider, name = checked_model(model or self._configuration.model)
+        provider, name = self._checked_model(model)
         agent = self._native.get(provider)
         if agent is None and protocol_of(provider) == "native":
             agent = self._native[provider] = self._make_native(provider)
@@ -147,7 +163,7 @@ class ModelClients:
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""
-        provider, name = checked_model(model or self._configuration.model)
+        provider, name = self._checked_model(model)
         client = self._given.get(provider) or self._made.get(provider)
         # No wait between the look-up and the assignment: each client is made once.
         if client is None:

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
+from holdfast.blocks.permission_rules.decisions import PermissionRules
 from holdfast.ports.session_store import SessionFilter, Store
 from holdfast.vocabulary.errors import ErrorCode, ToolError
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.settings import bounded_settings
 
 if TYPE_CHECKING:
     from holdfast.session.live_session import LiveSession
@@ -130,7 +132,17 @@ class SubAgentBlocks(Generic[BlocksT]):
             project=host.project,
             budgets=host.resolved.agent.budgets,  # a family of sessions has one budget
         )
-        configuration.resolved = replace(resolved, agent=agent)
+        # What the caller may not use or must ask about, its sub-agents may not or must, too. Which
+        # tools it may use says nothing of theirs: they have other ones.
+        ceiling = replace(host.ceiling, allowed_tools=None)
+        settings = bounded_settings(resolved.settings, ceiling)
+        configuration.resolved = replace(resolved, agent=agent, settings=settings)
+        configuration.permission_rules = PermissionRules(
+            dict.fromkeys((*configuration.permission_rules.rules, *host.permission_rules.denying))
+        )
+        if host.bounds is not None:
+            own = host.bounds.paths | configuration.own_files()
+            configuration.bounds = replace(host.bounds, paths=own)
         return configuration
 
 

@@ -18,6 +18,7 @@ from holdfast.vocabulary.approvals import NO_FACTS, CallFacts, Grant, Ruling
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.settings import allows_tool
 
 _logger = scrubbed_logger(__name__)
 
@@ -26,6 +27,7 @@ _MOST_SHOWN = 100_000
 
 _CHANGED = "This call was not run: what it would do is not what was approved any more."
 _NO_RULES = PermissionRules()
+_NOT_ALLOWED = Ruling(action="deny", reason="this tool is not allowed", source="setting")
 _ASKED_ALWAYS = Ruling(action="ask", reason="every call is asked about", source="setting")
 _UNKNOWN = Ruling(action="ask", reason="what it would do could not be found out")
 
@@ -158,6 +160,9 @@ class CallPermissions:
             is_confined=facts.is_confined is not False,
         )
         ruling = self._in_force(scope).judge(question)
+        # The tools that were offered say the same, except of those that an agent brings itself.
+        if ruling.action != "deny" and not allows_tool(scope.settings, tool):
+            ruling = _NOT_ALLOWED
         # What a call would do is part of what rules allow. A denial needs no facts and stands.
         if doubt is not None and ruling.action == "allow":
             ruling = doubt

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Literal
 
+import msgspec
+
 from holdfast.blocks.tool_registry.registry import Ready
 from holdfast.engine.call_permissions import CallPermissions, Judged
 from holdfast.engine.call_questions import Candidate, answer_to, ask_all, make_question
@@ -89,7 +91,8 @@ class NativeCalls:
             shown = {"agent": call.agent, "tool": call.tool}
             progress = ToolProgress(call_id=CallId(call_id or ""), tool=call.tool, progress=shown)
             scope.recorder.show([progress])
-            return None
+            judged = await self._permissions.judge(scope, call.tool, _ready(call, approval="never"))
+            return _opinion(judged, call)
         await self._mirror.until_known(call_id)
         part = ToolCallPart(call_id=CallId(call_id), name=call.tool, arguments=call.arguments)
         verdict = await self._dispatcher.consult_hook(scope, part)
@@ -98,8 +101,10 @@ class NativeCalls:
         if isinstance(verdict, Answer):
             return Refuse(f"Not run. The answer is: {text_of(tuple(verdict.content))}")
         if verdict.arguments is not None:
-            return Allow(verdict.arguments)  # it is asked about then
+            call = msgspec.structs.replace(call, arguments=verdict.arguments)
         judged = await self._permissions.judge(scope, call.tool, _ready(call, approval="never"))
+        if verdict.arguments is not None and judged.ruling.action != "deny":
+            return Allow(verdict.arguments)  # it is asked about then
         # The agent will not ask about this call, so its start is recorded here, before it runs.
         if judged.ruling.action == "allow" and self._agent.starts_unasked(call.tool):
             await self._mirror.start_call(call_id, call.tool, call.arguments)
@@ -114,7 +119,7 @@ class NativeCalls:
         digest = arguments_hash(call.tool, call.arguments)
         # Taken out: an approval is used once, and the same call later is a new question.
         if (granted := self._granted.pop(digest, None)) is not None:
-            return await self._grant(call, granted)
+            return await self._grant_approved(call, granted)
         ready = _ready(call, approval="ask")
         judged = await self._permissions.judge(self._scope, call.tool, ready)
         if judged.ruling.action == "deny":
@@ -138,9 +143,19 @@ class NativeCalls:
             return Refuse(_WAITS, stop=True)
         if settled.decision != "approved":
             return Refuse(settled.reason or DENIED)
-        return await self._grant(
+        return await self._grant_approved(
             call, approved_arguments(call.tool, call.arguments, settled.arguments)
         )
+
+    async def _grant_approved(self, call: NativeCall, arguments: JsonObject) -> Permission:
+        """Let an approved call run as it was approved, unless it is denied all the same."""
+        ready = _ready(msgspec.structs.replace(call, arguments=arguments), approval="ask")
+        judged = await self._permissions.confirm(
+            self._scope, call.tool, ready, asked=None, answer=None
+        )
+        if judged.ruling.action == "deny":
+            return Refuse(judged.ruling.reason or DENIED)
+        return await self._grant(call, arguments)
 
     async def _grant(self, call: NativeCall, arguments: JsonObject) -> Permission:
         if call.call_id is not None and call.agent is None:

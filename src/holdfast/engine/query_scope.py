@@ -42,7 +42,7 @@ from holdfast.vocabulary.ids import (
 from holdfast.vocabulary.messages import AssistantMessage, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.results import ResumeKind
-from holdfast.vocabulary.settings import Settings, changed_settings
+from holdfast.vocabulary.settings import Settings, bounded_settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cwd: Path = Path()
     telemetry: Telemetry | None = None
     hooks: SessionHooks | None = None
+    ceiling: Settings = Settings()
+    """What no setting of the session or a query can exceed; see `bounded_settings`."""
+
+    def bounded(self, settings: Settings) -> Settings:
+        """Return settings within the ceiling."""
+        return bounded_settings(settings, self.ceiling)
 
 
 class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -205,8 +211,11 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def settings(self) -> Settings:
-        """The settings in force: the session's as they are now, under those of this query."""
-        return changed_settings(self.fold.settings, self.input.settings)
+        """The settings in force: the session's as they are now, under those of this query.
+
+        They are within the ceiling, wherever they came from.
+        """
+        return self.session.bounded(changed_settings(self.fold.settings, self.input.settings))
 
     @property
     def caller(self) -> ToolCaller:

@@ -95,6 +95,7 @@ def _setting(
 )
 @_setting("--max-streams", "streams_per_owner")
 @_setting("--max-requests", "requests_per_second")
+@_setting("--allow-local-file", "local_files", metavar="PATH", more="Repeatable.")
 @_setting("--resume/--no-resume", "resume")
 def serve(**flags: object) -> None:
     """Listen until SIGINT or SIGTERM; then streams end, and running queries may end.
@@ -199,7 +200,7 @@ def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
     """Return what makes the agent of an owner: with tools only where they are allowed.
 
     Without them, the model of a session gets none at all: neither the built-in ones nor those of
-    the configured MCP servers, and an agent such as Claude Code runs without its own.
+    the configured MCP servers, and no agent runs that has its own, such as Claude Code.
     """
     shared: dict[str, Any] = {"store": flags["store"] or configured_store()}
     if flags["model"]:

@@ -129,6 +129,13 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             least=_POOL["session_timeout"].option.least,
         ),
     ] = 300.0
+    local_files: Annotated[
+        frozenset[str],
+        Option(
+            "Files that holders of keys may name as models, by `local:PATH` with exactly this "
+            "path; without any, only those that the configuration of the server names."
+        ),
+    ] = frozenset()
     resume: Annotated[
         bool,
         Option(

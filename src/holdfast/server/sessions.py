@@ -106,6 +106,8 @@ class Hub:
     def _owner(self, owner: str) -> "OwnerSessions":
         if owner not in self._owners:
             agent = self._agent_of(owner)
+            if owner != self._known_owners()[0]:
+                agent.sessions.restrict_models(files=self.settings.local_files)
             self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)
         return self._owners[owner]
 

@@ -45,7 +45,12 @@ from holdfast.vocabulary.ids import SessionId, query_id_for
 from holdfast.vocabulary.json_types import JsonObject, writable_or_none
 from holdfast.vocabulary.messages import CompactOrder
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Delivery, changed_settings
+from holdfast.vocabulary.settings import (
+    SETTINGS_WITH_MODELS,
+    Delivery,
+    Settings,
+    changed_settings,
+)
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone before the end of a compaction is recorded again."""
@@ -58,6 +63,8 @@ class Answering(msgspec.Struct, frozen=True, kw_only=True):
     """Records the files of the workspace; None when no snapshots are taken."""
     is_native: Callable[[str], bool] = lambda _model: False
     """Whether an agent that keeps its own session answers for a model."""
+    check_models: Callable[[Settings], None] = lambda _settings: None
+    """Raises CONFIG_INVALID where settings name a model that sessions may not use."""
 
 
 class AnsweringSession(Protocol):
@@ -312,9 +319,11 @@ class AnsweredCommands:
 
     def _refuse_invalid(self, settings: JsonObject) -> None:
         try:
-            changed_settings(self._live.fold.settings, settings)
+            changed = changed_settings(self._live.fold.settings, settings)
         except msgspec.ValidationError as error:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"settings: {error}") from error
+        if settings.keys() & SETTINGS_WITH_MODELS:
+            self._answering.check_models(changed)
 
     def _ended(
         self, consumed: Sequence[CommandId], report: RewindReport | None = None

@@ -47,7 +47,7 @@ from holdfast.vocabulary.events import (
 )
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.settings import Delivery, RuntimeSettings
+from holdfast.vocabulary.settings import Delivery, RuntimeSettings, Settings
 
 _logger = scrubbed_logger(__name__)
 
@@ -77,6 +77,8 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     make_title: MakeTitle | None = None
     title_model: str = ""
     answering: Answering = Answering()
+    ceiling: Settings = Settings()
+    """What no setting of a session or a query can exceed; see `bounded_settings`."""
 
 
 class LiveSession:
@@ -123,7 +125,7 @@ class LiveSession:
         )
         self._shown_status = self.status
         self.hooks = self._new_hooks(bindings)
-        scope = self._new_scope(fold, bindings)
+        self._scope = scope = self._new_scope(fold, bindings)
         self._native = scope.native
         driver = QueryDriver(
             runner=resources.runner,
@@ -184,6 +186,7 @@ class LiveSession:
             cwd=resources.cwd,
             telemetry=resources.telemetry,
             hooks=self.hooks,
+            ceiling=resources.ceiling,
         )
 
     def _new_commands(self) -> SessionCommands:
@@ -219,6 +222,11 @@ class LiveSession:
     def fold(self) -> SessionFold:
         """The session as it is now."""
         return self.recorder.fold
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force: those of its log, within the ceiling."""
+        return self._scope.bounded(self.fold.settings)
 
     @property
     def status(self) -> SessionStatus:

@@ -1,6 +1,6 @@
 """AgentSessions, blocking: each method is its async twin, waited for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, Unpack
 
@@ -206,6 +206,10 @@ class AgentSessions(SharedSessions):
     ) -> Imported:
         """Make a new session from a file; its format is recognised unless `of` names it."""
         return self._access.call(self._inner.import_from(source, of=of, name=name))
+
+    def restrict_models(self, *, files: Collection[str] = ()) -> None:
+        """Bound which models sessions may use, for callers who are not this program's user."""
+        self._inner.restrict_models(files=files)
 
     def usage(
         self, reference: str, *, by: Literal["day", "model"] = "day"

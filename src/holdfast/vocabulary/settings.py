@@ -311,6 +311,53 @@ def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
     )
 
 
+SETTINGS_WITH_MODELS = frozenset({"model", "fallbacks", "compaction"})
+
+
+def models_in(settings: Settings) -> tuple[str, ...]:
+    """Return the models that settings name."""
+    summariser = settings.compaction.model
+    fallbacks = (step.model for step in settings.fallbacks)
+    return tuple(filter(None, (settings.model, *fallbacks, summariser)))
+
+
+_BY_STRICTNESS: tuple[ApprovalRule, ...] = ("by_tool", "ask")
+
+
+def bounded_settings(settings: Settings, ceiling: Settings) -> Settings:
+    """Return settings that allow no more than a ceiling does.
+
+    Of the ceiling, `allowed_tools`, `denied_tools` and `approval` count: tools are allowed where
+    both allow them, denied where one denies them, and the stricter rule of approval holds.
+    """
+    allowed, denied, approval = settings.allowed_tools, settings.denied_tools, settings.approval
+    if ceiling.allowed_tools is not None:
+        permitted = frozenset(ceiling.allowed_tools)
+        allowed = (
+            ceiling.allowed_tools
+            if allowed is None
+            else tuple(name for name in allowed if name in permitted)
+        )
+    if ceiling.denied_tools:
+        denied = tuple(dict.fromkeys((*ceiling.denied_tools, *denied)))
+    approval = max(approval, ceiling.approval, key=_BY_STRICTNESS.index)
+    if (allowed, denied, approval) == (
+        settings.allowed_tools,
+        settings.denied_tools,
+        settings.approval,
+    ):
+        return settings
+    return msgspec.structs.replace(
+        settings, allowed_tools=allowed, denied_tools=denied, approval=approval
+    )
+
+
+def allows_tool(settings: Settings, name: str) -> bool:
+    """Whether settings let a model use the tool of a name; a denial wins."""
+    allowed = settings.allowed_tools
+    return name not in settings.denied_tools and (allowed is None or name in allowed)
+
+
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
     """How a process runs its sessions; nothing of it is part of a conversation."""
 

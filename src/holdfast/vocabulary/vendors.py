@@ -30,6 +30,11 @@ def split_model(model: str) -> tuple[str, str]:
     return provider, name
 
 
+def names_a_file(name: str) -> bool:
+    """Whether the name of a local model, without its provider, is the path of a file."""
+    return "/" in name or name.endswith(".gguf")
+
+
 class VendorFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What some vendors have to be told; the row of a vendor names those that it takes.
 

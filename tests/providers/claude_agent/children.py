@@ -302,4 +302,5 @@ def agent_of(child: Child, **options: Any) -> Agent:
     """An agent of Holdfast whose model runs in the child."""
     settings: Any = {"executable": str(child.executable), **options.pop("claude_agent", {})}
     options.setdefault("environment", child.environment())
-    return Agent(options.pop("model", MODEL), cwd=child.folder, claude_agent=settings, **options)
+    options.setdefault("cwd", child.folder)
+    return Agent(options.pop("model", MODEL), claude_agent=settings, **options)

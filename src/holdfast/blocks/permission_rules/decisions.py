@@ -79,6 +79,11 @@ class PermissionRules:
             message = f"there are more than {_MOST_RULES} permission rules"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message)
 
+    @property
+    def denying(self) -> tuple[Rule, ...]:
+        """The rules that deny."""
+        return tuple(rule for rule in self.rules if rule.action == "deny")
+
     def in_mode(self, mode: PermissionMode) -> "PermissionRules":
         """Return the same rules in another mode."""
         return self if mode == self.mode else PermissionRules(self.rules, mode=mode)

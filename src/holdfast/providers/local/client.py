@@ -34,7 +34,7 @@ from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
-from holdfast.vocabulary.vendors import LOCAL
+from holdfast.vocabulary.vendors import LOCAL, names_a_file
 
 _PROMPT_SECONDS = 900.0
 """The shortest timeout for the first byte. A CPU reads a long prompt for minutes, and a process
@@ -135,7 +135,7 @@ class LocalModelClient:
         served = self._served.get(model)
         if served is not None:
             return served
-        if model.endswith(".gguf") or "/" in model:
+        if names_a_file(model):
             parameters = await asyncio.to_thread(self._parameters_of_file, Path(model))
         else:
             weights = find_weights(model)
