@@ -245,9 +245,10 @@ async def test_an_owner_that_is_said_stays_and_the_clock_is_the_agents() -> None
         create_app(agent, access=access)
     create_app(make_agent([], owner="ben")[0], access=left_open)
     assert (said.owner, left_open.owner, Access(TOKEN).owner) == ("root", "ana", "local")
-    cookie = left_open.log_in(TOKEN)
+    made = left_open.log_in(TOKEN)
     clock.advance(12 * 3600)
-    assert left_open.principal_of_cookie(cookie) is None
+    assert made is not None
+    assert left_open.principal_of_login(made.cookie, made.secret) is None
     async with agent:
         pass
 
@@ -408,14 +409,29 @@ async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_brows
     host = ("host", "localhost:4000")
     json_type = ("content-type", "application/json")
     body = json.dumps({"token": TOKEN}).encode()
-    status, told, _ = await ask(app, "/api/v1/login", "POST", headers=[host, json_type], body=body)
-    assert status == 204
+    status, told, answer = await ask(
+        app, "/api/v1/login", "POST", headers=[host, json_type], body=body
+    )
+    assert status == 200
+    secret = ("x-login-secret", json.loads(answer)["secret"])
+    assert secret[1] not in told["set-cookie"]
     cookie, _, attributes = told["set-cookie"].partition(";")
     assert "HttpOnly" in attributes
     assert "SameSite=strict" in attributes
     assert TOKEN not in told["set-cookie"]
-    with_cookie = [host, ("cookie", cookie), json_type]
+    with_cookie = [host, ("cookie", cookie), json_type, secret]
     assert (await ask(app, headers=with_cookie))[0] == 200
+    _, _, other = await ask(app, "/api/v1/login", "POST", headers=[host, json_type], body=body)
+    for half in (
+        [host, ("cookie", cookie)],
+        [host, secret],
+        [host, ("cookie", cookie), (secret[0], "")],
+        [host, ("cookie", cookie), (secret[0], cookie.partition("=")[2])],
+        [host, ("cookie", cookie), (secret[0], json.loads(other)["secret"])],
+        [host, ("cookie", cookie), secret, secret],
+        [host, ("cookie", f"holdfast_session={secret[1]}"), secret],
+    ):
+        assert (await ask(app, headers=half))[0] == 401
     origin, csrf = ("origin", "http://localhost:4000"), ("x-csrf", "1")
     for more, expected in (
         ([], 403),
@@ -430,7 +446,7 @@ async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_brows
     for operation in OPERATIONS:
         if operation.method != "GET" and operation.scope is not None:
             for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
-                simple = [host, ("cookie", cookie), ("content-type", kind), origin]
+                simple = [host, ("cookie", cookie), ("content-type", kind), origin, secret]
                 where = _path(operation, new_session_id())
                 status, _, told_body = await ask(app, where, operation.method, headers=simple)
                 assert (status, json.loads(told_body)["code"]) == (403, "CSRF_REFUSED")
@@ -571,8 +587,7 @@ def test_a_server_without_a_token_or_with_a_short_one_is_refused() -> None:
 
 def test_access_keeps_digests_only() -> None:
     access = Access(TOKEN, keys=[ApiKey(digest=token_digest("key"), owner="ana")])
-    cookie = access.log_in(TOKEN)
+    made = access.log_in(TOKEN)
     kept = repr(vars(access))
-    assert cookie
-    assert TOKEN not in kept
-    assert cookie not in kept
+    assert made is not None
+    assert not any(each in kept for each in (TOKEN, made.cookie, made.secret))
