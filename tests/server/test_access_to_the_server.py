@@ -345,9 +345,50 @@ async def test_owners_see_their_own_sessions_only(tmp_path: Any) -> None:
             _, page = await served.call("GET", "/api/v1/sessions", headers=headers)
             assert [each["id"] for each in page["data"]] == expected
         taken = await served.call("POST", "/api/v1/sessions", {"id": mine_id}, headers=hers)
-        assert taken[0] in {404, 409}
+        assert (taken[0], taken[1]["owner"]) == (201, "ana")
         _, mine = await served.call("GET", f"/api/v1/sessions/{mine_id}")
         assert mine["owner"] == "local"
+
+
+async def test_making_a_session_does_not_tell_whether_another_owner_has_its_id(
+    tmp_path: Any,
+) -> None:
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    own, _ = make_agent([], store=store)
+    other, _ = make_agent([], store=store, owner="ana")
+    access, keys = _keys()
+    hers = {"authorization": f"Bearer {keys['other']}"}
+    async with other, serving(own, access=access, agents={"ana": other}.get) as served:
+
+        async def told(given: str) -> list[Any]:
+            """Make a session twice, and say all that is answered but what is random."""
+            answers: list[Any] = []
+            for _ in range(2):
+                status, made = await served.call(
+                    "POST", "/api/v1/sessions", {"id": given}, headers=hers
+                )
+                assert made["id"] != given
+                answers.append((status, sorted(made), made["owner"], made["head"]))
+                path = f"/api/v1/sessions/{made['id']}"
+                answers.append((await served.call("GET", path, headers=hers))[0])
+            there = await served.call("GET", f"/api/v1/sessions/{given}", headers=hers)
+            answers.append((there[0], there[1]["code"]))
+            other = {"id": given, "title": "Another"}
+            answers.append(
+                (await served.call("POST", "/api/v1/sessions", other, headers=hers))[0]
+            )
+            return answers
+
+        taken = await told(await served.new_session())
+        assert taken == await told(new_session_id())
+        assert [each[0] for each in taken[:3:2]] == [201, 200]
+        assert taken[-1] == 409
+        # One that she made under the id itself is hers still.
+        async with other.session(new_session_id()) as before:
+            session_id = str(before.session_id)
+        body = {"id": session_id}
+        status, found = await served.call("POST", "/api/v1/sessions", body, headers=hers)
+        assert (status, found["id"]) == (200, session_id)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -378,7 +419,7 @@ async def test_whatever_two_owners_do_neither_reaches_the_sessions_of_the_other(
             match chance.choice(["create", "name", "fork", "share", "delete", "get", "list"]):
                 case "create":
                     status, told = await call(owner, "POST", "/api/v1/sessions", id=target)
-                    assert status in ({200} if is_own else {201, 404, 409})
+                    assert status in ({200} if is_own else {200, 201} if owner == "ana" else {201, 404})
                     kept[owner] |= {told["id"]} if status == 201 else set()
                 case "name":
                     expected = 200 if is_own else 404
