@@ -374,9 +374,7 @@ async def test_making_a_session_does_not_tell_whether_another_owner_has_its_id(
             there = await served.call("GET", f"/api/v1/sessions/{given}", headers=hers)
             answers.append((there[0], there[1]["code"]))
             other = {"id": given, "title": "Another"}
-            answers.append(
-                (await served.call("POST", "/api/v1/sessions", other, headers=hers))[0]
-            )
+            answers.append((await served.call("POST", "/api/v1/sessions", other, headers=hers))[0])
             return answers
 
         taken = await told(await served.new_session())
@@ -419,7 +417,9 @@ async def test_whatever_two_owners_do_neither_reaches_the_sessions_of_the_other(
             match chance.choice(["create", "name", "fork", "share", "delete", "get", "list"]):
                 case "create":
                     status, told = await call(owner, "POST", "/api/v1/sessions", id=target)
-                    assert status in ({200} if is_own else {200, 201} if owner == "ana" else {201, 404})
+                    assert status in (
+                        {200} if is_own else {200, 201} if owner == "ana" else {201, 404}
+                    )
                     kept[owner] |= {told["id"]} if status == 201 else set()
                 case "name":
                     expected = 200 if is_own else 404

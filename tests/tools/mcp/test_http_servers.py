@@ -78,7 +78,7 @@ async def test_a_schema_that_is_too_deep_costs_its_tool_only(
 ) -> None:
     schema: dict[str, Any] = {}
     for _ in range(300):
-        schema = {"type": "object", "properties": {"]}\"inner": schema}}
+        schema = {"type": "object", "properties": {']}"inner': schema}}
     raw = RawHttp(events=events)
     raw.tools = [ECHO, {"name": "deep", "inputSchema": schema}, {**ECHO, "name": "after"}]
     async with serving(raw), McpServer("there", url=raw.url) as server:
