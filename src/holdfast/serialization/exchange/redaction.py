@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.serialization.exchange.secret_rules import without_secrets_by_rule
 from holdfast.serialization.exchange.values import SessionExport, TimedMessage
 from holdfast.vocabulary.entries import (
     Entry,
@@ -77,9 +78,9 @@ class Redactor:
         if "data:" in text:
             text = _DATA_URL.sub(lambda found: f"[{found['mime'] or 'data'}: left out]", text)
         if "/" not in text and "\\" not in text:
-            return scrub(text)
+            return _without_secrets(text)
         # Secrets first: one that had a path masked inside it would not be recognised any more.
-        return self._paths.sub(self._mask, scrub(text))
+        return self._paths.sub(self._mask, _without_secrets(text))
 
     def value(self, value: Json) -> Json:
         """Return a JSON value whose texts and keys are masked."""
@@ -103,6 +104,11 @@ class Redactor:
         if path not in self._numbers and len(self._numbers) >= _MOST_PATHS:
             return "[path]"
         return f"[path-{self._numbers.setdefault(path, len(self._numbers) + 1)}]"
+
+
+def _without_secrets(text: str) -> str:
+    """Mask what is known to be secret, and what a rule finds in the rest."""
+    return without_secrets_by_rule(scrub(text))
 
 
 def _pattern_of(root: str) -> str:
