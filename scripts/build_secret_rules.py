@@ -9,6 +9,7 @@ except that
 - what stands before the name of a service in a rule is left out: only the secret is masked;
 - what ends a secret is looked at and not consumed, so that two may follow each other, and includes
   the punctuation of prose and of JSON in JSON;
+- a part that is repeated is no group: what a group has is the secret;
 - the quotes around a name and a value may be escaped.
 
 A rule that is not taken over is listed with the reason.
@@ -51,6 +52,7 @@ _QUOTES_IN_JSON = r"""[\s'"\\]{0,4}"""
 _ENDS = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 _ENDS_HERE = r"""(?=[\x60'"\s;,)\]}<>&|]|\\[nrt"'\\]|[.:!?](?:\s|\Z)|\Z)"""
 _LAST_SIGN = re.compile(r"\(\?:(\[\^[^\]]+\])\|(?:\\z|\$)\)$")
+_REPEATED = re.compile(r"\(([^()?][^()]*)\)\{")
 _NAMED = re.compile(r"\(\?P<\w+>")
 _FLAG = re.compile(r"\(\?([a-z]+)\)")
 
@@ -81,6 +83,7 @@ def translated(expression: str) -> str:
     expression = expression.replace(_LEAD, "").replace(_QUOTES, _QUOTES_IN_JSON)
     expression = _LAST_SIGN.sub(r"(?=\1|$)", expression.replace(_ENDS, _ENDS_HERE))
     expression = expression.replace(r"""[\x60'"\s=]{0,5}""", r"""[\x60'"\s=\\]{0,6}""")
+    expression = _REPEATED.sub(r"(?:\1){", expression)
     expression = _NAMED.sub("(?:", expression).replace(r"\z", r"\Z")
     return _with_scoped_flags(_with_absolute_ends(expression))
 
@@ -161,7 +164,7 @@ def main(arguments: list[str]) -> None:
     if arguments:
         package = Path(arguments[0]).read_bytes()
     else:
-        with urllib.request.urlopen(URL) as answer:  # noqa: S310 - a constant address
+        with urllib.request.urlopen(URL) as answer:
             package = answer.read()
     text, licence = content_of(package)
     raw = tomllib.loads(text)

@@ -163,7 +163,7 @@ SPECIAL = [
     "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
     # What machines of clouds are told by: of Azure, Oracle, Alibaba, Amazon, Google.
     "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "fd00:ec2::254/128",
-    "fd20:ce::254/128", "::ffff:127.0.0.0/104", "::ffff:168.63.129.16/128", 
+    "fd20:ce::254/128", "::ffff:127.0.0.0/104", "::ffff:168.63.129.16/128",
     "::ffff:192.0.0.192/128",
 ]  # fmt: skip
 """IANA's registries of special-purpose addresses, IPv4 and IPv6, and multicast.

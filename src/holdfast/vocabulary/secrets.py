@@ -30,7 +30,7 @@ _known: dict[str, None] = {}
 
 # `Bearer authentication` is prose. A credential has a digit or a sign in it, or is long.
 _MORE_THAN_A_WORD = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
-# `api_key=settings.api_key` is a program. A credential without quotes has a digit in it, or is long.
+# `api_key=settings.api_key` is a program. A credential without quotes has a digit, or is long.
 _NO_NAME = r"(?=[A-Za-z._~+/-]*[0-9]|[A-Za-z]{20})"
 _PREFIXES = ("sk", "rk", "pk", "gsk", "xai", "ghp", "gho", "ghs", "hf", "glpat")
 """What keys of services begin with."""

@@ -4,8 +4,9 @@ import base64
 import random
 import re
 import string
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -81,7 +82,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "GitLab token": ("glpat-{}", made(20)),
     "Slack bot token": (
         "SLACK=xoxb-{}",
-        f"{made(11, string.digits)[:-1]}1-{''.join(_chance.choices(string.digits, k=12))}-{made(24)}",
+        f"12345678901-123456789012-{made(24)}",
     ),
     "Slack user token": ("xoxp-{}", f"123456789012-123456789012-123456789012-{hexed(32)}"),
     "Slack webhook": ("https://hooks.slack.com/services/{}", f"T{upper(8)}/B{upper(8)}/{made(24)}"),
@@ -106,7 +107,10 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "other authorization": ('-H "Authorization: token {}"', hexed(40)),
     "user of curl": ("curl -s -u ana:{} https://x.example", WORD),
-    "base64 of a key": ("value: {}", base64.b64encode(f"sk-ant-api03-{made(60)}".encode()).decode()),
+    "base64 of a key": (
+        "value: {}",
+        base64.b64encode(f"sk-ant-api03-{made(60)}".encode()).decode(),
+    ),
     "base64 of a key of AWS": ("data: {}", base64.b64encode(f"k={KEY}\n".encode()).decode()),
     "base64 of PEM": ("tls.key: {}", base64.b64encode(PEM.encode()).decode()),
     "base64 of PEM in lines": ("{}", base64.encodebytes(PEM.encode()).decode().strip()),
@@ -134,7 +138,10 @@ KINDS: dict[str, tuple[str, str]] = {
     "Vault token": ("hvs.{}", made(96)),
     "Shopify token": ("shpat_{}", hexed(32)),
     "Linear key": ("lin_api_{}", made(40, string.ascii_lowercase + string.digits)),
-    "age key": ("AGE-SECRET-KEY-1{}", "".join(_chance.choices("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", k=58))),
+    "age key": (
+        "AGE-SECRET-KEY-1{}",
+        "".join(_chance.choices("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", k=58)),
+    ),
     "WireGuard key": ("PrivateKey = {}", f"{made(43, B64)}="),
     "one-time password": ("otpauth://totp/x:ana?secret={}&issuer=x", upper(32)),
     "client secret": ("client_secret={}", made(40)),
@@ -243,6 +250,54 @@ def test_the_table_is_whole_and_says_what_it_leaves_out() -> None:
     assert "Permission is hereby granted" in licence
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"]["packages"] == ["src/holdfast"]
+
+
+_FILLERS = ("", " ", "=", " = '", "a", "a0", "-", "_", "/", ":", "\n", ".", " " * 30, "a" * 40)
+
+
+def _seconds(work: Callable[[str], object], text: str, *, times: int = 3) -> float:
+    best = 60.0
+    for _ in range(times):
+        begun = time.thread_time()
+        work(text)
+        best = min(best, time.thread_time() - begun)
+    return best
+
+
+def _grows(work: Callable[[str], object], piece: str) -> bool:
+    """Whether work takes much more than twice as long for twice as much."""
+    small, large = (_seconds(work, piece * (size // len(piece))) for size in (8_000, 64_000))
+    return large > 0.02 and large / small > 8**1.35
+
+
+@pytest.mark.slow
+def test_each_rule_takes_linear_time() -> None:
+    slow = [
+        (rule.id, keyword + filler)
+        for rule in secret_rules()
+        for keyword in rule.keywords
+        for filler in _FILLERS
+        if _seconds(rule.masked, (keyword + filler) * (4_000 // len(keyword + filler)), times=1)
+        > 0.003
+        and _grows(rule.masked, keyword + filler)
+    ]
+    assert slow == []
+    quadratic = re.compile(r"(?:a+b)?a+c")
+    assert _grows(lambda text: quadratic.sub("", text), "a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("aB3", "-----BEGIN RSA PRIVATE KEY-----", "\n", "password=", "a" * 20 + "\n", "key="),
+        *("eyJ", "Cookie: a=", "curl -u a:b ", "/", "https://a:", "=", "aws_key=", "api_key="),
+        "machine a login b ",
+    ],
+)
+def test_all_rules_together_take_linear_time(piece: str) -> None:
+    assert not _grows(module.without_secrets_by_rule, piece)
+    assert not _grows(Redactor(["/work", "/srv/shop"]).text, piece)
 
 
 @pytest.mark.parametrize(

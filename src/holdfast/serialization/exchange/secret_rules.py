@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.vocabulary.secrets import REDACTED, scrub
 
-_SHORTEST_GROUP = 6
 _SHORTEST = 8
 """Characters of the shortest text in which a secret is looked for."""
 
@@ -33,6 +32,8 @@ class SecretRule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Bits per character; what has less is a word, or stands for a secret in an example."""
     allowed: tuple[str, ...] = ()
     """Expressions for what is found and is no secret."""
+    is_random: bool = True
+    """Whether such secrets are at least 12 signs in a row that are no words, near their keyword."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -44,9 +45,7 @@ class SecretRule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.pattern.sub(self._mask, text)
 
     def _mask(self, match: re.Match[str]) -> str:
-        # As gitleaks does it; a short group is a part that is repeated, not the secret.
-        groups = enumerate(match.groups(), 1)
-        group = next((n for n, found in groups if found and len(found) >= _SHORTEST_GROUP), 0)
+        group = next((n for n, found in enumerate(match.groups(), 1) if found), 0)
         secret = match[group]
         if not secret or self._is_none(secret):
             return match[0]
@@ -73,7 +72,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 _NAME_END = r"[\"'\\]{0,3}\s{0,3}(?::=|=>|=|:)\s{0,3}"
 _QUOTE = r"\\?[\"'`]"
 _PLAIN = r"[^\s\"'`,;&<>(){}\[\]|\\$]"
-_PASSWORD = r"(?:password|passwd|passwort|passphrase|pwd)"
+_WORDS = r"(?:password|passwd|passwort|passphrase|pwd)"
 _KEY = (
     r"(?:secret|client_?secret|secret_?key|private_?key|signing_?key|encryption_?key|master_?key"
     r"|access_?key|account_?key|api_?key|api_?secret|auth_?token|access_?token|refresh_?token"
@@ -97,6 +96,7 @@ _NO_CODE = (
 OWN_RULES = (
     SecretRule(
         id="key-in-pem",
+        is_random=False,
         regex=(
             r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
             r"(?:(?:[^-]|-(?!----)){0,65536}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -106,17 +106,20 @@ OWN_RULES = (
     ),
     SecretRule(
         id="key-of-putty",
+        is_random=False,
         regex=r"Private-Lines:\s*\d+\s+((?:[A-Za-z0-9+/=]{4,}\s+)+)",
         keywords=("private-lines",),
     ),
     SecretRule(
         id="password-in-url",
+        is_random=False,
         regex=r"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s:/@\"'<>]{0,128}:([^\s/@\"'<>]{1,256})@",
         keywords=("://",),
-        allowed=_STAND_INS,
+        allowed=(*_STAND_INS, r"\A\d{1,5}\Z"),
     ),
     SecretRule(
         id="secret-in-query",
+        is_random=False,
         regex=(
             r"(?i)[?&;](?:access_?token|auth_?token|token|api_?key|key|password|passwd|pwd|secret"
             r"|client_?secret|sig|signature|x-amz-signature|x-amz-security-token"
@@ -128,19 +131,25 @@ OWN_RULES = (
     ),
     SecretRule(
         id="quoted-password",
-        regex=rf"(?i){_PASSWORD}\w{{0,20}}{_NAME_END}{_QUOTE}([^\s\"'`\\]{{6,256}}){_QUOTE}",
+        is_random=False,
+        regex=rf"(?i){_WORDS}\w{{0,20}}{_NAME_END}{_QUOTE}([^\s\"'`\\]{{6,256}}){_QUOTE}",
         keywords=("pass", "pwd"),
         allowed=_STAND_INS,
     ),
     SecretRule(
         id="password",
-        regex=rf"(?i){_PASSWORD}\w{{0,20}}{_NAME_END}({_PLAIN}{{6,256}})",
+        is_random=False,
+        regex=rf"(?i){_WORDS}\w{{0,20}}{_NAME_END}({_PLAIN}{{6,256}})",
         keywords=("pass", "pwd"),
         allowed=(*_STAND_INS, *_NO_CODE),
     ),
     SecretRule(
         id="password-in-environment",
-        regex=rf"(?m)^\s*(?:export\s+)?[A-Z0-9_]{{0,60}}(?:PASSWORD|PASSWD|PASSPHRASE|PWD)[A-Z0-9_]{{0,20}}=({_PLAIN}{{6,256}})\s*$",
+        is_random=False,
+        regex=(
+            r"(?m)^[ \t]*(?:export[ \t]+)?[A-Z0-9_]{0,60}(?:PASSWORD|PASSWD|PASSPHRASE|PWD)"
+            rf"[A-Z0-9_]{{0,20}}=({_PLAIN}{{6,256}})[ \t]*$"
+        ),
         keywords=("password", "passwd", "passphrase", "pwd"),
         allowed=(*_STAND_INS, r"\A[./~]"),
     ),
@@ -148,7 +157,7 @@ OWN_RULES = (
         id="named-key",
         regex=(
             rf"(?i)(?<![a-z]){_KEY}(?:_[a-z]\w{{0,20}})?{_NAME_END}{_QUOTE}?"
-            r"([\w.+/=~!@#%^*-]{12,1024})(?![\w(.\[])"
+            r"([\w.+/~!@#%^*-]{12,1024}+={0,3})(?![\w(\[])"
         ),
         keywords=("secret", "key", "token"),
         entropy=3.0,
@@ -156,11 +165,13 @@ OWN_RULES = (
     ),
     SecretRule(
         id="signature-of-aws",
+        is_random=False,
         regex=r"(?i)\bAWS4-HMAC-SHA256\s.{0,400}?Signature=([0-9a-f]{64})",
         keywords=("aws4-hmac-sha256",),
     ),
     SecretRule(
         id="authorization",
+        is_random=False,
         regex=(
             r"(?i)\bauthorization[\"'\\]{0,3}\s{0,3}[:=]\s{0,3}[\"'\\]{0,3}(?:[a-z-]{2,20}\s+)?"
             r"([A-Za-z0-9._~+/=:-]{8,4096})"
@@ -170,6 +181,7 @@ OWN_RULES = (
     ),
     SecretRule(
         id="cookie",
+        is_random=False,
         regex=(
             r"(?i)\b(?:set-)?cookie[\"'\\]{0,3}\s{0,3}[:=]\s{0,3}[\"'\\]{0,3}"
             r"([\w.-]{1,64}=[^\r\n\"'`\\]{8,8192})"
@@ -183,27 +195,30 @@ OWN_RULES = (
             r"(?i)\b(?:PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|_?csrf_?token|xsrf-token"
             r"|laravel_session|sessionid)=([\w%.+/~=-]{16,4096})"
         ),
-        keywords=("sess", "connect.sid", "csrf", "xsrf"),
+        keywords=("sessid", "sessionid", "_session=", "connect.sid", "csrf", "xsrf"),
         allowed=_STAND_INS,
     ),
     SecretRule(
         id="user-of-curl",
+        is_random=False,
         regex=(
-            r"(?i)\bcurl\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]{0,3}[\"']?"
+            r"(?i)\s(?:-u|--user|--proxy-user)[ =]{0,3}[\"']?"
             r"[^\s:\"']{1,128}:([^\s\"']{3,256})"
         ),
         keywords=("curl",),
-        allowed=_STAND_INS,
+        allowed=(*_STAND_INS, r"\A\d{1,5}\Z"),
     ),
     SecretRule(
         id="cookie-of-curl",
-        regex=r"(?i)\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]{0,3}[\"']?([\w.-]{1,64}=[^\s\"']{8,4096})",
+        is_random=False,
+        regex=r"(?i)\s(?:-b|--cookie)[ =]{0,3}[\"']?([\w.-]{1,64}=[^\s\"']{8,4096})",
         keywords=("curl",),
         allowed=(r"[<{$…]",),
     ),
     SecretRule(
         id="netrc",
-        regex=r"(?i)\bmachine\s+\S{1,256}\s+login\s+\S{1,256}\s+password\s+([^\s\"'`<>(){}\[\],;]{1,256})",
+        is_random=False,
+        regex=r"(?i)\bmachine\s{1,9}\S{1,256}\s{1,9}login\s{1,9}\S{1,256}\s{1,9}password\s{1,9}([^\s\"'`<>(){}\[\],;]{1,256})",
         keywords=("machine",),
         allowed=_STAND_INS,
     ),
@@ -226,12 +241,12 @@ OWN_RULES = (
         regex=(
             r"\b(ya29\.[\w-]{20,2048}|GOCSPX-[\w-]{20,64}|1//0[\w-]{30,256}|whsec_[A-Za-z0-9+/=]{24,128}"
             r"|dckr_(?:pat|oat)_[\w-]{20,64}|sbp_[0-9a-f]{40}|r8_[A-Za-z0-9]{37}"
-            r"|(?:ntn|secret)_[A-Za-z0-9]{40,64}|figd_[\w-]{30,64}|tskey-[a-z]{3,8}-[\w-]{16,128}"
+            r"|ntn_[A-Za-z0-9]{40,64}|figd_[\w-]{30,64}|tskey-[a-z]{3,8}-[\w-]{16,128}"
             r"|github_pat_\w{40,255}|gh[pousr]_[A-Za-z0-9]{30,255}|xox[a-z]-[\w-]{10,255}"
             r"|pypi-[\w-]{40,512}|npm_[A-Za-z0-9]{30,64}|glsa_[\w]{30,64}|hvs\.[\w-]{24,255})"
         ),
         keywords=(
-            *("ya29.", "gocspx-", "1//0", "whsec_", "dckr_", "sbp_", "r8_", "ntn_", "secret_"),
+            *("ya29.", "gocspx-", "1//0", "whsec_", "dckr_", "sbp_", "r8_", "ntn_"),
             *("figd_", "tskey-", "github_pat_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox"),
             *("pypi-", "npm_", "glsa_", "hvs."),
         ),
@@ -244,6 +259,7 @@ OWN_RULES = (
     ),
     SecretRule(
         id="registry-token",
+        is_random=False,
         regex=r":_(?:authToken|auth|password)\s{0,3}=\s{0,3}[\"']?([^\s\"'$]{8,1024})",
         keywords=(":_",),
     ),
@@ -269,6 +285,10 @@ OWN_RULES = (
     ),
 )
 
+_RANDOM = re.compile(
+    r"(?<![\w+/=.~:%$-])(?=[\w+/=.~:%$-]{12})[a-z_+/=.~:%$-]*+[A-Z0-9][\w+/=.~:%$-]*+", re.ASCII
+)
+_BEFORE, _BEHIND = 80, 20
 _BASE64 = re.compile(r"(?<![\w+/=-])[\w+/-]{20,}+(?:\r?\n[\w+/-]{20,}+)*+={0,2}", re.ASCII)
 _FOR_URLS = str.maketrans("-_", "+/", "\r\n")
 
@@ -290,11 +310,12 @@ def _gitleaks() -> _Table:
 
 
 @cache
-def _rules_by_keyword() -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for number, rule in enumerate(secret_rules()):
-        for keyword in rule.keywords:
-            found.setdefault(keyword, []).append(number)
+def _by_keyword(*, is_random: bool) -> dict[str, list[SecretRule]]:
+    """Return the rules that are looked at where a word is found."""
+    found: dict[str, list[SecretRule]] = {}
+    for rule in secret_rules():
+        for keyword in rule.keywords if rule.is_random is is_random else ():
+            found.setdefault(keyword, []).append(rule)
     return found
 
 
@@ -311,13 +332,35 @@ def without_secrets_by_rule(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    lowered, by_keyword = text.lower(), _rules_by_keyword()
+    for rule in _rules_for(text, is_random=False):
+        text = rule.masked(text)
+    # Most rules are for what looks random, and most of a text does not.
+    near = _near_random(text)
+    for rule in _rules_for(near, is_random=True) if near else ():
+        if rule.pattern.search(near) is not None:
+            text = rule.masked(text)
+    return text
+
+
+def _rules_for(text: str, *, is_random: bool) -> list[SecretRule]:
+    """Return the rules one of whose words is in a text, in their order."""
+    lowered, by_keyword = text.lower(), _by_keyword(is_random=is_random)
     # Not a loop: this is what every text pays.
     found = list(filter(lowered.__contains__, by_keyword))
-    rules = secret_rules()
-    for number in sorted({number for keyword in found for number in by_keyword[keyword]}):
-        text = rules[number].masked(text)
-    return text
+    named = {rule.id for keyword in found for rule in by_keyword[keyword]}
+    return [rule for rule in secret_rules() if rule.id in named] if named else []
+
+
+def _near_random(text: str) -> str:
+    """Return what looks random in a text, with what stands around it."""
+    spans: list[list[int]] = []
+    for match in _RANDOM.finditer(text):
+        start, end = max(match.start() - _BEFORE, 0), match.end() + _BEHIND
+        if spans and start <= spans[-1][1]:
+            spans[-1][1] = end
+        else:
+            spans.append([start, end])
+    return "\n".join(text[start:end] for start, end in spans)
 
 
 def _mask_encoded(match: re.Match[str]) -> str:
