@@ -113,7 +113,7 @@ async def test_a_repository_in_a_folder_of_others_is_not_the_project_s(
     assert "stranger" not in provider.requests[0].system[1]
 
 
-async def test_a_workspace_that_everybody_may_write_is_still_the_user_s_choice(
+async def test_a_workspace_that_every_user_may_write_is_still_the_user_s_choice(
     project: Path,
 ) -> None:
     workspace = project / "repository" / "workspace"

@@ -1,4 +1,4 @@
-"""A working folder that somebody else wrote: modules in it that nobody may import."""
+"""A working folder that another person wrote: modules in it that no program may import."""
 
 from pathlib import Path
 

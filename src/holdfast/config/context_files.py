@@ -92,7 +92,7 @@ class ContextFolders:
             # A home folder that is a repository itself is not the root of the projects in it.
             if folder == self._home and found:
                 break
-            # What stands in the workspace, the user chose; what stands above it, perhaps nobody.
+            # The user chose the workspace, and perhaps not what stands above it.
             if found and _is_open_to_others(folder):
                 break
             found.insert(0, folder)
@@ -164,7 +164,7 @@ class ContextFolders:
 
 
 def _is_open_to_others(folder: Path) -> bool:
-    """Whether a stranger may have put a `.git` and instructions there, as anybody can in `/tmp`.
+    """Whether a stranger may have put a `.git` and instructions there, as every user can in `/tmp`.
 
     The sticky bit keeps others from removing files, not from adding them.
     """

@@ -114,7 +114,7 @@ def _without_secrets(text: str) -> str:
 
 def _pattern_of(root: str) -> str:
     """Return what finds a folder and what is in it, but not a folder whose name goes on."""
-    # `/work` may be the end of a relative path; several names in a row are nobody's words.
+    # `/work` may be the end of a relative path; several names in a row are no words.
     is_short = len(re.findall(_SEPARATOR, root)) == 1
     began = _BEGAN if is_short else ""
     return f"{re.escape(root[0])}{began}{re.escape(root[1:])}{_NAME_ENDS}{_BEHIND}"
