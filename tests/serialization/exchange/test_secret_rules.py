@@ -270,7 +270,7 @@ def _grows(work: Callable[[str], object], piece: str) -> bool:
     return large > 0.02 and large / small > 8**1.35
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_each_rule_takes_linear_time() -> None:
     slow = [
         (rule.id, keyword + filler)
