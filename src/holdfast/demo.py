@@ -73,7 +73,8 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{error.code}: {error.message}\n")
         return 1
     output.say("\n3. Another process opens the same session and goes on.")
-    command = [sys.executable, "-m", "holdfast.demo", "--resume", session_id]
+    # Without -P, modules of the working folder would be imported, which others may have written.
+    command = [sys.executable, "-P", "-m", "holdfast.demo", "--resume", session_id]
     failed = subprocess.run(command, check=False).returncode  # noqa: S603 - ourselves
     if not failed:
         output.say(_FAREWELL.format(store=store))

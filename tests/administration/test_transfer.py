@@ -168,6 +168,17 @@ async def test_a_redacted_export_shows_no_path(name: str, store: Store) -> None:
     assert b"/home/ana" not in await bytes_of(agent, "fjord", to=name, redact=True)
 
 
+async def test_the_name_of_a_project_is_masked_nowhere(store: Store) -> None:
+    steps = [says("The shop keeps its list in /srv/shop/a.txt.")]
+    agent, _ = make_agent(steps, store=store, project="shop")
+    async with agent.session("sales") as session:
+        await session.chat("What does the shop sell?")
+    for name in ("archive", "markdown", "html"):
+        told = (await bytes_of(agent, "sales", to=name, redact=True)).decode()
+        assert "What does the shop sell?" in told
+        assert "The shop keeps its list in [path-1]" in told
+
+
 async def test_a_damaged_archive_leaves_nothing_behind(store: Store) -> None:
     agent = await talk(store)
     archive = await bytes_of(agent, "fjord")

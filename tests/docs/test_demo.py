@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_tree import ROOT
+from tests.docs.traps import folder_of_traps
 from tests.samples import sampled
 
 pytestmark = pytest.mark.timeout(180)
 
 
-def _run_demo() -> str:
+def _run_demo(folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.demo"],
-        cwd=ROOT,
+        [sys.executable, "-P", "-m", "holdfast.demo"],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -32,9 +32,10 @@ def test_the_demo_streams_stops_and_goes_on_in_another_process(
     models = tmp_path / "cache" / "models"
     models.mkdir(parents=True)
     (models / smollm2.name).symlink_to(smollm2)
+    workspace = folder_of_traps(tmp_path / "workspace")
     shown = ""
     for _ in range(sample):
-        shown = _run_demo()
+        shown = _run_demo(workspace)
         assert "not for wisdom" in shown
         assert "[complete" in shown
         assert "[aborted] kept in the log: '" in shown

@@ -1,6 +1,7 @@
 """Every example runs as it stands, against a scripted model."""
 
 import functools
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,14 @@ from holdfast import building_blocks
 from holdfast.testing import ScriptedProvider, calls, says
 
 _make_blocks = building_blocks.make_blocks
-_EXAMPLES = Path(__file__).parents[2] / "examples"
-
+_ROOT = Path(__file__).parents[2]
+_EXAMPLES = _ROOT / "examples"
+_MODULE = re.compile(
+    r"(?:python3?|sys\.executable|\$\(RUN\)).*?"
+    r"(?P<safe>-P\W+)?(?<!\w)-m[\"', ]+(?P<module>[a-z_.]+)"
+)
+# These are run in a clone of the project, and most are modules of it.
+_OF_THE_CLONE = {"benchmarks", "tests", "scripts", "pytest", "ruff", "mypy", "mkdocs", "pip"}
 _SCRIPTS: dict[str, list[Any]] = {
     "basic": [says("Paris.")],
     "streaming": [says("Pick ", "two."), says("Else, ", "latency.")],
@@ -52,6 +59,19 @@ _SCRIPTS: dict[str, list[Any]] = {
     ],
     "abort": [says("One, ", "two, ", "three"), says("four")],
 }
+
+
+def test_no_program_that_is_shown_imports_from_the_working_folder() -> None:
+    shown = [_ROOT / "README.md", _ROOT / "Makefile", *_ROOT.glob("docs/*.md")]
+    code = [*_EXAMPLES.glob("*.py"), *_ROOT.glob("src/holdfast/**/*.py")]
+    found: list[str] = []
+    for path in (*shown, *code):
+        for line in path.read_text().splitlines():
+            match = _MODULE.search(line)
+            if match is not None and match["module"].partition(".")[0] not in _OF_THE_CLONE:
+                found.append(f"{path.name}: {match['safe'] or ''}{match['module']}")
+    assert len(found) > 5
+    assert [each for each in found if ": -P" not in each] == []
 
 
 def test_every_example_has_a_script() -> None:

@@ -49,9 +49,9 @@ def _access() -> tuple[Access, dict[str, str]]:
         ApiKey(digest=token_digest(made["READER"]), owner="local", scopes=("read",)),
     ]
     access = Access(TOKEN, keys=keys, clock=FakeClock(start_ms=2_000))
-    cookie = access.log_in(TOKEN)
-    assert cookie is not None
-    return access, made | {"COOKIE": cookie}
+    login = access.log_in(TOKEN)
+    assert login is not None
+    return access, made | {"COOKIE": login.cookie, "SECRET": login.secret}
 
 
 async def _status(served: Served, headers: dict[str, str]) -> int:
@@ -84,7 +84,10 @@ async def test_a_cookie_opens_no_websocket_for_a_page_of_another_origin() -> Non
     access, made = _access()
     settings = ServerSettings(origins=frozenset({"https://app.example"}))
     async with serving(agent, access=access, settings=settings) as served:
-        headers = {"authorization": "", "cookie": f"holdfast_session={made['COOKIE']}"}
+        headers = {
+            "cookie": f"holdfast_session={made['COOKIE']}",
+            "sec-websocket-protocol": f"holdfast, holdfast.login.{made['SECRET']}",
+        }
         async with aiohttp.ClientSession() as client:
             for origin, expected in (
                 ("https://app.example", 403),
@@ -92,9 +95,39 @@ async def test_a_cookie_opens_no_websocket_for_a_page_of_another_origin() -> Non
                 (served.url, 101),
             ):
                 more = headers | ({"origin": origin} if origin else {})
-                more.pop("authorization")
                 there = Served(served.url, client, served.app, served.server)
                 assert await _status(there, more) == expected, origin
+
+
+@pytest.mark.parametrize(
+    ("protocols", "status"),
+    [
+        ([], 401),
+        (["holdfast"], 401),
+        (["holdfast", "holdfast.login."], 401),
+        (["holdfast", "holdfast.login.wrong"], 401),
+        (["holdfast", "holdfast.login.{SECRET}", "holdfast.login.{SECRET}"], 401),
+        (["holdfast", "holdfast.login.{COOKIE}"], 401),
+        (["holdfast", "holdfast.login.{SECRET}"], 101),
+    ],
+)
+async def test_a_page_opens_a_websocket_with_both_halves_of_its_login(
+    protocols: list[str], status: int
+) -> None:
+    agent, _ = make_agent([])
+    access, made = _access()
+    async with serving(agent, access=access) as served, aiohttp.ClientSession() as client:
+        cookie = f"holdfast_session={made['COOKIE']}"
+        headers = {"cookie": cookie, "origin": served.url}
+        offered = [each.format(**made) for each in protocols]
+        url = served.url + "/rpc"
+        try:
+            async with client.ws_connect(url, headers=headers, protocols=offered) as socket:
+                found = 101
+                assert socket.protocol == "holdfast"
+        except aiohttp.WSServerHandshakeError as error:
+            found = error.status
+    assert found == status
 
 
 async def test_a_cookie_that_was_logged_out_answers_no_call_any_more() -> None:
@@ -103,7 +136,8 @@ async def test_a_cookie_that_was_logged_out_answers_no_call_any_more() -> None:
     async with serving(agent, access=access) as served, aiohttp.ClientSession() as client:
         there = Served(served.url, client, served.app, served.server)
         cookie = f"holdfast_session={made['COOKIE']}"
-        async with websocket(there, cookie=cookie, origin=served.url) as rpc:
+        told = {"cookie": cookie, "origin": served.url, "x-login-secret": made["SECRET"]}
+        async with websocket(there, **told) as rpc:
             assert (await rpc.call("server/info"))["owner"] == "local"
             access.log_out(made["COOKIE"])
             with pytest.raises(CallError) as caught:
@@ -188,6 +222,7 @@ async def test_post_needs_what_every_change_needs() -> None:
             cookie = {
                 "cookie": f"holdfast_session={made['COOKIE']}",
                 "content-type": "application/json",
+                "x-login-secret": made["SECRET"],
             }
             for more, expected in (
                 ({}, 403),

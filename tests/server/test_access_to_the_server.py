@@ -245,9 +245,10 @@ async def test_an_owner_that_is_said_stays_and_the_clock_is_the_agents() -> None
         create_app(agent, access=access)
     create_app(make_agent([], owner="ben")[0], access=left_open)
     assert (said.owner, left_open.owner, Access(TOKEN).owner) == ("root", "ana", "local")
-    cookie = left_open.log_in(TOKEN)
+    made = left_open.log_in(TOKEN)
     clock.advance(12 * 3600)
-    assert left_open.principal_of_cookie(cookie) is None
+    assert made is not None
+    assert left_open.principal_of_login(made.cookie, made.secret) is None
     async with agent:
         pass
 
@@ -344,9 +345,48 @@ async def test_owners_see_their_own_sessions_only(tmp_path: Any) -> None:
             _, page = await served.call("GET", "/api/v1/sessions", headers=headers)
             assert [each["id"] for each in page["data"]] == expected
         taken = await served.call("POST", "/api/v1/sessions", {"id": mine_id}, headers=hers)
-        assert taken[0] in {404, 409}
+        assert (taken[0], taken[1]["owner"]) == (201, "ana")
         _, mine = await served.call("GET", f"/api/v1/sessions/{mine_id}")
         assert mine["owner"] == "local"
+
+
+async def test_making_a_session_does_not_tell_whether_another_owner_has_its_id(
+    tmp_path: Any,
+) -> None:
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    own, _ = make_agent([], store=store)
+    other, _ = make_agent([], store=store, owner="ana")
+    access, keys = _keys()
+    hers = {"authorization": f"Bearer {keys['other']}"}
+    async with other, serving(own, access=access, agents={"ana": other}.get) as served:
+
+        async def told(given: str) -> list[Any]:
+            """Make a session twice, and say all that is answered but what is random."""
+            answers: list[Any] = []
+            for _ in range(2):
+                status, made = await served.call(
+                    "POST", "/api/v1/sessions", {"id": given}, headers=hers
+                )
+                assert made["id"] != given
+                answers.append((status, sorted(made), made["owner"], made["head"]))
+                path = f"/api/v1/sessions/{made['id']}"
+                answers.append((await served.call("GET", path, headers=hers))[0])
+            there = await served.call("GET", f"/api/v1/sessions/{given}", headers=hers)
+            answers.append((there[0], there[1]["code"]))
+            other = {"id": given, "title": "Another"}
+            answers.append((await served.call("POST", "/api/v1/sessions", other, headers=hers))[0])
+            return answers
+
+        taken = await told(await served.new_session())
+        assert taken == await told(new_session_id())
+        assert [each[0] for each in taken[:3:2]] == [201, 200]
+        assert taken[-1] == 409
+        # One that she made under the id itself is hers still.
+        async with other.session(new_session_id()) as before:
+            session_id = str(before.session_id)
+        body = {"id": session_id}
+        status, found = await served.call("POST", "/api/v1/sessions", body, headers=hers)
+        assert (status, found["id"]) == (200, session_id)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -377,7 +417,9 @@ async def test_whatever_two_owners_do_neither_reaches_the_sessions_of_the_other(
             match chance.choice(["create", "name", "fork", "share", "delete", "get", "list"]):
                 case "create":
                     status, told = await call(owner, "POST", "/api/v1/sessions", id=target)
-                    assert status in ({200} if is_own else {201, 404, 409})
+                    assert status in (
+                        {200} if is_own else {200, 201} if owner == "ana" else {201, 404}
+                    )
                     kept[owner] |= {told["id"]} if status == 201 else set()
                 case "name":
                     expected = 200 if is_own else 404
@@ -408,14 +450,29 @@ async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_brows
     host = ("host", "localhost:4000")
     json_type = ("content-type", "application/json")
     body = json.dumps({"token": TOKEN}).encode()
-    status, told, _ = await ask(app, "/api/v1/login", "POST", headers=[host, json_type], body=body)
-    assert status == 204
+    status, told, answer = await ask(
+        app, "/api/v1/login", "POST", headers=[host, json_type], body=body
+    )
+    assert status == 200
+    secret = ("x-login-secret", json.loads(answer)["secret"])
+    assert secret[1] not in told["set-cookie"]
     cookie, _, attributes = told["set-cookie"].partition(";")
     assert "HttpOnly" in attributes
     assert "SameSite=strict" in attributes
     assert TOKEN not in told["set-cookie"]
-    with_cookie = [host, ("cookie", cookie), json_type]
+    with_cookie = [host, ("cookie", cookie), json_type, secret]
     assert (await ask(app, headers=with_cookie))[0] == 200
+    _, _, other = await ask(app, "/api/v1/login", "POST", headers=[host, json_type], body=body)
+    for half in (
+        [host, ("cookie", cookie)],
+        [host, secret],
+        [host, ("cookie", cookie), (secret[0], "")],
+        [host, ("cookie", cookie), (secret[0], cookie.partition("=")[2])],
+        [host, ("cookie", cookie), (secret[0], json.loads(other)["secret"])],
+        [host, ("cookie", cookie), secret, secret],
+        [host, ("cookie", f"holdfast_session={secret[1]}"), secret],
+    ):
+        assert (await ask(app, headers=half))[0] == 401
     origin, csrf = ("origin", "http://localhost:4000"), ("x-csrf", "1")
     for more, expected in (
         ([], 403),
@@ -430,7 +487,7 @@ async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_brows
     for operation in OPERATIONS:
         if operation.method != "GET" and operation.scope is not None:
             for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
-                simple = [host, ("cookie", cookie), ("content-type", kind), origin]
+                simple = [host, ("cookie", cookie), ("content-type", kind), origin, secret]
                 where = _path(operation, new_session_id())
                 status, _, told_body = await ask(app, where, operation.method, headers=simple)
                 assert (status, json.loads(told_body)["code"]) == (403, "CSRF_REFUSED")
@@ -571,8 +628,7 @@ def test_a_server_without_a_token_or_with_a_short_one_is_refused() -> None:
 
 def test_access_keeps_digests_only() -> None:
     access = Access(TOKEN, keys=[ApiKey(digest=token_digest("key"), owner="ana")])
-    cookie = access.log_in(TOKEN)
+    made = access.log_in(TOKEN)
     kept = repr(vars(access))
-    assert cookie
-    assert TOKEN not in kept
-    assert cookie not in kept
+    assert made is not None
+    assert not any(each in kept for each in (TOKEN, made.cookie, made.secret))

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from holdfast.server import Access, ApiKey
-from holdfast.server.access import COOKIE
+from holdfast.server.access import COOKIE, LOGIN_HEADER
 from holdfast.server.key_file import KeyFile, add_key, remove_key
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.secrets import token_digest
@@ -75,8 +75,10 @@ async def test_a_stream_ends_when_its_credential_does(
     agent, _ = make_agent([])
     async with serving(agent, access=access) as served, aiohttp.ClientSession() as browser:
         session_id = await served.new_session()
-        cookie = access.log_in(KEY)
-        headers = {"cookie": f"{COOKIE}={cookie}"} if how == "logged out" else HERS
+        made = access.log_in(KEY)
+        assert made is not None
+        login = {"cookie": f"{COOKIE}={made.cookie}", LOGIN_HEADER: made.secret}
+        headers = login if how == "logged out" else HERS
         url = served.url + stream.format(id=session_id)
         async with browser.get(url, headers=headers) as answer:
             assert answer.status == 200
@@ -85,7 +87,7 @@ async def test_a_stream_ends_when_its_credential_does(
             elif how == "expired":
                 clock.advance(2)
             else:
-                access.log_out(cookie)
+                access.log_out(made.cookie)
             path = f"/api/v1/sessions/{session_id}"
             assert (await served.call("PATCH", path, {"title": "News"}))[0] == 200
             told = await answer.content.read()
@@ -97,12 +99,13 @@ async def test_a_stream_ends_when_its_credential_does(
 async def test_a_browser_is_logged_out_when_its_key_is_removed(tmp_path: Path) -> None:
     add_key(tmp_path, ApiKey(digest=DIGEST, owner="ana"))
     access = Access(TOKEN, keys=KeyFile(tmp_path).keys)
-    cookie = access.log_in(KEY)
-    principal = access.principal_of_cookie(cookie)
+    made = access.log_in(KEY)
+    assert made is not None
+    principal = access.principal_of_login(made.cookie, made.secret)
     assert principal is not None
     assert principal.owner == "ana"
     remove_key(tmp_path, DIGEST[:12])
-    assert access.principal_of_cookie(cookie) is None
+    assert access.principal_of_login(made.cookie, made.secret) is None
     assert not access.is_valid(principal)
 
 

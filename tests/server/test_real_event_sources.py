@@ -33,10 +33,14 @@ PAGE = """<!doctype html><title>about</title><script>
 const told = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 const login = { method: "POST", body: JSON.stringify({ token: told.token }) };
 login.headers = { "Content-Type": "application/json" };
-fetch("/api/v1/login", login).then((answer) => {
+fetch("/api/v1/login", login).then(async (answer) => {
+  const { secret } = await answer.json();
   report(told.reports, { kind: "login", status: answer.status, cookie: document.cookie });
   if (told.next) reported.then(() => location.assign(told.next + location.hash));
-  else follow(new EventSource(told.path), %(kinds)s, told.reports);
+  else {
+    const source = new HeaderEventSource(told.path, { "X-Login-Secret": secret });
+    follow(source, %(kinds)s, told.reports);
+  }
 });
 </script>"""
 FOREIGN_PAGE = """<!doctype html><title>foreign</title><script>
@@ -168,7 +172,7 @@ async def test_the_event_source_of_chromium_gets_every_entry_once_over_drops(
         return _browser(chromium, tmp_path, f"{origin}/about#{told}")
 
     reports = await _follow_over_drops(start, page=page)
-    assert reports.all[0] == {"kind": "login", "status": 204, "cookie": ""}  # no script reads it
+    assert reports.all[0] == {"kind": "login", "status": 200, "cookie": ""}  # no script reads it
 
 
 async def test_a_page_of_another_origin_is_refused_though_the_browser_sends_its_cookie(
@@ -189,7 +193,7 @@ async def test_a_page_of_another_origin_is_refused_though_the_browser_sends_its_
             "next": f"{reports.url}/page",
         }
         async with _browser(chromium, tmp_path, f"{served.url}/about#{urlencode(told)}"):
-            assert (await reports.until("login"))["status"] == 204
+            assert (await reports.until("login"))["status"] == 200
             assert (await reports.until("error"))["closed"]
     assert app.refused[told["path"]] == (403, "ORIGIN_REFUSED")
     assert told["path"] in app.with_cookie

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from holdfast.server.rpc_stdio import LineReader
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
+from tests.docs.traps import folder_of_traps
 from tests.server.rpc_client import pipes
 
 _ROOT = Path(__file__).parents[2]
@@ -146,6 +147,7 @@ def test_the_example_client_prints_the_answer_as_it_comes(tmp_path: Path) -> Non
     assert shown.rstrip() in example
     with scripted_server(Turn(["Pa", "ris."])) as server:
         place = Place(tmp_path, server)
+        folder_of_traps(place.project)
         command = f"{sys.executable} {_ROOT}/examples/rpc_client.py Capital of France?"
         done = place.shell(f"HOLDFAST_MODEL={MODEL} {command}")
     assert (done.returncode, done.stdout) == (0, b"Paris.\n"), done.stderr

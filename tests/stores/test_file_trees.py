@@ -208,3 +208,27 @@ async def test_a_git_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     )
     with pytest.raises(StoreError, match="took longer than"):
         await trees.take()
+
+
+async def test_only_the_owner_can_touch_the_trees_whatever_the_umask_is(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    trees = GitTrees(folder, data=tmp_path / "data", environment=ENVIRONMENT)
+    before = os.umask(0)
+    try:
+        (folder / "a").write_text("one")
+        first = await trees.take()
+        (folder / "a").write_text("two")
+        (folder / "b").mkdir()
+        (folder / "b" / "c").write_text("more")
+        second = await trees.take()
+        os.umask(0o027)
+        await trees.restore(second.tree, first.tree, ["a", "b/c"])
+    finally:
+        os.umask(before)
+    kept = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    assert len(kept) > 10
+    assert [path for path in kept if path.stat().st_mode & 0o077] == []
+    # What is restored is as any program of the user would make it.
+    assert (folder / "a").read_text() == "one"
+    assert (folder / "a").stat().st_mode & 0o777 == 0o640

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import ipaddress
 import itertools
 import socket
 import threading
@@ -147,6 +148,46 @@ async def test_what_is_not_public_is_not_reached(web: Web, url: str) -> None:
     told = await tools_of(web).call("web_fetch", url=url)
     assert told.startswith("failed: WebRefusedError")
     assert web.connected == []
+
+
+SPECIAL = [
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.0.0/29", "192.0.0.8/32", "192.0.0.9/32", "192.0.0.10/32",
+    "192.0.0.170/32", "192.0.0.171/32", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24",
+    "192.88.99.0/24", "192.88.99.2/32", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15",
+    "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "255.255.255.255/32", "224.0.0.0/4",
+    "::1/128", "::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64",
+    "100:0:0:1::/64", "2001::/23", "2001::/32", "2001:1::1/128", "2001:1::2/128", "2001:1::3/128",
+    "2001:2::/48", "2001:3::/32", "2001:4:112::/48", "2001:10::/28", "2001:20::/28",
+    "2001:30::/28", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20", "5f00::/16",
+    "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+    # What machines of clouds are told by: of Azure, Oracle, Alibaba, Amazon, Google.
+    "168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "fd00:ec2::254/128",
+    "fd20:ce::254/128", "::ffff:127.0.0.0/104", "::ffff:168.63.129.16/128",
+    "::ffff:192.0.0.192/128",
+]  # fmt: skip
+"""IANA's registries of special-purpose addresses, IPv4 and IPv6, and multicast.
+
+An IPv4 address that is written as IPv6 (::ffff:0:0/96) counts as what it is.
+"""
+
+
+@pytest.mark.parametrize("network", SPECIAL)
+def test_no_address_with_a_special_purpose_is_public(network: str) -> None:
+    found = ipaddress.ip_network(network)
+    middle = found[found.num_addresses // 2]
+    assert not any(is_public(str(each)) for each in (found[0], middle, found[-1]))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("1.1.1.1", "168.63.129.15", "192.0.1.0", "192.88.98.255", "198.20.0.0"),
+        *("223.255.255.255", "2001:200::1", "2606:4700::1111", "2a00:1450::1", "::ffff:1.1.1.1"),
+    ],
+)
+def test_addresses_beside_those_are_public(address: str) -> None:
+    assert is_public(address)
 
 
 @pytest.mark.parametrize(

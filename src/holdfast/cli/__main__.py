@@ -1,4 +1,4 @@
-"""Lets `python -m holdfast.cli` be the command `holdfast`."""
+"""Lets `python -P -m holdfast.cli` be the command `holdfast`."""
 
 import sys
 

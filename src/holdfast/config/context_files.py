@@ -92,6 +92,9 @@ class ContextFolders:
             # A home folder that is a repository itself is not the root of the projects in it.
             if folder == self._home and found:
                 break
+            # The user chose the workspace, and perhaps not what stands above it.
+            if found and _is_open_to_others(folder):
+                break
             found.insert(0, folder)
             if (folder / ".git").exists():
                 return found
@@ -158,6 +161,20 @@ class ContextFolders:
                     f"{_text(content[0])}{cut}"
                 )
         return None
+
+
+def _is_open_to_others(folder: Path) -> bool:
+    """Whether a stranger may have put a `.git` and instructions there, as every user can in `/tmp`.
+
+    The sticky bit keeps others from removing files, not from adding them.
+    """
+    if os.name != "posix":
+        return False
+    try:
+        facts = folder.stat()
+    except OSError:
+        return True
+    return bool(facts.st_mode & stat.S_IWOTH) or facts.st_uid not in {os.geteuid(), 0}
 
 
 def _is_path(name: str) -> bool:

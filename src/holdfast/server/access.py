@@ -17,6 +17,8 @@ Scope: TypeAlias = Literal["read", "write"]
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "write"))
 
 COOKIE = "holdfast_session"
+LOGIN_HEADER = "X-Login-Secret"
+"""The header with the other half of what a browser logged in with."""
 COOKIE_SECONDS = 12 * 3600
 _TOKEN_BYTES = 32
 _SHORTEST_TOKEN = 16
@@ -77,9 +79,22 @@ KeySource: TypeAlias = Callable[[], Mapping[str, ApiKey]]
 """Returns the keys that there are now, by digest. Called for every request with a key."""
 
 
+class BrowserLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a browser is told when it logs in: neither half is worth anything alone.
+
+    A browser sends a cookie to every port of a host, so other programs there get to see it. What a
+    page keeps of its own is kept by port, but may be read by every script of that page.
+    """
+
+    cookie: str
+    secret: str
+
+
 class _Login(msgspec.Struct, frozen=True, kw_only=True):
     principal: Principal
     expires: int
+    secret: str = ""
+    """The digest of the half that is no cookie."""
 
 
 class Access:
@@ -145,30 +160,36 @@ class Access:
         found = self._checked(token)
         return None if found is None else found.principal
 
-    def log_in(self, token: str | None) -> str | None:
-        """Exchange a token or a key for the value of a cookie; None when it is not valid."""
+    def log_in(self, token: str | None) -> BrowserLogin | None:
+        """Exchange a token or a key for a cookie and a secret; None when it is not valid."""
         found = self._checked(token)
         if found is None:
             return None
-        value = new_token()
-        digest = token_digest(value)
+        made = BrowserLogin(cookie=new_token(), secret=new_token())
+        digest = token_digest(made.cookie)
         principal = msgspec.structs.replace(found.principal, cookie=digest)
-        self._logins[digest] = _Login(principal=principal, expires=found.expires)
+        self._logins[digest] = _Login(
+            principal=principal, expires=found.expires, secret=token_digest(made.secret)
+        )
         # Logins that expired are not looked for; the oldest make space.
         if len(self._logins) > _MOST_COOKIES:
             self._logins.popitem(last=False)
-        return value
+        return made
 
     def log_out(self, cookie: str | None) -> None:
         """Make a cookie worthless."""
         self._logins.pop(token_digest(cookie or ""), None)
 
-    def principal_of_cookie(self, cookie: str | None) -> Principal | None:
-        """Return whose cookie this is, or None."""
-        if cookie is None or not 0 < len(cookie) <= _LONGEST_TOKEN:
+    def principal_of_login(self, cookie: str | None, secret: str | None) -> Principal | None:
+        """Return who logged in and got these two halves, or None."""
+        halves = (cookie or "", secret or "")
+        if not all(0 < len(half) <= _LONGEST_TOKEN for half in halves):
             return None
-        login = self._logins.get(token_digest(cookie))
-        return login.principal if login and self.is_valid(login.principal) else None
+        cookie_digest, secret_digest = map(token_digest, halves)
+        login = self._logins.get(cookie_digest)
+        if login is None or not hmac.compare_digest(login.secret, secret_digest):
+            return None
+        return login.principal if self.is_valid(login.principal) else None
 
     def is_valid(self, principal: Principal) -> bool:
         """Whether the credential of a caller still holds: not removed, expired or logged out."""

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import AgentError
 from holdfast.administration import OwnedTasks
-from holdfast.server.access import COOKIE, Access, Principal
+from holdfast.server.access import COOKIE, LOGIN_HEADER, Access, Principal
 from holdfast.server.decoding import decode_body, field_names
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import FILE_TYPES, HTML, JSON, AnyAnswer, Call, Operation, Server
@@ -23,6 +23,9 @@ from holdfast.server.responses import problem_page, problem_response, response_o
 
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE | re.ASCII)
+SOCKET_PROTOCOL = "holdfast"
+_LOGIN_PROTOCOL = f"{SOCKET_PROTOCOL}.login."
+"""Before the secret of a login, in the one header of a WebSocket that a page can choose."""
 _UNAUTHENTICATED = Principal(owner="", scopes=frozenset())
 
 
@@ -152,7 +155,18 @@ def _principal_of(access: Access, connection: HTTPConnection) -> Principal | Non
         return access.principal_of(token.strip()) if kind.lower() == "bearer" else None
     if (key := connection.headers.get("x-api-key")) is not None:
         return access.principal_of(key)
-    return access.principal_of_cookie(connection.cookies.get(COOKIE))
+    return access.principal_of_login(connection.cookies.get(COOKIE), _login_secret_of(connection))
+
+
+def _login_secret_of(connection: HTTPConnection) -> str | None:
+    """Return the half of a login that is no cookie; a browser sends none by itself."""
+    told = connection.headers.getlist(LOGIN_HEADER)
+    told += [
+        each.removeprefix(_LOGIN_PROTOCOL)
+        for each in connection.scope.get("subprotocols", ())
+        if each.startswith(_LOGIN_PROTOCOL)
+    ]
+    return told[0] if len(told) == 1 else None
 
 
 def check_same_site(headers: Mapping[str, str]) -> None:

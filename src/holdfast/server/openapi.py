@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.serialization.schemas import PUBLIC_TYPES, as_written, later_entry
-from holdfast.server.access import COOKIE
+from holdfast.server.access import COOKIE, LOGIN_HEADER
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import FILE_TYPES, JSON, Nothing, Operation
 from holdfast.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
@@ -39,7 +39,7 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
         "pattern": "^[A-Za-z0-9_-]{44}$",
     },
 }
-_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}, {"cookie": []}]
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}, {"cookie": [], "login": []}]
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -48,6 +48,12 @@ _SECURITY_SCHEMES = {
         "in": "cookie",
         "name": COOKIE,
         "description": "Set by `log_in`. A change needs an `Origin` and the header `X-CSRF: 1`.",
+    },
+    "login": {
+        "type": "apiKey",
+        "in": "header",
+        "name": LOGIN_HEADER,
+        "description": "The `secret` that `log_in` answered; the cookie is worth nothing without.",
     },
 }
 _HEADERS = {

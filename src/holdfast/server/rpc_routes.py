@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from holdfast.administration import OwnedTasks
 from holdfast.server.access import Principal
 from holdfast.server.endpoint import (
+    SOCKET_PROTOCOL,
     authenticated,
     check_same_site,
     json_of,
@@ -75,7 +76,9 @@ class RpcEndpoint:
             await refuse_websocket(websocket, problem)
             return
         try:
-            await websocket.accept()
+            offered = websocket.scope.get("subprotocols", ())
+            # A browser ends a connection whose server takes none of the protocols it was offered.
+            await websocket.accept(SOCKET_PROTOCOL if SOCKET_PROTOCOL in offered else None)
             await self._serve(websocket)
         finally:
             end()

@@ -10,7 +10,7 @@ import msgspec
 from holdfast import AgentSessions, SessionDescription, __version__
 from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.doctor import KnownModel, known_models
-from holdfast.server.access import COOKIE, COOKIE_SECONDS
+from holdfast.server.access import COOKIE, COOKIE_SECONDS, LOGIN_HEADER
 from holdfast.server.decoding import described
 from holdfast.server.openapi import document
 from holdfast.server.operations import Call, Operation, OperationAnswer
@@ -85,12 +85,24 @@ class UsagePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token to exchange for a cookie."""
+    """A token to exchange for a cookie and a secret."""
 
     token: Annotated[
         str,
         msgspec.Meta(min_length=1, max_length=512),
         described("The token of the server, or an API key."),
+    ]
+
+
+class LoggedIn(msgspec.Struct, frozen=True, kw_only=True):
+    """The half of a login that is no cookie."""
+
+    secret: Annotated[
+        str,
+        described(
+            f"Sent as `{LOGIN_HEADER}` with each request that has the cookie; it is shown only "
+            "once. Keep it where only pages of this origin, port included, can read it."
+        ),
     ]
 
 
@@ -118,13 +130,14 @@ def _encoded_document(operations: tuple[Operation, ...], root: str) -> msgspec.R
 
 
 async def log_in(call: Call) -> OperationAnswer:
-    """Exchange a token for a cookie that scripts of a page cannot read."""
+    """Exchange a token for a cookie that scripts of a page cannot read, and a secret they keep."""
     body: Login = call.body
-    cookie = call.server.access.log_in(body.token)
-    if cookie is None:
+    made = call.server.access.log_in(body.token)
+    if made is None:
         call.server.count_failure(call.client)
         raise ProblemError(401, "TOKEN_REQUIRED", "this token is not valid")
-    return OperationAnswer(headers={"set-cookie": _cookie(call, cookie, seconds=COOKIE_SECONDS)})
+    cookie = _cookie(call, made.cookie, seconds=COOKIE_SECONDS)
+    return OperationAnswer(LoggedIn(secret=made.secret), headers={"set-cookie": cookie})
 
 
 async def log_out(call: Call) -> OperationAnswer:
@@ -232,11 +245,11 @@ SERVER_OPERATIONS = (
         path="/api/v1/login",
         name="log_in",
         rpc=None,
-        summary="Exchange a token for an HttpOnly cookie.",
+        summary="Exchange a token for an HttpOnly cookie and a secret to send with it.",
         handler=log_in,
         scope=None,
         body=Login,
-        status=204,
+        answer=LoggedIn,
         tag="server",
     ),
     Operation(

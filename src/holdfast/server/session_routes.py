@@ -1,6 +1,7 @@
 """Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
 from typing import Annotated, Any
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -77,7 +78,10 @@ class NewSession(Strict, frozen=True, kw_only=True):
 
     id: Annotated[
         NewSessionId | None,
-        described("A UUID of the client's choice: the request may be repeated with it."),
+        described(
+            "A UUID of the client's choice: the request may be repeated with it. A session of "
+            "another owner than the server's gets an id that is made of it and the owner."
+        ),
     ] = None
     name: Annotated[Name | None, described(_CHANGES["name"])] = None
     title: Annotated[Name | None, _sentence(_CHANGES["title"])] = None
@@ -183,14 +187,16 @@ async def create_session(call: Call) -> OperationAnswer:
     """Make a session; with an id of the client's choice, once."""
     body: NewSession = call.body
     sessions = call.sessions.agent.sessions
-    if body.id is not None and (found := await _session_there(call, body.id)) is not None:
-        return _repeated(found, body)
+    wanted = _own_ids(call, body.id)
+    for each in wanted:
+        if (found := await _session_there(call, each)) is not None:
+            return _repeated(found, body)
     settings: dict[str, Any] = {
         name: value
         for name in ("model", "system_prompt")
         if (value := getattr(body, name)) is not None
     }
-    async with call.sessions.agent.session(body.id, **settings) as session:
+    async with call.sessions.agent.session(wanted[-1] if wanted else None, **settings) as session:
         session_id = session.session_id or ""
         if settings:
             await session.configure(**settings)  # the agent's own would be in force otherwise
@@ -205,13 +211,27 @@ async def create_session(call: Call) -> OperationAnswer:
     return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
 
 
-async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
-    if parse_session_id(session_id) is None:
+def _own_ids(call: Call, given: str | None) -> tuple[str, ...]:
+    """Return the ids under which a session of the caller may be, the one to make it under last.
+
+    All owners share one space of ids, so what is made under a given id would tell whether another
+    owner has it. Only the server's own user, who can read the store, makes sessions under the id
+    itself; those of others that were made so are still found.
+    """
+    if given is None:
+        return ()
+    if parse_session_id(given) is None:
         raise ProblemError(
             400,
             "BODY_INVALID",
             "the id of a session is a UUID in lower case; use the field name for other names",
         )
+    owner = call.principal.owner
+    is_servers = owner == call.server.access.owner
+    return (given,) if is_servers else (given, str(uuid5(UUID(given), owner)))
+
+
+async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
     try:
         return await call.sessions.describe(session_id)
     except AgentError as error:

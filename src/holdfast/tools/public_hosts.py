@@ -18,14 +18,33 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 _LONGEST = 4096
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-_EMBEDDING = (
-    ipaddress.ip_network("64:ff9b::/96"),
-    ipaddress.ip_network("64:ff9b:1::/48"),
-    ipaddress.ip_network("2002::/16"),
-    ipaddress.ip_network("2001::/32"),
-    ipaddress.ip_network("::/96"),
+_GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that is given out; whatever way there is to write a private address is elsewhere."""
+_SPECIAL_IPV4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+            *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24"),
+            *("192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24"),
+            *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+            "168.63.129.16/32",
+        ),
+    )
 )
-"""Ways to write an IPv4 address as IPv6: what is behind them may be anything."""
+"""IANA's registry of special-purpose addresses, multicast, and what machines of Azure are told by.
+
+Entries that are reachable from everywhere count, too: they lead to whatever router is near. In
+192.0.0.0/24 is also what machines of Oracle's cloud are told by. That of other clouds is link-local
+or shared address space. Not left to `ipaddress`, which knows more of them with each version.
+"""
+_SPECIAL_IPV6 = tuple(
+    map(
+        ipaddress.IPv6Network,
+        ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"),
+    )
+)
+"""The same for what is in `_GLOBAL_IPV6`; 2001::/32 and 2002::/16 hold IPv4 addresses."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -96,12 +115,10 @@ def is_public(address: str) -> bool:
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is not None:
             return is_public(str(found.ipv4_mapped))
-        if any(found in network for network in _EMBEDDING):
-            return False
-        # These are private, but `is_global` is true of them.
-        if found.is_site_local:
-            return False
-    return found.is_global and not found.is_multicast and not found.is_reserved
+        is_special = found not in _GLOBAL_IPV6 or any(found in each for each in _SPECIAL_IPV6)
+    else:
+        is_special = any(found in each for each in _SPECIAL_IPV4)
+    return found.is_global and not is_special
 
 
 async def public_address(target: WebTarget, resolve: Resolve) -> str:

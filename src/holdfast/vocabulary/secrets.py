@@ -30,6 +30,8 @@ _known: dict[str, None] = {}
 
 # `Bearer authentication` is prose. A credential has a digit or a sign in it, or is long.
 _MORE_THAN_A_WORD = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
+# `api_key=settings.api_key` is a program. A credential without quotes has a digit, or is long.
+_NO_NAME = r"(?=[A-Za-z._~+/-]*[0-9]|[A-Za-z]{20})"
 _PREFIXES = ("sk", "rk", "pk", "gsk", "xai", "ghp", "gho", "ghs", "hf", "glpat")
 """What keys of services begin with."""
 _BASE64_RUN = r"[A-Za-z0-9_-]{8,}+"
@@ -41,8 +43,8 @@ _JWT = (
 )
 _CREDENTIAL = (
     rf"(?P<lead>\b(?i:bearer|basic)\s+){_MORE_THAN_A_WORD}[A-Za-z0-9._~+/=-]{{8,}}"
-    r"|(?P<name>\b(?i:(?:x-)?(?:api|access|auth|secret)[-_]?(?:key|token))[\"']?\s*[:=]\s*[\"']?)"
-    r"[A-Za-z0-9._~+/=-]{8,}"
+    r"|(?P<name>\b(?i:(?:x-)?(?:api|access|auth|secret)[-_]?(?:key|token))[\"']?\s*[:=]\s*"
+    rf"(?:[\"']|{_NO_NAME}))[A-Za-z0-9._~+/=-]{{8,}}"
     rf"|\b(?i:{'|'.join(_PREFIXES)})[-_][A-Za-z0-9_-]{{16,}}"
     r"|\bAIza[A-Za-z0-9_-]{16,}"
     rf"|{_JWT}"

@@ -110,6 +110,32 @@ def test_known_folders_are_masked_inside_other_words() -> None:
     assert "acme" not in redactor.text("gcc -I/srv/acme/include x.c")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the shop sells", "the shop sells"),
+        ("a workshop in /work", "a workshop in [path-1]"),
+        ("/srv/shop/a.txt", "[path-1]"),
+        ("/srv/shop/shop/gone.txt", "[path-1]"),
+        ("/srv/shop", "[path-1]"),
+        ("It is in /work.", "It is in [path-1]."),
+        ("/srv/shop.old/a.txt", "[path-1]"),
+        ("/srv/shopping/a.txt", "[path-1]"),
+        ("/mnt/backup/srv/shop/a.txt", "[path-1]"),
+        ("gcc -I/work/include -I/srv/shop/x", "gcc -I[path-1] -I[path-2]"),
+        ("-L/work", "-L[path-1]"),
+        ('{"said": "one\\n/work/a.txt"}', '{"said": "one\\n[path-1]"}'),
+        ("and/work/or/play", "and/work/or/play"),
+        ("/workshop and https://example.com/work/x", "/workshop and https://example.com/work/x"),
+        ("cat '/home/ana/My Files/a.txt'", "cat '[path-1]'"),
+        ("C:\\Data\\a.txt and C:\\Data", "[path-1] and [path-2]"),
+    ],
+)
+def test_roots_mask_whole_paths_and_no_words(text: str, expected: str) -> None:
+    roots = ["shop", "", "/", "./work", "/srv/shop/", "/work", "/home/ana/My Files", "C:\\Data"]
+    assert Redactor(roots).text(text) == expected
+
+
 def test_nothing_that_is_secret_is_left_in_any_part() -> None:
     Secret(CANARY)
     nasty = f"{CANARY} {KEY} /home/ana/x"

@@ -26,7 +26,8 @@ def send(**message: Any) -> None:
     with lock:
         if MODE == "garbage":
             sys.stdout.write("this is no message\n{\n\n")
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        line = json.dumps({"jsonrpc": "2.0", **message})
+        sys.stdout.write(line.replace('"DEEP"', endlessly_deep(5000)) + "\n")
         sys.stdout.flush()
 
 
@@ -51,9 +52,19 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
+def endlessly_deep(levels: int) -> str:
+    """Write a schema that is too deep for the encoder, with quotes that look like its end."""
+    begin = '{"type": "object", "title": "]}\\\\\\"}", "properties": {"inner": '
+    return begin * levels + "{}" + "}}" * levels
+
+
 def tools() -> list[dict[str, Any]]:
     if MODE == "invalid":
         return [tool("echo"), tool("list", schema={"type": "array"})]
+    if MODE == "deep":
+        return [tool("before"), tool("deep", schema=deep(150)), tool("deeper", schema={
+            "type": "object", "properties": {"inner": "DEEP"},
+        }), tool("after")]  # fmt: skip
     if MODE == "hostile":
         wide = {f"field{number}": {"type": "string"} for number in range(5000)}
         return [

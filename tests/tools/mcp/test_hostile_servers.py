@@ -52,6 +52,16 @@ async def test_a_name_that_was_mapped_reaches_the_server_as_it_was() -> None:
     assert results[0].text.endswith("answered with an error: no tool a.b/c d")
 
 
+async def test_a_schema_that_is_too_deep_to_be_read_costs_its_tool_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with raw_server("deep") as server:
+        tools = [name for name in server.status.tools if "resource" not in name]
+    assert tools == ["raw__before", "raw__after"]
+    for name in ("raw__deep", "raw__deeper"):
+        assert f"the schema of {name} is not usable" in caplog.text
+
+
 async def test_a_list_that_is_not_valid_is_an_error_that_says_where() -> None:
     server = raw_server("invalid")
     error = await failure_of(server.check())

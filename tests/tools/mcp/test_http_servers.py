@@ -22,8 +22,9 @@ ECHO = {"name": "echo", "inputSchema": {"type": "object", "properties": {}}}
 class RawHttp:
     """Answers one JSON message a POST, and keeps the headers that it saw."""
 
-    def __init__(self, *, token: str | None = None, size: int = 2) -> None:
-        self.token, self.size = token, size
+    def __init__(self, *, token: str | None = None, size: int = 2, events: bool = False) -> None:
+        self.token, self.size, self.events = token, size, events
+        self.tools = [ECHO]
         self.seen: list[dict[str, str]] = []
         self.url = ""
 
@@ -37,7 +38,10 @@ class RawHttp:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 self.seen.append(headers)
                 status, answer = self._answer(line.split()[0], headers, body)
-                head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
+                kind = "application/json"
+                if self.events and status.startswith("200"):
+                    kind, answer = "text/event-stream", b"event: message\ndata: " + answer + b"\n\n"
+                head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\n"
                 head += f"content-length: {len(answer)}\r\n\r\n"
                 writer.write(head.encode() + answer)
                 await writer.drain()
@@ -56,7 +60,7 @@ class RawHttp:
             return "202 Accepted", b""
         results: dict[str, Any] = {
             "initialize": {**CAN, "capabilities": {"tools": {}}},
-            "tools/list": {"tools": [ECHO]},
+            "tools/list": {"tools": self.tools},
             "tools/call": {"content": [{"type": "text", "text": "x" * self.size}]},
             "ping": {},
         }
@@ -66,6 +70,20 @@ class RawHttp:
         else:
             reply["error"] = {"code": -32601, "message": "Method not found"}
         return "200 OK", json.dumps(reply).encode()
+
+
+@pytest.mark.parametrize("events", [False, True])
+async def test_a_schema_that_is_too_deep_costs_its_tool_only(
+    caplog: pytest.LogCaptureFixture, *, events: bool
+) -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(300):
+        schema = {"type": "object", "properties": {']}"inner': schema}}
+    raw = RawHttp(events=events)
+    raw.tools = [ECHO, {"name": "deep", "inputSchema": schema}, {**ECHO, "name": "after"}]
+    async with serving(raw), McpServer("there", url=raw.url) as server:
+        assert server.status.tools == ("there__echo", "there__after")
+    assert "the schema of there__deep is not usable" in caplog.text
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.serialization.exchange.secret_rules import without_secrets_by_rule
 from holdfast.serialization.exchange.values import SessionExport, TimedMessage
 from holdfast.vocabulary.entries import (
     Entry,
@@ -28,16 +29,23 @@ from holdfast.vocabulary.part_texts import GrowingPart, PartTexts
 from holdfast.vocabulary.secrets import scrub
 
 _NAME = r"[^\s/\\:\"'<>|`(){}\[\],;]"
-# Not behind a word, a slash or a dot: there it is the end of a relative path or of a URL.
-_PATH = re.compile(
+_SEPARATOR = r"[\\/]"
+_BEHIND = rf"(?:{_SEPARATOR}{_NAME}+)*{_SEPARATOR}?"
+# Each looks back over the first sign of a path, which is searched for first: that is much faster.
+# Not behind a word, a slash or a dot: there it is the end of a relative path or of a URL. Behind an
+# option of one letter or the end of a line in a text that was written as JSON, it begins anew.
+_BEGAN = r"(?:(?<![\w/\\.].)|(?<=\s-[A-Za-z].)|(?<=^-[A-Za-z].)|(?<=\\[nrt].))"
+_NAME_ENDS = r"(?![\w~+@%-]|\.\w)"
+_PATH = (
     rf"file://(?:/{_NAME}+)+/?"
     rf"|/(?:home|Users)(?:/{_NAME}+)+/?"
-    rf"|(?<![\w/\\.])~?(?:/{_NAME}+){{2,}}/?"
-    rf"|(?<![\w/\\.])~/{_NAME}+/?"
-    rf"|(?<![\w/\\])[A-Za-z]:[\\/]{_NAME}+(?:[\\/]{_NAME}+)*[\\/]?"
-    rf"|(?<![\w\\])\\\\{_NAME}+(?:\\{_NAME}+)+"
+    rf"|/{_BEGAN}{_NAME}+(?:/{_NAME}+)+/?"
+    rf"|~(?<![\w/\\.].)(?:/{_NAME}+)+/?"
+    rf"|[A-Za-z]:(?<![\w/\\]..)[\\/]{_NAME}+(?:[\\/]{_NAME}+)*[\\/]?"
+    rf"|\\(?<![\w\\].)\\{_NAME}+(?:\\{_NAME}+)+"
 )
 """Absolute paths: of Unix from two names on, those in home folders, of Windows, of its network."""
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:[\\/]|\\\\")
 _WORD = r"[\w.+-]{1,64}"
 _DATA_URL = re.compile(
     rf"data:(?:(?P<mime>{_WORD}/{_WORD})(?:;[\w=.+-]{{1,64}}){{0,8}}|;base64),[^\s\"'<>)\\]*",
@@ -53,25 +61,27 @@ _SETTLING = (TurnStarted, TurnEnded, TurnDiscarded, QueryEnded)
 class Redactor:
     """Masks texts. Owns the numbers of paths: one redactor is for one export.
 
-    `roots` are folders that are masked wherever they stand, also inside other words; the working
-    folder and the home folder are meant.
+    `roots` are folders whose paths are masked although they would not be recognised: of one name,
+    or with spaces in their names. The working folder and the home folder are meant. Only absolute
+    ones count: the name of a project that is no folder is a word like any other.
     """
 
     def __init__(self, roots: Iterable[str] = ()) -> None:
         self._numbers: dict[str, int] = {}
+        absolute = {root.rstrip("/\\") for root in roots if _ABSOLUTE.match(root)} - {""}
         # The longest first: the home folder would match the beginning of the working folder.
-        named = sorted({root.rstrip("/\\") for root in roots} - {""}, key=len, reverse=True)
-        ends = rf"(?:[\\/]{_NAME}+)*[\\/]?"
-        self._roots = re.compile("|".join(re.escape(root) + ends for root in named) or r"(?!)")
+        named = [_pattern_of(root) for root in sorted(absolute, key=len, reverse=True)]
+        # In one pass, so that a path is masked as a whole, whichever of them recognises it.
+        self._paths = re.compile("|".join((*named, _PATH)))
 
     def text(self, text: str) -> str:
         """Return a text without secrets, paths and media."""
         if "data:" in text:
             text = _DATA_URL.sub(lambda found: f"[{found['mime'] or 'data'}: left out]", text)
         if "/" not in text and "\\" not in text:
-            return scrub(text)
+            return _without_secrets(text)
         # Secrets first: one that had a path masked inside it would not be recognised any more.
-        return _PATH.sub(self._mask, self._roots.sub(self._mask, scrub(text)))
+        return self._paths.sub(self._mask, _without_secrets(text))
 
     def value(self, value: Json) -> Json:
         """Return a JSON value whose texts and keys are masked."""
@@ -95,6 +105,19 @@ class Redactor:
         if path not in self._numbers and len(self._numbers) >= _MOST_PATHS:
             return "[path]"
         return f"[path-{self._numbers.setdefault(path, len(self._numbers) + 1)}]"
+
+
+def _without_secrets(text: str) -> str:
+    """Mask what is known to be secret, and what a rule finds in the rest."""
+    return without_secrets_by_rule(scrub(text))
+
+
+def _pattern_of(root: str) -> str:
+    """Return what finds a folder and what is in it, but not a folder whose name goes on."""
+    # `/work` may be the end of a relative path; several names in a row are no words.
+    is_short = len(re.findall(_SEPARATOR, root)) == 1
+    began = _BEGAN if is_short else ""
+    return f"{re.escape(root[0])}{began}{re.escape(root[1:])}{_NAME_ENDS}{_BEHIND}"
 
 
 def redacted(export: SessionExport, redactor: Redactor) -> SessionExport:

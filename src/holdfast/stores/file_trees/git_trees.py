@@ -11,6 +11,7 @@ import msgspec
 from holdfast.ports.snapshots import TakenTree
 from holdfast.ports.threads import run_in_thread
 from holdfast.stores.file_trees.git_command import GitRepository, unavailable
+from holdfast.stores.private_files import FILE_MODE
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.file_snapshots import ChangeKind, FileChange
 
@@ -195,7 +196,7 @@ class GitTrees:
             return
         if mark.exists():
             self._repository.run("prune", f"--expire={self._limits.kept_days}.days.ago")
-        mark.touch()
+        mark.touch(FILE_MODE)
 
     def _changes(self, old: str, new: str) -> tuple[FileChange, ...]:
         if old == new:
@@ -247,7 +248,7 @@ class GitTrees:
             # A file that was written again with the same content is not a changed one.
             git("update-index", "-q", "--refresh")
             # Refuses, before it changes anything, if a file is not what it is in `now`.
-            git("read-tree", "-m", "-u", now, made_tree)
+            git("read-tree", "-m", "-u", now, made_tree, writes_files=True)
         return made_tree
 
 

@@ -7,6 +7,7 @@ variables of this process on and needs a file for standard error.
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from holdfast.tools.mcp.server_settings import ResolvedServer
 
 MOST_MESSAGE = 32 << 20
 """Bytes of one message; a server that sends a longer one is ended."""
+_DEEPEST = 150
+"""Levels of a message; the package reads none that has more than 200."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _MOST_GARBAGE = 100
 """Lines in a row that are no messages, after which a server is ended."""
 _MOST_KEPT = 16_000
@@ -34,6 +38,33 @@ ToClient: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
 Received: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
 ToSend: TypeAlias = MemoryObjectSendStream[SessionMessage]
 FromClient: TypeAlias = MemoryObjectReceiveStream[SessionMessage]
+
+
+def flattened(message: bytes) -> bytes:
+    """Return a message in which null stands for what is nested too deep.
+
+    One such value, as in the schema of a tool, would make all of the message unreadable.
+    """
+    if message.count(b"{") + message.count(b"[") <= _DEEPEST:
+        return message
+    pieces, begin, depth = list[bytes](), 0, 0
+    for token in _TOKEN.finditer(message):
+        if token[0] in {b"{", b"["}:
+            depth += 1
+            if depth == _DEEPEST + 1:
+                pieces += [message[begin : token.start()], b"null"]
+        elif token[0] in {b"}", b"]"}:
+            if depth == _DEEPEST + 1:
+                begin = token.end()
+            depth -= 1
+    return b"".join([*pieces, message[begin:]]) if depth <= _DEEPEST else message
+
+
+def _message_in(line: bytes) -> SessionMessage | None:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except (ValueError, RecursionError):
+        return None
 
 
 class KeptText:
@@ -144,12 +175,10 @@ class ServerProcess:
 
     def _parse(self, line: bytes) -> SessionMessage | None:
         """Return a message; what is none is kept beside standard error, for people."""
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except (ValueError, RecursionError):
-            if line.strip():
-                self._kept.add(f"[not a message: {line[:200].decode('utf-8', 'replace')}]\n")
-            return None
+        message = _message_in(line) or _message_in(flattened(line))
+        if message is None and line.strip():
+            self._kept.add(f"[not a message: {line[:200].decode('utf-8', 'replace')}]\n")
+        return message
 
     async def _write(self, process: asyncio.subprocess.Process, from_client: FromClient) -> None:
         stdin = process.stdin
