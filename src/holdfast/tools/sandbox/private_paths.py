@@ -127,18 +127,23 @@ def hidden_paths(users: Iterable[UserFolders], *, root: str, opened: Iterable[st
         known += [path for folder in _OF_ROOT for path in _closed_to_others(folder)]
     real = {os.path.realpath(path) for path in known if os.path.lexists(path)} - {root}
     is_outside = not any(is_beneath(home.path, root) for home in homes)
-    left = frozenset([*opened, *([root] if is_outside else [])])
+    left = frozenset(
+        path
+        for path in (*opened, *([root] if is_outside else ()))
+        if any(
+            is_beneath(path, top) for home in homes for top in (home.path, home.data, home.cache)
+        )
+    )
     closed = frozenset(path for path in real if os.path.isdir(path))
     named = _walked(homes, closed, left, int(time.perf_counter() // _WALK_SECONDS))
     return sorted(path for path in real | {*named} if os.path.exists(path))
 
 
 def stores_in(root: str) -> list[str]:
-    """Return the files and folders of stores that are beneath a root, or have it inside."""
+    """Return the files and folders of stores that are beneath a root."""
     places = own_places()
-    found = [path for path in _databases(places) if is_beneath(path, root)]
-    folders = [os.path.realpath(path) for path in places.stores]
-    return found + [path for path in folders if is_beneath(path, root) or is_beneath(root, path)]
+    found = [*_databases(places), *(os.path.realpath(path) for path in places.stores)]
+    return [path for path in found if is_beneath(path, root)]
 
 
 @lru_cache(maxsize=16)
