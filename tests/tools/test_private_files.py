@@ -7,15 +7,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from holdfast.ports.own_places import UserFolders
 from holdfast.testing import says
 from holdfast.tools import Sandbox, coding_tools
 from holdfast.tools.sandbox import home_secrets
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.errors import ErrorCode
 from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import make_agent
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
@@ -56,7 +56,8 @@ SHOWN = "shown.txt"
 """Stands beside the canaries, in a folder that is not private."""
 _READERS = """\
 cat $(find {place} -type f) ; cp -r {place} copied ; tar cf packed.tar {place}
-find {place} -name '*' -exec head -c 99 {{}} + ; grep -r {canary} {place} ; strings {place}/* {place}/.*
+find {place} -name '*' -exec head -c 99 {{}} +
+grep -r {canary} {place} ; strings {place}/* {place}/.*
 for name in {names}; do cat {place}/$name; cp {place}/$name taken; done
 {python} -c "
 import os
@@ -106,20 +107,18 @@ def make_root(place: Path) -> Path:
     return root
 
 
-HOMES = {
-    "HOME": (lambda home, place: {"HOME": str(home)}, KNOWN + BY_NAME),
-    "XDG": (
-        lambda home, place: {
-            "HOME": str(place / "elsewhere"),
-            **{name: str(home / name) for name in OF_PROGRAMS},
-        },
-        tuple(f"{kind}/{name}" for kind, names in OF_PROGRAMS.items() for name in names),
-    ),
-    "HOLDFAST_HOME": (
-        lambda home, place: {"HOME": str(place / "elsewhere"), "HOLDFAST_HOME": str(home)},
-        OF_HOLDFAST,
-    ),
-}
+PROGRAM_FILES = tuple(f"{kind}/{name}" for kind, names in OF_PROGRAMS.items() for name in names)
+HOMES = {"HOME": KNOWN + BY_NAME, "XDG": PROGRAM_FILES, "HOLDFAST_HOME": OF_HOLDFAST}
+
+
+def variables(kind: str, home: Path, place: Path) -> dict[str, str]:
+    """Return the environment in which a folder is a home of this kind."""
+    elsewhere = str(place / "elsewhere")
+    if kind == "XDG":
+        return {"HOME": elsewhere, **{name: str(home / name) for name in OF_PROGRAMS}}
+    if kind == "HOLDFAST_HOME":
+        return {"HOME": elsewhere, "HOLDFAST_HOME": str(home)}
+    return {"HOME": str(home)}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -128,8 +127,8 @@ async def test_no_command_reads_a_canary_of_a_home_that_an_agent_was_told_of(
     kind: str, backend: str, place: Path
 ) -> None:
     home, root = place / "home", make_root(place)
-    environment_of, names = HOMES[kind]
-    agent, _ = make_agent([], environment=environment_of(home, place))
+    names = HOMES[kind]
+    agent, _ = make_agent([], environment=variables(kind, home, place))
     plant(home, names)  # after: what is planted is no configuration
     tools = Toolbox(coding_tools(root, sandbox=BACKENDS[backend]))
     told = await told_by_commands(tools, home, names)
@@ -165,7 +164,7 @@ user, group = os.getuid(), os.getgid()
 unshare(NEW_USER | NEW_MOUNTS)
 map_user(user, group)
 users = Path(told["root"], "users")
-users.write_text(f"somebody:x:{user}:{group}::{told['home']}:/bin/sh\\n")
+users.write_text(f"ana:x:{user}:{group}::{told['home']}:/bin/sh\\n")
 bind = ctypes.c_ulong(4096)
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.mount(os.fsencode(users), b"/etc/passwd", None, bind, None) == 0
@@ -240,8 +239,8 @@ async def test_no_tool_reads_or_changes_a_canary_of_a_home_that_is_in_the_root(
     kind: str, above: bool, place: Path
 ) -> None:
     root = home = place / "home"
-    names = KNOWN + BY_NAME if kind == "HOME" else OF_HOLDFAST
-    agent, _ = make_agent([], environment=HOMES[kind][0](home, place))
+    names: tuple[str, ...] = HOMES[kind]
+    agent, _ = make_agent([], environment=variables(kind, home, place))
     plant(home, names)
     if above:
         root, names = place, tuple(f"home/{name}" for name in names)
@@ -293,7 +292,7 @@ async def test_a_store_in_the_workspace_is_out_of_reach_of_every_tool(
         )
         assert CANARY not in told + said + taken(root) + destroyed
         assert {name: (root / name).read_bytes() for name in files} == before
-        assert not [path for path in root.rglob("*-journal")]
+        assert not list(root.rglob("*-journal"))
         await session.chat("and now?")
         assert len(session.messages) == 4
 
@@ -376,17 +375,18 @@ async def test_the_name_of_the_user_reaches_git_in_a_command_and_nothing_else_of
         f'[url "https://{CANARY}@example.com/"]\n\tinsteadOf = x\n'
         '[user] name = "Ada \\"L\\" Byron" ; me\n\temail = ada@example.com\n'
     )
-    subprocess.run(["git", "init", "-q", str(root / "work")], check=True)
     for sandbox in BACKENDS.values():
-        variables = {"HOME": str(home), "PATH": os.environ["PATH"]}
-        tools = Toolbox(coding_tools(root, environment=variables, sandbox=sandbox))
+        own = {"HOME": str(home)}
+        tools = Toolbox(coding_tools(root, environment=own, sandbox=sandbox))
         told = await tools.call(
             "shell",
             folder="work",
-            command="git commit -q --allow-empty -m one && git log -1 --format='%an %ae %cn'; "
+            command="git init -q; git commit -q --allow-empty -m one; "
+            "git log -1 --format='%an %ae %cn'; "
             "git config --list; git -c user.name=Own commit -q --allow-empty -m two; "
             "git log -1 --format=%an; echo '[alias]' >> $GIT_CONFIG_SYSTEM$GIT_CONFIG_GLOBAL",
         )
+        told = told[told.index("Ada") :]
         assert told.startswith('Ada "L" Byron ada@example.com Ada "L" Byron\n')
         assert "\nOwn\n" in told
         assert CANARY not in told
@@ -394,31 +394,31 @@ async def test_the_name_of_the_user_reaches_git_in_a_command_and_nothing_else_of
 
 
 def test_the_search_by_name_ends_at_its_bound_and_says_so(
-    place: Path, caplog: pytest.LogCaptureFixture
+    place: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = home_secrets.Home.of(home_secrets.UserFolders(home=str(place)))
+    monkeypatch.setattr(home_secrets, "_MOST_ENTRIES", 100)
+    home = home_secrets.Home.of(UserFolders(home=str(place)))
     plant(place, ("near/deploy.key",))
     deep = place / "a/b/c/d"
     for number in range(12):
         (deep / f"{number}").mkdir(parents=True)
-        for file in range(1000):
-            os.close(os.open(deep / f"{number}/{file}", os.O_CREAT | os.O_WRONLY))
-    (deep / "5/e").mkdir()
+        plant(deep / f"{number}", tuple(str(file) for file in range(20)))
+    plant(deep, ("11/e/f/late.key",))
     found = home_secrets.found_by_name([home], closed=(), left=())
     assert found == [str(place / "near/deploy.key")]
     assert "ended at its bounds" in caplog.text
 
 
-def test_names_of_secrets_and_of_what_only_looks_so() -> None:
+def test_names_of_secrets_and_of_what_only_looks_so(place: Path) -> None:
     secret = ("id_rsa", "my_id_ed25519.bak", "NETRC", "_netrc", "aws-credentials.csv", "key.pem")
     public = ("id_rsa.pub", "cacert.pem", "tokenizer.json", "added_tokens.json", "keys.py", "key")
-    fits = [home_secrets.re.fullmatch(home_secrets.SECRET_NAMES, name, 18) for name in secret]
-    assert all(fits)
-    fits = [home_secrets.re.fullmatch(home_secrets.SECRET_NAMES, name, 18) for name in public]
-    assert not any(fits)
+    plant(place, (*secret, *public))
+    home = home_secrets.Home.of(UserFolders(home=str(place)))
+    found = home_secrets.found_by_name([home], closed=(), left=())
+    assert {Path(path).name for path in found} == {*secret}
 
 
-def test_a_missing_home_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_missing_home_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/no/such/home")
-    with suppress(ConfigError):
-        assert Toolbox(coding_tools(tmp_path))
+    told = await Toolbox(coding_tools(tmp_path)).call("shell", command="echo done")
+    assert told == "done\n[exit status 0]"
