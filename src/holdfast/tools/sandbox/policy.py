@@ -9,7 +9,12 @@ import msgspec
 from holdfast.ports.own_places import UserFolders, own_places
 from holdfast.tools.sandbox.home_secrets import Home, shown_paths
 from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, LAYERS, TEMPORARY, Plan, is_beneath
-from holdfast.tools.sandbox.private_paths import hidden_paths, known_users, user_of
+from holdfast.tools.sandbox.private_paths import (
+    hidden_paths,
+    hold_names_of_databases,
+    known_users,
+    user_of,
+)
 
 _SYSTEM = (
     "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/sbin", "/sys", "/usr",
@@ -83,6 +88,7 @@ def make_plan(
     given = [os.path.realpath(path) for path in sandbox.readable]
     hidden: list[str] = []
     if layers:
+        hold_names_of_databases([command.root, *writable])
         hidden = hidden_paths(users, root=command.root, opened=[*writable, *given])
         hidden += [os.path.realpath(path) for path in sandbox.hidden]
     has_view = "namespaces" in layers

@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 from holdfast.ports.own_places import OwnPlaces, UserFolders, own_places
@@ -22,6 +23,7 @@ from holdfast.tools.sandbox.plan import is_beneath
 from holdfast.tools.sandbox.private_beneath import PrivateBeneath
 
 _OF_SQLITE = ("", "-journal", "-shm", "-wal")
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OWN_NAMES = (
     "cache", "config.toml", "credentials.json", "data", "models", "permissions.json",
     "prompt_history", "server-keys.json", "server.json", "sessions.db", "sessions.db-journal",
@@ -137,6 +139,20 @@ def hidden_paths(users: Iterable[UserFolders], *, root: str, opened: Iterable[st
     closed = frozenset(path for path in real if os.path.isdir(path))
     named = _walked(homes, closed, left, int(time.perf_counter() // _WALK_SECONDS))
     return sorted(path for path in real | {*named} if os.path.exists(path))
+
+
+def hold_names_of_databases(folders: Iterable[str]) -> None:
+    """Make what SQLite may put beside an existing database in these folders, as empty files.
+
+    A mount needs something to be on, and SQLite believes a journal that a command has made. It
+    takes an empty one for none.
+    """
+    paths = [path for path in _databases(own_places()) if os.path.isfile(path)]
+    for path in paths:
+        if any(is_beneath(path, folder) for folder in folders):
+            for end in _OF_SQLITE[1:]:
+                with suppress(OSError):
+                    os.close(os.open(f"{path}{end}", _NEW_FILE, 0o600))
 
 
 def stores_in(root: str) -> list[str]:
