@@ -219,13 +219,15 @@ async def test_what_is_no_secret_stays_visible(place: Path) -> None:
 async def told_by_file_tools(tools: Toolbox, names: tuple[str, ...]) -> str:
     """Let every file tool try every name; returns all they said."""
     said = [await tools.call("grep", pattern=CANARY[:5], path=".", limit=1)]
+    for folder in dict.fromkeys(str(Path(name).parent) for name in names):
+        said += [
+            await tools.call("list", path=folder),
+            await tools.call("grep", pattern="c.nary", path=folder),
+        ]
     for name in names:
-        folder = str(Path(name).parent)
         said += [
             await tools.call("read", path=name),
-            await tools.call("list", path=folder),
             await tools.call("glob", pattern=Path(name).name, path="."),
-            await tools.call("grep", pattern="c.nary", path=folder),
             await tools.call("write", path=name, content="mine"),
             await tools.call("edit", path=name, edits=[{"old": CANARY, "new": "mine"}]),
             await tools.call("write", path=f"{name}/new", content="mine"),
@@ -249,8 +251,9 @@ async def test_no_tool_reads_or_changes_a_canary_of_a_home_that_is_in_the_root(
     told = await told_by_file_tools(tools, names)
     said = await told_by_commands(tools, root, names)
     await agent.close()
-    for text in (told, said):
-        assert f"{CANARY} {SHOWN}" in text
+    # One line is asked for, and none of what is private stands in its way or is counted.
+    assert told.startswith(f"{SHOWN}:1: {CANARY} {SHOWN}\n")
+    assert f"{CANARY} {SHOWN}" in said
     for line in (told + said + taken(root)).splitlines():
         assert CANARY not in line or SHOWN in line
     for name in names:
@@ -345,7 +348,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [STORES[0], STORES[3]])
 def test_without_namespaces_a_store_in_the_workspace_is_refused(store: str, place: Path) -> None:
     root = make_root(place)
     kind, _, name = store.partition(":")
