@@ -141,7 +141,8 @@ class CommandRunner:
     ) -> Finished:
         sandbox = self._sandbox or Sandbox()
         if not self._own_folder:  # not before: most processes run no command
-            self._own_folder = tempfile.mkdtemp(prefix="holdfast-")
+            # With a dot: a part of it is seen in the temporary folder of commands.
+            self._own_folder = tempfile.mkdtemp(prefix=".holdfast-")
             weakref.finalize(self, shutil.rmtree, self._own_folder, ignore_errors=True)
             os.mkdir(os.path.join(self._own_folder, _OF_COMMANDS), 0o700)
         names = sandbox.protected if "namespaces" in layers else ()
