@@ -23,7 +23,7 @@ def talking_to_claude() -> Agent:
         "claude-agent/claude-sonnet-5",
         tools=[count_words],
         approver=approve,
-        store="sqlite:claude.db",
+        store="sqlite:~/claude.db",
     )
 
 

@@ -40,6 +40,22 @@ def test_a_store_that_cannot_be_used_is_refused_before_a_client_is_told_of_the_s
     assert not list(tmp_path.rglob("server.json"))
 
 
+@pytest.mark.parametrize("store", ["sqlite:chat.db", "sqlite:linked/chat.db", "jsonl:chats"])
+def test_a_store_in_the_folder_of_holders_of_keys_who_have_tools_is_refused(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "linked").symlink_to(place.project)
+    if "linked" in store:
+        store = f"sqlite:{tmp_path}/linked/chat.db"
+    flags = ("--port", "0", "--tools-for-keys", "--store", store)
+    done = call(place, monkeypatch, "serve", *flags)
+    assert done.code in {1, 2}
+    assert f"store {store!r} is in {place.project}, where the holders of keys have" in done.err
+    assert "Keep it elsewhere" in done.err
+    assert not list(tmp_path.rglob("server.json"))
+
+
 def test_a_port_that_is_taken_is_refused_with_the_flag_that_takes_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,14 @@
 """What the user configured: the store, and every value with where it comes from."""
 
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.assembly.configuration import Configuration
-from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.assembly.store_strings import files_of
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 
 ValueOrigin: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
 
@@ -68,6 +70,22 @@ def configured_store(sources: ConfigurationSources | None = None) -> str:
         told = f"the folder for sessions, {folder}, cannot be made: {error.strerror}"
         raise StoreError(ErrorCode.UNAVAILABLE, told) from error
     return f"sqlite:{folder / _STORE}"
+
+
+def check_store_outside(store: str, folder: Path, *, reason: str) -> None:
+    """Refuse a store whose files are in a folder.
+
+    Raises:
+        ConfigError: CONFIG_INVALID with the reason, and what to do.
+
+    """
+    path = files_of(store)
+    if path is not None and path.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"store {store!r} is in {folder}, {reason}. Keep it elsewhere, such as "
+            "'sqlite:~/sessions.db', or start in another folder",
+        )
 
 
 def _leaves(name: str, value: object) -> dict[str, object]:

@@ -77,9 +77,11 @@ class Workspace:
         self.tools: list[ToolInput] = []
         self.context: ContextSource | None = None
         """Reads context files and skills; None when there are none to look for."""
+        self._toolkit: late.CodingToolkit | None = None
         if self.folder is not None:
             check_folder(self.folder, option="workspace")
-            self.tools += late.coding_tools(self.folder)
+            self._toolkit = late.CodingToolkit(self.folder)
+            self.tools += self._toolkit.tools
             self._look_for_context(self.folder)
         self.snapshotter: Snapshotter | None = None
         """Records the files; None when no snapshots are taken."""
@@ -90,6 +92,11 @@ class Workspace:
                 environment=configuration.environment.variables,
                 apart=[*_own_files(inputs, configuration.cwd)],
             )
+
+    async def check_stores(self) -> None:
+        """Refuse a store that commands would get at; raises CONFIG_INVALID."""
+        if self._toolkit is not None:
+            await self._toolkit.check_stores()
 
     def _look_for_context(self, folder: Path) -> None:
         agent = self._configuration.resolved.agent
@@ -271,7 +278,9 @@ class Composition(StoredSessions):
 
     async def _open(self, request: SessionRequest) -> LiveSession:
         try:
-            live = await open_session(self.session_resources(), request)
+            resources = self.session_resources()  # makes the store
+            await self.workspace.check_stores()
+            live = await open_session(resources, request)
         except AgentError as error:
             raise without_frames(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it

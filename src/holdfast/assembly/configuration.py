@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.assembly.agent_inputs import ConfigurationSources, PathInput
 from holdfast.assembly.store_strings import store_fault
 from holdfast.auth.credential_storage import CredentialStorage
 from holdfast.blocks.permission_rules.decisions import PermissionRules
@@ -34,6 +34,7 @@ from holdfast.config.schema import ModelEntry
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.own_places import OwnPlaces, UserFolders, hold_places
 from holdfast.providers.catalogue import KnownModels, shipped_catalogue
 from holdfast.providers.vendors import VENDORS, ollama_url, vendor_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -64,6 +65,26 @@ class ConfigurationFolders:
         chosen = sources.config_dir
         self.config_folder = self.folders.config if chosen is None else Path(chosen).expanduser()
         """Where the user's own files are."""
+        file = sources.config_path or self.environment.location("config_path")
+        hold_places(self, self._own_places(file))
+
+    def _own_places(self, file: PathInput | None) -> OwnPlaces:
+        """Return what tools must stay out of, whatever folder they are given."""
+        found = self.folders
+        folders = [self.config_folder, found.config, found.data, found.state, found.cache]
+        if file is not None:
+            folders.append(self.cwd / Path(file).expanduser())
+        user = UserFolders(
+            home=str(self.home.absolute()),
+            **{
+                kind: self.environment.get(f"XDG_{kind.upper()}_HOME")
+                for kind in ("config", "data", "state", "cache")
+            },
+        )
+        return OwnPlaces(
+            folders=tuple(dict.fromkeys(str(folder.absolute()) for folder in folders)),
+            users=(user,),
+        )
 
     @property
     def model_folder(self) -> Path:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
-    from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools import CodingToolkit, check_sandbox
     from holdfast.tools.mcp import McpServer, McpStatus, mcp_servers
     from holdfast.tools.option_tools import load_skill_tool, recall_tool
     from holdfast.tools.sandbox_check import SandboxCheck
@@ -43,6 +43,7 @@ __all__ = [
     "AgentSurroundings",
     "AiohttpTransport",
     "ClaudeAgent",
+    "CodingToolkit",
     "ContextFolders",
     "Dialect",
     "GitTrees",
@@ -60,7 +61,6 @@ __all__ = [
     "VendorAccess",
     "attachment_part",
     "check_sandbox",
-    "coding_tools",
     "key_advice",
     "list_local_models",
     "load_skill_tool",
@@ -99,6 +99,7 @@ if not TYPE_CHECKING:
             "AgentSurroundings": _CLAUDE_AGENT,
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
+            "CodingToolkit": "holdfast.tools",
             "ContextFolders": "holdfast.config.context_files",
             "Dialect": _DIALECTS,
             "GitTrees": "holdfast.stores.file_trees.git_trees",
@@ -115,7 +116,6 @@ if not TYPE_CHECKING:
             "TransportHttp": _STORED_SOURCES,
             "attachment_part": "holdfast.assembly.attachments",
             "check_sandbox": "holdfast.tools",
-            "coding_tools": "holdfast.tools",
             "key_advice": "holdfast.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
             "load_skill_tool": _OPTION_TOOLS,

@@ -21,7 +21,7 @@ from holdfast.administration import (
     state_folder,
 )
 from holdfast.administration.command_flags import MODEL_FLAG, STORE_FLAG, flag
-from holdfast.administration.configured import configured_store
+from holdfast.administration.configured import check_store_outside, configured_store
 from holdfast.administration.failure_log import log_to_stderr
 from holdfast.administration.pool import PoolLimits
 from holdfast.administration.unowned import LeftQueries
@@ -151,6 +151,9 @@ async def _serve_on(
     folder, has_tools = state_folder(), flags["tools_for_keys"]
     url = url_of(sock, has_tls=tls is not None)
     state = ServerState(url=url, pid=os.getpid(), token=new_token())
+    if has_tools:
+        reason = "where the holders of keys have files and the shell"
+        check_store_outside(flags["store"] or configured_store(), Path.cwd(), reason=reason)
     make = _agent_maker(flags)
     others: dict[str, Agent] = {}
 

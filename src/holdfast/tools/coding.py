@@ -23,6 +23,7 @@ from holdfast.tools.files import FileTools
 from holdfast.tools.finding import FindingTools
 from holdfast.tools.output import Outputs, read_output_tool
 from holdfast.tools.sandbox.policy import Sandbox
+from holdfast.tools.sandbox.private_paths import stores_in
 from holdfast.tools.shell import CommandVariables, command_words, shell_tool
 from holdfast.vocabulary.approvals import CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -137,6 +138,26 @@ class CodingToolkit:
             replace(item, function=_guarded(item), inspector=partial(self.facts, item.name))
             for item in made
         )
+
+    async def check_stores(self) -> None:
+        """Refuse a root with a store in it where commands cannot be kept from it.
+
+        Raises:
+            ConfigError: CONFIG_INVALID saying what to do.
+
+        """
+        found = stores_in(self._root.path)
+        if not found:
+            return
+        report = await self.runner.report()
+        # Landlock cannot deny what is beneath a folder that it allows.
+        if "namespaces" not in report.layers:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the store {found[0]} is in the workspace {self._root.path}, and this machine "
+                f"cannot keep commands from it ({'; '.join(report.missing)}). Keep the store "
+                "elsewhere, such as 'sqlite:~/sessions.db', or work in another folder",
+            )
 
     async def facts(self, name: str, arguments: JsonObject) -> CallFacts:
         """Say what a call would really do now; what cannot be said is left out."""

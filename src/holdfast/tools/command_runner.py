@@ -2,13 +2,17 @@
 
 import asyncio
 import os
+import re
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.ports.own_places import own_places
 from holdfast.ports.threads import run_in_thread
 from holdfast.tools.contained_paths import Root
 from holdfast.tools.running_command import Ending, RunningCommand
@@ -27,6 +31,12 @@ _WAIT_ON_ABORT = 0.45
 _GRACE_ON_ABORT = 0.2
 _WAIT_FOR_END = 5.0
 _WAIT_FOR_START = 30.0
+_OF_COMMANDS = "tmp"
+"""The name of the commands' temporary folder in the one of the runner's own."""
+_IDENTITY_SECONDS = 60.0
+_SECTION = re.compile(r"\s*\[\s*([^\]]*?)\s*\]")
+_USER_VALUE = re.compile(r"\s*(name|email)\s*=\s*(.*)", re.IGNORECASE)
+_LARGEST_GIT_FILE = 1 << 20
 
 
 class SandboxReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +89,8 @@ class CommandRunner:
     def __init__(self, root: Root, *, sandbox: Sandbox | None) -> None:
         self._root = root
         self._sandbox = sandbox
-        self._temporary: str | None = None
+        self._own_folder = ""
+        self._identity_is_of = -1.0
         self._report: SandboxReport | None = None
 
     async def report(self) -> SandboxReport:
@@ -129,41 +140,86 @@ class CommandRunner:
         self, invocation: CommandCall, take: Callable[[bytes], bool], layers: tuple[str, ...]
     ) -> Finished:
         sandbox = self._sandbox or Sandbox()
-        if self._temporary is None:  # not before: most processes run no command
-            self._temporary = tempfile.mkdtemp(prefix="holdfast-")
-            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
-        temporary = self._temporary
+        if not self._own_folder:  # not before: most processes run no command
+            # With a dot: a part of it is seen in the temporary folder of commands.
+            self._own_folder = tempfile.mkdtemp(prefix=".holdfast-")
+            weakref.finalize(self, shutil.rmtree, self._own_folder, ignore_errors=True)
+            os.mkdir(os.path.join(self._own_folder, _OF_COMMANDS), 0o700)
         names = sandbox.protected if "namespaces" in layers else ()
         with Placeholders(self._root.descriptor, names) as placeholders:
             # Only a mount needs something to be mounted on. Landlock leaves names out, whether they
             # exist or not.
             protected = placeholders.held if names else list(sandbox.protected)
-            plan = await run_in_thread(
-                lambda: self._plan(invocation, layers, protected, temporary=temporary)
-            )
+            plan = await run_in_thread(lambda: self._plan(invocation, layers, protected))
             running = RunningCommand(plan, take)
             return await _attend(running, invocation)
 
-    def _plan(
-        self,
-        invocation: CommandCall,
-        layers: tuple[str, ...],
-        protected: list[str],
-        *,
-        temporary: str,
-    ) -> Plan:
+    def _plan(self, invocation: CommandCall, layers: tuple[str, ...], protected: list[str]) -> Plan:
         with self._root.opened(invocation.folder, os.O_PATH | os.O_DIRECTORY) as folder:
             start = folder.path
-        seen = TEMPORARY if "namespaces" in layers else temporary
+        sandbox = self._sandbox or Sandbox()
+        temporary = os.path.join(self._own_folder, _OF_COMMANDS)
+        more = {"TMPDIR": TEMPORARY if "namespaces" in layers else temporary}
+        if layers:
+            identity = self._identity_file(invocation.environment)
+            # Below what the user's own file and the repository say. Where the user's file cannot
+            # be covered by an empty one, git would give up on it.
+            kind = "SYSTEM" if "namespaces" in layers else "GLOBAL"
+            more = {f"GIT_CONFIG_{kind}": identity, **more}
+            sandbox = replace(sandbox, readable=(*sandbox.readable, identity))
         command = ConfinedCommand(
             argv=invocation.argv,
-            environment={**invocation.environment, "TMPDIR": seen},
+            environment={**more, **invocation.environment, "TMPDIR": more["TMPDIR"]},
             root=self._root.path,
             root_identity=self._root.identity,
             folder=start,
             temporary=temporary,
         )
-        return make_plan(command, self._sandbox or Sandbox(), layers=layers, protected=protected)
+        return make_plan(command, sandbox, layers=layers, protected=protected)
+
+    def _identity_file(self, environment: Mapping[str, str]) -> str:
+        """Return a file that tells git who the user is; their own is hidden from commands."""
+        path = os.path.join(self._own_folder, "gitconfig")
+        now = time.perf_counter() // _IDENTITY_SECONDS
+        if now != self._identity_is_of:
+            lines = ["[include]", "path = /etc/gitconfig", "[user]"]
+            lines += _git_identity(environment)
+            with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write("\n".join([*lines, ""]))
+            os.rename(f"{path}.new", path)
+            self._identity_is_of = now
+        return path
+
+
+def _git_identity(environment: Mapping[str, str]) -> list[str]:
+    """Return the name and the address in the user's own git configuration, as lines of a file.
+
+    They are read, and git is not run: what it finds in the root was perhaps made by a command.
+    """
+    home = environment.get("HOME")
+    if home is None:
+        return []
+    config = next((user.config for user in own_places().users if user.home == home), None)
+    found: dict[str, str] = {}
+    for path in (f"{config or f'{home}/.config'}/git/config", f"{home}/.gitconfig"):
+        section = ""
+        for line in _lines_of(path):
+            header = _SECTION.match(line)
+            if header is not None:
+                section = header[1].lower()
+            begin = header.end() if header else 0  # a value may stand behind the header
+            if section == "user" and (told := _USER_VALUE.match(line, begin)) is not None:
+                # As it stands there, quotes and comments included: git reads it again.
+                found[told[1].lower()] = told[2]
+    return [f"{key} = {value}" for key, value in found.items() if not value.endswith("\\")]
+
+
+def _lines_of(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_LARGEST_GIT_FILE).splitlines()
+    except OSError:
+        return []
 
 
 async def _attend(running: RunningCommand, invocation: CommandCall) -> Finished:

@@ -18,6 +18,8 @@ import msgspec
 
 from holdfast.ports.permissions import PathGuard
 from holdfast.tools.sandbox.kernel import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, openat2
+from holdfast.tools.sandbox.private_beneath import PrivateBeneath
+from holdfast.tools.sandbox.private_paths import PrivatePaths, store_files
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY
 # As many as the kernel follows.
@@ -68,7 +70,8 @@ Opener: TypeAlias = Callable[[int, str, int], OpenedPath]
 class Root:
     """The folder that tools are kept to. Owns its descriptor, nothing else.
 
-    `protected` names can be read and not written, wherever they are. `guard` may refuse more.
+    `protected` names can be read and not written, wherever they are. What is private (stores,
+    Holdfast's own files, secrets of a home folder) can be neither. `guard` may refuse more.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Root:
         # Tools are never closed, so the descriptor goes with the object.
         weakref.finalize(self, os.close, self._descriptor)
         self._protected = frozenset(name.casefold() for name in protected)
+        self._private = PrivatePaths(self.path)
         self._guard = guard
         self._open = opener or find_opener()
 
@@ -109,6 +113,7 @@ class Root:
         found = self._open_contained(self.relative(path), flags)
         try:
             self._check("read", found.path)
+            self._check_file(os.fstat(found.descriptor), found.path)
             yield found
         finally:
             os.close(found.descriptor)
@@ -136,6 +141,9 @@ class Root:
                 if target is None:
                     real = os.path.normpath(os.path.join(parent.path, name))
                     self._check("write", real)
+                    with suppress(FileNotFoundError):
+                        here = os.stat(name, dir_fd=parent.descriptor, follow_symlinks=False)
+                        self._check_file(here, real)
                     yield NameInFolder(parent.descriptor, name, real)
                     return
             finally:
@@ -196,10 +204,20 @@ class Root:
         parts = path.casefold().split("/")
         if access == "write" and not self._protected.isdisjoint(parts):
             raise PathRefusedError(f"{path!r} is protected: it can be read, not written")
+        if self._private.beneath().holds(path):
+            raise _private(path)
         for guard in (self._guard, _guard_of_call.get()):
             reason = guard(access, path) if guard is not None else None
             if reason is not None:
                 raise PathRefusedError(f"{path!r} is refused: {reason}")
+
+    def _check_file(self, state: os.stat_result, path: str) -> None:
+        if stat.S_ISREG(state.st_mode) and (state.st_dev, state.st_ino) in store_files():
+            raise _private(path)
+
+    def private_beneath(self) -> PrivateBeneath:
+        """Return what a search beneath the root must not open."""
+        return self._private.beneath()._replace(files=tuple(store_files()))
 
     def is_refused(self, access: PathAccess, path: str) -> bool:
         """Whether something may not be touched, by its real path beneath the root."""
@@ -212,6 +230,12 @@ class Root:
 
 def _outside(path: str) -> PathRefusedError:
     return PathRefusedError(f"{path!r} leads out of the root folder")
+
+
+def _private(path: str) -> PathRefusedError:
+    return PathRefusedError(
+        f"{path!r} is refused: it is a file of Holdfast's own, or one with the user's credentials"
+    )
 
 
 def _link_target(folder: int, name: str) -> str | None:

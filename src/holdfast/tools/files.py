@@ -213,6 +213,8 @@ class FileTools:
             names, left_out = [], 0
             for name in sorted(os.listdir(found.descriptor)):
                 real = os.path.normpath(f"{found.path}/{name}")
+                if self._root.private_beneath().holds(real):
+                    continue
                 if fits_any(hidden.asked, real) and not fits_any(hidden.denied, real):
                     left_out += 1
                 elif not fits_any(hidden.denied, real):

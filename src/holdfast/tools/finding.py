@@ -17,6 +17,7 @@ from holdfast.tools.contained_paths import PathRefusedError, Root
 from holdfast.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
 from holdfast.tools.isolated_python import isolated_python
 from holdfast.tools.output import Outputs
+from holdfast.tools.sandbox.private_beneath import PrivateBeneath
 from holdfast.tools.tree_walk import SKIPPED, walk_files
 
 _MOST_FOUND = 1000
@@ -42,6 +43,7 @@ class _Search(msgspec.Struct, frozen=True):
     """Where the search begins beneath the root; the patterns below begin at the root."""
     denied: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
+    private: PrivateBeneath = PrivateBeneath()
 
 
 class FindingTools:
@@ -141,7 +143,11 @@ class FindingTools:
                 raise PathRefusedError(f"{start.path!r} is neither a folder nor a regular file")
             hidden = hidden_by_rules(context, "grep", start.path)
             wanted = msgspec.structs.replace(
-                wanted, start=start.path, denied=hidden.denied, asked=hidden.asked
+                wanted,
+                start=start.path,
+                denied=hidden.denied,
+                asked=hidden.asked,
+                private=self._root.private_beneath(),
             )
             told = _search(context, start.descriptor, wanted, seconds=self._seconds)
         lines = [json.loads(line) for line in told.splitlines()]

@@ -11,8 +11,10 @@ import signal
 import stat
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from holdfast.blocks.permission_rules.wildcards import matches_file, matches_path
+from holdfast.tools.sandbox.private_beneath import PrivateBeneath
 from holdfast.tools.tree_walk import open_regular, walk_files
 
 _LONGEST_LIFE = 120
@@ -29,7 +31,7 @@ def main() -> None:
     except re.error as error:
         _tell({"failed": f"the pattern is not a regular expression: {error}"})
         return
-    hidden = _Hidden(request["start"], request["denied"], request["asked"])
+    hidden = _Hidden(request)
     left, more = request["limit"], False
     for path, descriptor in _files(int(sys.argv[-1]), request["files"] or "", hidden):
         for number, line in _matches(descriptor, search):
@@ -44,22 +46,23 @@ def main() -> None:
 
 
 class _Hidden:
-    """What permission rules hide. It is not even opened.
+    """What is private, and what permission rules hide. It is not even opened.
 
     A line found in such a file would use up the limit, and so tell that it is there.
     """
 
-    def __init__(self, start: str, denied: "list[str]", asked: "list[str]") -> None:
-        self._start = start
-        self._denied = denied
-        self._asked = asked
+    def __init__(self, request: "dict[str, Any]") -> None:
+        self._start: str = request["start"]
+        self._denied: list[str] = request["denied"]
+        self._asked: list[str] = request["asked"]
+        self.private = PrivateBeneath(*request["private"])
         self.left_out = 0
 
     def hides(self, path: str) -> bool:
         """Whether a file is hidden; counts those that a rule asks about."""
-        if not self._denied and not self._asked:
-            return False
         real = os.path.normpath(f"{self._start}/{path}")
+        if self.private.holds(real):
+            return True
         if any(matches_path(pattern, real) for pattern in self._denied):
             return True
         is_asked = any(matches_path(pattern, real) for pattern in self._asked)
@@ -78,7 +81,8 @@ def _files(start: int, names: str, hidden: _Hidden) -> Iterator[tuple[str, int]]
             continue
         descriptor = open_regular(folder, name)
         if descriptor is not None:
-            yield path, descriptor
+            if not hidden.private.holds_file(os.fstat(descriptor)):
+                yield path, descriptor
             os.close(descriptor)
 
 

@@ -12,7 +12,7 @@ from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandCall, CommandRunner, Finished
 from holdfast.tools.output import Outputs
-from holdfast.tools.sandbox.policy import home_folder
+from holdfast.tools.sandbox.home_secrets import home_folder
 
 _BASH = "/bin/bash"
 _DEFAULT_SECONDS = 120.0

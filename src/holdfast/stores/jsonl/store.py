@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.auth.atomic_files import write_all
+from holdfast.ports.own_places import hold_store
 from holdfast.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from holdfast.stores.jsonl.index import JsonlIndex, JsonlSearch
 from holdfast.stores.jsonl.leases import JsonlLeases
@@ -41,6 +42,7 @@ class JsonlStore:
     def __init__(self, root: Path, *, lease_seconds: float = LOCAL_LEASE_SECONDS) -> None:
         self.files_at = root
         """The folder."""
+        hold_store(self, folder=root)
         self._resources = make_resources(root, lease_seconds=lease_seconds)
         self.log = JsonlLog(self._resources)
         self.index = JsonlIndex(self._resources)

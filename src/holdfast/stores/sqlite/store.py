@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from holdfast.ports.own_places import hold_store
 from holdfast.stores.lease_rules import LOCAL_LEASE_SECONDS
 from holdfast.stores.notifications import NotifiedInbox
 from holdfast.stores.sqlite.connections import SqliteConnections, make_connections
@@ -52,6 +53,7 @@ class SqliteStore:
     ) -> None:
         self.files_at = path
         """The file."""
+        hold_store(self, database=path)
         connections = make_connections(path, timeouts=timeouts, sqlite_version=sqlite_version)
         self._connections = connections
         self.leases = SqliteLeases(connections, lease_seconds=lease_seconds)

@@ -1,14 +1,20 @@
 """The policy of the sandbox: what a command may do, as settings, and the plan that follows."""
 
 import os
-import pwd
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from holdfast.tools.sandbox.home_secrets import secret_paths, shown_paths
+from holdfast.ports.own_places import UserFolders, own_places
+from holdfast.tools.sandbox.home_secrets import Home, shown_paths
 from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, LAYERS, TEMPORARY, Plan, is_beneath
+from holdfast.tools.sandbox.private_paths import (
+    hidden_paths,
+    hold_names_of_databases,
+    known_users,
+    user_of,
+)
 
 _SYSTEM = (
     "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/sbin", "/sys", "/usr",
@@ -41,7 +47,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()
     """More that it may read where there are no namespaces, and so only what is named can be."""
     home: str | None = None
-    """The folder whose secrets are hidden; by default the user's."""
+    """The home folder whose secrets are hidden; by default those of the user and of `$HOME`."""
     limits: dict[str, int] = {}
     """Resource limits by their RLIMIT_ names, in the place of the defaults."""
     layers: tuple[str, ...] = LAYERS
@@ -55,14 +61,6 @@ class SandboxError(Exception):
 def is_enough(layers: tuple[str, ...]) -> bool:
     """Whether these layers keep a command from files and network by themselves."""
     return "namespaces" in layers or {"landlock", "seccomp"} <= set(layers)
-
-
-def home_folder() -> str:
-    """Return the user's home folder, whatever the environment says."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return "/"
 
 
 class ConfinedCommand(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +83,16 @@ def make_plan(
         SandboxError: something is to be hidden that these layers cannot hide.
 
     """
-    home = Path(os.path.realpath(sandbox.home or home_folder()))
-    hidden = [*secret_paths(home, Path(command.root))] if layers else []
-    hidden += [os.path.realpath(path) for path in sandbox.hidden if layers]
+    users = _users(command, sandbox)
     writable = [os.path.realpath(path) for path in sandbox.writable]
+    given = [os.path.realpath(path) for path in sandbox.readable]
+    hidden: list[str] = []
+    if layers:
+        hold_names_of_databases([command.root, *writable])
+        hidden = hidden_paths(users, root=command.root, opened=[*writable, *given])
+        hidden += [os.path.realpath(path) for path in sandbox.hidden]
     has_view = "namespaces" in layers
-    readable = [] if has_view or not layers else _readable(home, hidden)
-    readable += [os.path.realpath(path) for path in sandbox.readable if layers and not has_view]
+    readable = [] if has_view or not layers else [*_readable(users, hidden), *given]
     if layers and not has_view:
         _check_hidden(hidden, [*readable, command.root, *writable])
     limits = {**_LIMITS, **sandbox.limits} if layers else dict(sandbox.limits)
@@ -115,6 +116,12 @@ def make_plan(
     )
 
 
+def _users(command: ConfinedCommand, sandbox: Sandbox) -> tuple[UserFolders, ...]:
+    if sandbox.home is not None:
+        return (UserFolders(home=sandbox.home),)
+    return known_users(own_places(), *user_of(command.environment))
+
+
 def _exposed(sandbox: Sandbox) -> list[str]:
     """Return what is to be read although the view covers the folder that it is in.
 
@@ -130,14 +137,32 @@ def _exposed(sandbox: Sandbox) -> list[str]:
     ]
 
 
-def _readable(home: Path, hidden: list[str]) -> list[str]:
+def _readable(users: Iterable[UserFolders], hidden: list[str]) -> list[str]:
     """Return what may be read where nothing can be hidden: only what is not secret."""
     try:
         of_etc = [str(path) for path in Path("/etc").iterdir() if not path.is_symlink()]
     except OSError:
         of_etc = []
-    candidates = [*_SYSTEM, *of_etc, *shown_paths(home)]
-    return [path for path in candidates if not any(is_beneath(secret, path) for secret in hidden)]
+    shown = [path for user in users for path in shown_paths(Home.of(user))]
+    readable = [*_SYSTEM, *of_etc, *(path for path in shown if os.path.lexists(path))]
+    return [part for path in readable for part in _without(os.path.realpath(path), hidden)]
+
+
+def _without(path: str, hidden: list[str]) -> Iterator[str]:
+    """Yield a path, or what is in it, so that nothing that is hidden is beneath what is yielded."""
+    if any(is_beneath(path, secret) for secret in hidden):
+        return
+    if not any(is_beneath(secret, path) for secret in hidden):
+        yield path
+        return
+    try:
+        entries = list(os.scandir(path))
+    except OSError:
+        return
+    for entry in entries:
+        # What a link leads to would be opened.
+        if not entry.is_symlink():
+            yield from _without(entry.path, hidden)
 
 
 def _check_hidden(hidden: list[str], open_paths: list[str]) -> None:
@@ -146,5 +171,5 @@ def _check_hidden(hidden: list[str], open_paths: list[str]) -> None:
             if is_beneath(secret, path):
                 raise SandboxError(
                     f"{secret} cannot be hidden beneath {path}: that needs namespaces, which this "
-                    "kernel does not give"
+                    "kernel does not give. Move it out of the folder, or work in another one"
                 )

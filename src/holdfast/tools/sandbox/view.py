@@ -75,7 +75,7 @@ def build_view(plan: Plan) -> list[str]:
     for path, tree in [*exposed, *writable, (plan.root, root)]:
         _attach_at(path, tree)
     # These are beneath the trees that were just attached, which would cover what was hidden before.
-    covers += _hide(inside, nothing)
+    covers += _hide(inside, nothing, writable=(plan.root, *plan.writable))
     for cover in covers:
         restrict_mount(cover, READ_ONLY, recursive=False)
     for name in plan.protected:
@@ -131,8 +131,9 @@ def _cover(path: str) -> int:
     return cover
 
 
-def _hide(paths: list[str], nothing: int) -> list[int]:
+def _hide(paths: list[str], nothing: int, *, writable: tuple[str, ...] = ()) -> list[int]:
     """Cover folders with empty ones and everything else with nothing to read."""
+    _hold_above(paths, writable)
     covers = []
     for path in paths:
         # It is beneath something that is covered already, or gone.
@@ -144,6 +145,21 @@ def _hide(paths: list[str], nothing: int) -> list[int]:
             else:
                 attach_mount(clone_tree(nothing), target)
     return covers
+
+
+def _hold_above(hidden: list[str], writable: tuple[str, ...]) -> None:
+    """Make mount points of the folders above what is hidden: these cannot be moved away."""
+    held: set[str] = set()
+    for path in hidden:
+        tops = [top for top in writable if is_beneath(path, top)]
+        above = os.path.dirname(path)
+        while tops and above not in {*tops, *held}:
+            held.add(above)
+            above = os.path.dirname(above)
+    for folder in sorted(held):  # the one above first
+        with contextlib.suppress(FileNotFoundError):
+            target = _open(folder)
+            attach_mount(clone_tree(target), target)
 
 
 def _make_devices(devices: list[tuple[str, int]]) -> None:
