@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +12,14 @@ from typing import Any
 
 import click
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app_or_none
+from prompt_toolkit.application import create_app_session, get_app_or_none
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output import ColorDepth, create_output
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from holdfast import Agent, AgentError, AgentSession, UserMessage
@@ -31,7 +32,7 @@ from holdfast.cli.choices import Choices, open_agent, open_chosen_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.prompt_input import missing_files, named_files
 from holdfast.cli.session_texts import counted, short_time, shown_titles
-from holdfast.cli.terminal import safe, safe_line
+from holdfast.cli.terminal import guarding_streams, safe, safe_line, styled, unguarded
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, ObserverLagged
 from holdfast.vocabulary.parts import lines_of
@@ -84,9 +85,9 @@ class Chat:
             await self.follow(self.session)
             try:
                 self._greet()
-                # Raw: what is printed has colours of our own, and everything else was made
-                # harmless.
-                with patch_stdout(raw=True):
+                # Raw, because what is printed has colours of our own; guarded again, because the
+                # streams of `patch_stdout` are new ones, which log handlers write to, too.
+                with patch_stdout(raw=True), guarding_streams():
                     if first:
                         await self.say(first)
                     await self._read_prompts()
@@ -230,7 +231,7 @@ class Chat:
         card = (
             approval_card(request, self.approvals.asking, self.screen.renderer) if request else ""
         )
-        return ANSI(self.screen.live() + card + self.screen.renderer.accent("> "))
+        return ANSI(styled(self.screen.live() + card + self.screen.renderer.accent("> ")))
 
     def _toolbar(self) -> str:
         settings = self.session.settings
@@ -380,4 +381,6 @@ async def _pick_session(agent: Agent) -> str:
 
 def run_chat(choices: Choices, first: str | None) -> Exit:
     """Chat until the person leaves; returns the exit code."""
-    return asyncio.run(_chat(choices, first))
+    # prompt_toolkit moves the cursor; what it shows of others, it writes out itself.
+    with create_app_session(output=create_output(unguarded(sys.stdout))):
+        return asyncio.run(_chat(choices, first))
