@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 from collections.abc import Generator, Iterable, Sequence
-from typing import IO, Any, TextIO, cast
+from typing import IO, TextIO, cast
 
 import click
 import msgspec
@@ -117,7 +117,7 @@ class GuardedStream:
         content = base64.b64encode(text.encode("utf-8", "replace")).decode()
         self.unguarded.write(f"\x1b]52;c;{content}\x07\n")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name == "buffer":
             raise AttributeError(name)
         return getattr(self.unguarded, name)
@@ -143,6 +143,17 @@ def guarding_streams() -> Generator[None, None, None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def drawing_screen() -> Generator[None, None, None]:
+    """Give standard output to what draws the screen in the block, and guard it after that."""
+    before = sys.stdout
+    sys.stdout = unguarded(before)
+    try:
+        yield
+    finally:
+        sys.stdout = before
 
 
 def guarded(stream: TextIO) -> GuardedStream:

@@ -142,6 +142,10 @@ class ToolSet:
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
+    def find(self, name: str) -> OfferedTool | None:
+        """Return the tool of a name; None where none is offered."""
+        return self._tools.get(name)
+
     def view(self, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> "ToolSet":
         """Return the set without what is not allowed; a denial wins over an allowance."""
         if allowed is None and not denied:
@@ -151,7 +155,7 @@ class ToolSet:
 
     def resolve(self, call: ToolCallPart, *, arguments: Json = None) -> Resolution:
         """Find the tool of a call and parse its input, or the arguments given instead."""
-        item = self._tools.get(call.name)
+        item = self.find(call.name)
         if item is None:
             return NotFound(call.name)
         if call.invalid is not None and arguments is None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,14 +11,14 @@ from typing import Any
 
 import click
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import create_app_session, get_app_or_none
+from prompt_toolkit.application import get_app_or_none
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import ColorDepth, create_output
+from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from holdfast import Agent, AgentError, AgentSession, UserMessage
@@ -32,7 +31,7 @@ from holdfast.cli.choices import Choices, open_agent, open_chosen_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.prompt_input import missing_files, named_files
 from holdfast.cli.session_texts import counted, short_time, shown_titles
-from holdfast.cli.terminal import guarding_streams, safe, safe_line, styled, unguarded
+from holdfast.cli.terminal import drawing_screen, guarding_streams, safe, safe_line, styled
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, ObserverLagged
 from holdfast.vocabulary.parts import lines_of
@@ -227,10 +226,8 @@ class Chat:
 
     def _message(self) -> ANSI:
         self.screen.renderer.width = max(20, shutil.get_terminal_size().columns)
-        request = self.approvals.current
-        card = (
-            approval_card(request, self.approvals.asking, self.screen.renderer) if request else ""
-        )
+        asked = self.approvals.current
+        card = approval_card(asked, self.approvals.asking, self.screen.renderer) if asked else ""
         return ANSI(styled(self.screen.live() + card + self.screen.renderer.accent("> ")))
 
     def _toolbar(self) -> str:
@@ -298,11 +295,16 @@ class Chat:
             event.current_buffer.document = Document(text, len(text))
             self.approvals.ask_for("arguments")
 
+        def view(_event: KeyPressEvent) -> None:
+            if self.approvals.current is not None:
+                self.screen.print(self.approvals.current.whole(self.screen.renderer))
+
         return {
             "y": lambda _event: self.approvals.yes(),
             "a": lambda _event: self.approvals.always(),
             "n": lambda _event: self.approvals.ask_for("reason"),
             "e": edit,
+            "v": view,
         }
 
     def _is_choosing(self) -> bool:
@@ -354,8 +356,10 @@ async def _chat(choices: Choices, first: str | None) -> Exit:
         if choices.resume is not None and not choices.resume.strip():
             choices = replace(choices, resume=await _pick_session(agent))
         session = await open_chosen_session(agent, choices)
-        chat = Chat(agent, session, approvals)
-        code = await chat.run(first)
+        # prompt_toolkit moves the cursor; what it shows of others, it writes out itself.
+        with drawing_screen():
+            chat = Chat(agent, session, approvals)
+            code = await chat.run(first)
     if chat.session.messages and not choices.no_session:
         chat.screen.note(f"continue it with: holdfast -r {chat.session.session_id}")
     return code
@@ -381,6 +385,4 @@ async def _pick_session(agent: Agent) -> str:
 
 def run_chat(choices: Choices, first: str | None) -> Exit:
     """Chat until the person leaves; returns the exit code."""
-    # prompt_toolkit moves the cursor; what it shows of others, it writes out itself.
-    with create_app_session(output=create_output(unguarded(sys.stdout))):
-        return asyncio.run(_chat(choices, first))
+    return asyncio.run(_chat(choices, first))
