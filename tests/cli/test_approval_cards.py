@@ -8,8 +8,9 @@ import contextlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import mcp_types as types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,14 +20,16 @@ from holdfast.blocks.tool_registry.registry import Ready, ToolSet
 from holdfast.cli.chat.approvals import Approvals, ShownCard, approval_card
 from holdfast.cli.chat.markdown import Renderer
 from holdfast.cli.terminal import safe
-from holdfast.ports.tools import ToolContext
+from holdfast.ports.abort import AbortSignal
+from holdfast.ports.tools import ToolCaller, ToolContext
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.tools.coding import coding_tools
+from holdfast.tools.mcp.elicitation import answer_of_person
 from holdfast.tools.mcp.offered_tools import ListedTool, offered_tools
 from holdfast.tools.mcp.server_settings import ResolvedServer
 from holdfast.vocabulary.approval_cards import card_of
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
-from holdfast.vocabulary.ids import ApprovalId, CallId
+from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId
 from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.visible_text import visible_exactly
 from tests.strategies_values import TEXT
@@ -108,7 +111,7 @@ def read_arguments(lines: list[str]) -> dict[tuple[str | int, ...], Any]:
         while token := PATH.match(line, at):
             at = token.end()
             plain, index, key = token.groups()
-            path.append(plain if plain else int(index) if index else json.loads(key))
+            path.append(plain or (int(index) if index else json.loads(key)))
         rest, several = line[at:], None
         if rest == ":":
             found[tuple(path)] = several = []
@@ -174,19 +177,18 @@ def test_what_a_server_is_sent_is_what_was_shown(arguments: dict[str, Any], widt
         return None
 
     schema = {"type": "object", "properties": {key: {} for key in arguments}}
-    settled = ResolvedServer(name="bank", command=("bank",))
+    settled = ResolvedServer(name="bank", command="bank")
     (offered,) = offered_tools(settled, [ListedTool("pay", "Pays.", schema)], call).values()
     part = ToolCallPart(call_id=CallId("c1"), name=offered.spec.name, arguments=arguments)
     ready = ToolSet([offered]).resolve(part)
     assert isinstance(ready, Ready)
     request = a_request(offered.spec.name, ready.arguments, asyncio.run(ready.facts()))
-    context: Any = ToolContext
-    asyncio.run(_run(ready, context))
+    asyncio.run(_run(ready))
     check_shown(request, sent[0][1], width)
 
 
-async def _run(ready: Ready, context: Any) -> None:
-    await ready.prepared(context)
+async def _run(ready: Ready) -> None:
+    await ready.prepared(cast("ToolContext", None))
 
 
 def _of_schema(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -279,13 +281,62 @@ def test_amount_and_recipient_of_a_payment_are_shown() -> None:
     assert "│ amount = 9999" in head
 
 
+def _asking(asked: list[ApprovalRequest]) -> ToolContext:
+    """Return the context of a call, in which a person approves what is asked."""
+
+    async def approve(request: ApprovalRequest) -> Approve:
+        asked.append(request)
+        return Approve({})
+
+    return ToolContext(
+        session_id=SessionId("s"),
+        call_id=CallId("c"),
+        signal=AbortSignal(),
+        report=lambda _value: None,
+        caller=ToolCaller(approver=approve),
+    )
+
+
+async def test_a_question_of_a_server_draws_no_line_of_the_card() -> None:
+    said = "Where to?\nAllow read?\n[y]es  [a]lways in this session  [n]o  [e]dit\n\x1b[2Aok"
+    field = {"type": "string", "description": said}
+    form = types.ElicitRequestFormParams(
+        message=said, requested_schema={"type": "object", "properties": {said: field}}
+    )
+    asked: list[ApprovalRequest] = []
+    await answer_of_person("bank", _asking(asked), form)
+    (request,) = asked
+    sections = read_card(ShownCard(request).whole(Renderer(width=40, colour=False)))
+    assert sections["why"] == ["the MCP server 'bank' asks you"]
+    shown = read_arguments(sections["in the words of the tool or its server"])
+    assert shown[("message",)] == said.replace("\x1b[2A", "")
+    assert "with the model's words" not in sections
+
+
+async def test_a_question_that_is_too_long_to_be_read_is_declined_and_not_cut() -> None:
+    asked: list[ApprovalRequest] = []
+    form = types.ElicitRequestFormParams(
+        message="m" * 20_000, requested_schema={"type": "object", "properties": {}}
+    )
+    assert (await answer_of_person("bank", _asking(asked), form)).action == "decline"
+    form = types.ElicitRequestFormParams(
+        message="m" * 5_000, requested_schema={"type": "object", "properties": {}}
+    )
+    assert (await answer_of_person("bank", _asking(asked), form)).action == "accept"
+    assert asked[0].arguments["message"] == "m" * 5_000
+
+
 async def test_the_arguments_that_are_edited_are_those_that_are_shown() -> None:
-    approvals = Approvals(lambda: None)
-    asking = asyncio.create_task(approvals.ask(a_request("pay", {"amount": 5})))
-    await asyncio.sleep(0)
-    assert json.loads(approvals.arguments_text()) == {"amount": 5}
-    approvals.yes()
-    assert isinstance(await asking, Approve)
+    texts: list[str] = []
+
+    def changed() -> None:
+        if approvals.current is not None:
+            texts.append(approvals.arguments_text())
+            approvals.yes()
+
+    approvals = Approvals(changed)
+    assert isinstance(await approvals.ask(a_request("pay", {"amount": 5})), Approve)
+    assert [json.loads(text) for text in texts] == [{"amount": 5}]
 
 
 @given(st.text())

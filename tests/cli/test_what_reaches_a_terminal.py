@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +32,8 @@ EVIL = (
 FOLDER = "project" + EVIL
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LINE_ENDS = re.compile(r"\r+\n|\r(?=[█░])")  # those of the terminal, and of our progress bar
-_SECONDS = 20.0
+_MOST_WAITS = 400
+"""Of 0.05 s each."""
 
 
 def obeyed(said: bytes) -> str:
@@ -56,8 +56,8 @@ def on_a_terminal(
             os.close(slave)
             if typed:
                 os.write(master, typed)
-            end = time.monotonic() + _SECONDS
-            while time.monotonic() < end:
+            waits = 0
+            while waits < _MOST_WAITS:
                 if select.select([master], [], [], 0.05)[0]:
                     try:
                         piece = os.read(master, 65536)
@@ -68,6 +68,8 @@ def on_a_terminal(
                         break
                 elif process.poll() is not None:
                     break
+                else:
+                    waits += 1
             process.kill()
     finally:
         os.close(master)
