@@ -156,7 +156,7 @@ def check_shown(request: ApprovalRequest, ran: Any, width: int) -> None:
     assert {wanted[path] for path in wanted.keys() - shown.keys()} <= elsewhere
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(_ARGUMENTS, st.integers(20, 200), _TEXTS, st.sampled_from(("model", "tool")), _TEXTS)
 def test_every_value_is_read_back_from_the_card(
     arguments: dict[str, Any], width: int, tool: str, asked_by: str, reason: str
@@ -165,6 +165,14 @@ def test_every_value_is_read_back_from_the_card(
     check_shown(request, arguments, width)
     parts = [part for part in card_of(request).parts if part.kind == "argument"]
     assert {part.words for part in parts} <= {asked_by}
+
+
+@pytest.mark.soak
+@given(_ARGUMENTS, st.integers(20, 200), _TEXTS, st.sampled_from(("model", "tool")))
+def test_every_value_of_many_calls_is_read_back_from_the_card(
+    arguments: dict[str, Any], width: int, tool: str, asked_by: str
+) -> None:
+    check_shown(a_request(tool, arguments, asked_by=asked_by), arguments, width)
 
 
 @settings(max_examples=100, deadline=None)

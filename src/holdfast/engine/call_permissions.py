@@ -167,8 +167,9 @@ class CallPermissions:
         folder = self._folder_of(facts)
         # As it is offered now, not as in the turn: what a server says of it may have changed while
         # a person was asked.
-        offered = scope.registry.current().find(tool) or ready.tool
-        digest = tool_digest(offered.spec, offered.rules.effect)
+        digest = scope.registry.current().digest(tool)
+        if digest is None:
+            digest = tool_digest(ready.tool.spec, ready.rules.effect)
         key = approval_key(
             tool, ready.arguments, folder, tool_digest=digest, is_confined=question.is_confined
         )

@@ -27,12 +27,14 @@ _LABELS = {"program": "runs", "folder": "in", "path": "file", "change": "changes
 _ARGUMENTS = {
     "model": "with the model's words",
     "tool": "in the words of the tool or its server",
-    "ours": "with",
 }
 _LEAST_LINES, _MOST_LINES, _OTHER_LINES = 6, 20, 8
 """Of a card above the prompt, and what else is on the screen."""
 _CHOICES = "[y]es  [a]lways in this session  [n]o  [e]dit"
 _SHORT_CHOICES = "[y]es [a]lways [n]o [e]dit"
+_ALL_CHOICES = (_CHOICES, _SHORT_CHOICES)
+_VIEW, _SHORT_VIEW = "  [v]iew all", " [v]iew"
+"""Where the card has more than is shown."""
 
 
 class Approvals:
@@ -136,10 +138,9 @@ def approval_card(card: ShownCard, asking: Asking, renderer: Renderer) -> str:
     """Return what is shown above the prompt while a call waits for its answer."""
     height = max(_LEAST_LINES, min(_MOST_LINES, shutil.get_terminal_size().lines - _OTHER_LINES))
     shown, is_cut = card.head(renderer, height=height)
-    view = "  [v]iew all" if is_cut else ""
-    is_wide = renderer.width >= len(_CHOICES + view)
+    wide, short = (_CHOICES + _VIEW, _SHORT_CHOICES + _SHORT_VIEW) if is_cut else _ALL_CHOICES
     questions = {
-        "choice": (_CHOICES if is_wide else _SHORT_CHOICES) + (view if is_wide else view[1:6]),
+        "choice": wide if renderer.width >= len(wide) else short,
         "reason": "Why not? (Enter: no reason)",
         "arguments": "Change the arguments, then Enter",
     }
