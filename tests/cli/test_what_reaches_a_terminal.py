@@ -237,15 +237,6 @@ def test_a_chat_shows_what_it_is_told_and_no_more(filled: tuple[Place, str]) -> 
     said += on_a_terminal(place, "chat", "hello", until=b"It is")
     text = said.decode("utf-8", "surrogateescape")
     assert "It is" in text
-    for hostile in (
-        "\x1b]52",
-        "\x1b[8m",
-        "\x1b]8",
-        "\x1b]0",
-        "\x9b",
-        "\x9d",
-        "\x0e",
-        "\u202e",
-        "\u3164",
-    ):
+    sequences = ("\x1b]52", "\x1b[8m", "\x1b]8", "\x1b]0", "\x9b", "\x9d", "\x0e")
+    for hostile in (*sequences, "\u202e", "\u3164"):
         assert hostile not in text
