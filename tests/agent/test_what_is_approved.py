@@ -30,7 +30,7 @@ PAY: Step = calls(("bank__pay", {"amount": 5}))
 SCHEMA = {"type": "object", "properties": {"amount": {"type": "integer"}}}
 PLAIN = ListedTool("pay", "Shows a balance.", SCHEMA, is_local=True)
 CHANGES = {
-    "description": PLAIN._replace(description="Pays somebody."),
+    "description": PLAIN._replace(description="Pays a person."),
     "schema": PLAIN._replace(schema={**SCHEMA, "additionalProperties": True}),
     "effect": PLAIN._replace(is_local=False),
 }

@@ -1,4 +1,4 @@
-"""The one writer of the command line: to a terminal, a pipe or a file, harmless whoever said it.
+"""The one writer of the command line: to a terminal, a pipe or a file, whatever the text says.
 
 A control character in an answer could move the cursor, change the clipboard or run a command in
 some terminals. `Output` and the standard streams of the process (`guard_streams`) write no such
@@ -99,12 +99,12 @@ class GuardedStream:
         """For what draws the screen itself."""
 
     def write(self, text: str) -> int:
-        """Write text of anybody's, harmless."""
+        """Write any text, made harmless."""
         self.unguarded.write(safe(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write lines of anybody's, harmless."""
+        """Write any lines, made harmless."""
         for line in lines:
             self.write(line)
 
@@ -129,9 +129,9 @@ def guard_streams() -> None:
     That covers what no call of ours writes: messages of click, log handlers, tracebacks, warnings.
     """
     if sys.stdout is not None:
-        sys.stdout = cast("TextIO", guarded(sys.stdout))
+        sys.stdout = cast("TextIO", guard(sys.stdout))
     if sys.stderr is not None:
-        sys.stderr = cast("TextIO", guarded(sys.stderr))
+        sys.stderr = cast("TextIO", guard(sys.stderr))
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def drawing_screen() -> Generator[None, None, None]:
         sys.stdout = before
 
 
-def guarded(stream: TextIO) -> GuardedStream:
+def guard(stream: TextIO) -> GuardedStream:
     """Return a stream that writes nothing that is obeyed."""
     return stream if isinstance(stream, GuardedStream) else GuardedStream(stream)
 

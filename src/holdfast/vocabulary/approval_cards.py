@@ -20,7 +20,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 class CardPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One part of a card. `text` is whole and as it came: whoever shows it escapes it."""
+    """One part of a card. `text` is whole and as it came; it is escaped when it is shown."""
 
     kind: CardPartKind
     words: CardWords

@@ -1,4 +1,4 @@
-r"""Text that shows what it holds: characters that a terminal obeys or nobody sees are written out.
+"""Text that shows what it holds: what a terminal obeys and what cannot be seen is written out.
 
 `visible` is for reading: what languages and emoji need of joiners stays. `visible_exactly` is for
 what a person decides about: all of it is written out, and the text can be had back from it.
