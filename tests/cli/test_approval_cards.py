@@ -36,9 +36,9 @@ from tests.strategies_values import TEXT
 
 LABELS = {
     *("runs", "in", "file", "changes", "why"),
-    *("with the model's words", "in the words of the tool or its server"),
+    *("arguments, in the model's words", "arguments, in the words of the tool or its server"),
 }
-ARGUMENTS = ("with the model's words", "in the words of the tool or its server")
+ARGUMENTS = ("arguments, in the model's words", "arguments, in the words of the tool or its server")
 HEADINGS = re.compile(r"Allow ([A-Za-z0-9_.:/-]{1,64}\?|the tool of this name\?)")
 CHOICES = re.compile(r"\[y\]es .*\[n\]o .*")
 PATH = re.compile(r'\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]', re.DOTALL)
@@ -316,9 +316,9 @@ async def test_a_question_of_a_server_draws_no_line_of_the_card() -> None:
     (request,) = asked
     sections = read_card(ShownCard(request).whole(Renderer(width=40, colour=False)))
     assert sections["why"] == ["the MCP server 'bank' asks you"]
-    shown = read_arguments(sections["in the words of the tool or its server"])
+    shown = read_arguments(sections["arguments, in the words of the tool or its server"])
     assert shown[("message",)] == said.replace("\x1b[2A", "")
-    assert "with the model's words" not in sections
+    assert "arguments, in the model's words" not in sections
 
 
 async def test_a_question_that_is_too_long_to_be_read_is_declined_and_not_cut() -> None:

@@ -25,8 +25,8 @@ _MARK, _GOES_ON = "│ ", "┆ "
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 _LABELS = {"program": "runs", "folder": "in", "path": "file", "change": "changes", "reason": "why"}
 _ARGUMENTS = {
-    "model": "with the model's words",
-    "tool": "in the words of the tool or its server",
+    "model": "arguments, in the model's words",
+    "tool": "arguments, in the words of the tool or its server",
 }
 _LEAST_LINES, _MOST_LINES, _OTHER_LINES = 6, 20, 8
 """Of a card above the prompt, and what else is on the screen."""
@@ -180,7 +180,10 @@ def _card_lines(card: ApprovalCard) -> Iterator[_Line]:
         if part.kind == "argument":
             yield from _argument_lines(part)
         else:
-            yield from _quoted(part.text, is_change=part.kind == "change")
+            is_change = part.kind == "change"
+            # A diff ends with a line end, after which there is no line.
+            text = part.text.removesuffix("\n") if is_change else part.text
+            yield from _quoted(text, is_change=is_change)
 
 
 def _argument_lines(part: CardPart) -> Iterator[_Line]:
