@@ -153,7 +153,8 @@ async def test_what_a_call_would_do_is_found_out_again_when_it_is_shown() -> Non
     tool, store = Inspected(argv=("ls",)), MemoryStore()
     agent, session = await _rested(tool, store)
     async with agent:
-        tool.would = CallFacts(argv=("rm", "-r"))
+        tool.would = CallFacts(root="/other", argv=("rm", "-r"))
+        tool.rules = ToolRules(approval="ask", effect="external")
         remote = await agent.remote(session.session_id or "")
         (pending,) = await remote.pending()
         assert pending.facts.argv == ("rm", "-r")
@@ -176,7 +177,12 @@ async def test_what_a_call_would_do_is_found_out_again_when_it_is_shown() -> Non
         approver=approve,
     ) as later:
         await (await later.session("one").open()).resume()
-    assert [request.facts.argv for request in asked] == [("rm", "-r")]
+    (request,) = asked
+    assert (request.facts.argv, request.folder, request.effect) == (
+        ("rm", "-r"),
+        "/other",
+        "external",
+    )
     assert tool.ran == [{"amount": 1}]
 
 

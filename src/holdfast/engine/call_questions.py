@@ -13,7 +13,6 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import (
     ApprovalRequest,
     Approve,
-    CallFacts,
     Decision,
     Deny,
     check_decision,
@@ -96,7 +95,7 @@ async def ask_all(scope: QueryScope, questions: Iterable[Question]) -> None:
 async def answer_to(scope: QueryScope, question: Question) -> ApprovalSettled:
     """Ask the approver; the first answer decides, its own or one from elsewhere."""
     asked = question.request
-    return await answer_by_id(scope, asked.approval_id, question.answer, facts=asked.facts)
+    return await answer_by_id(scope, asked.approval_id, question.answer, now=asked)
 
 
 async def answer_by_id(
@@ -104,13 +103,20 @@ async def answer_by_id(
     asked: ApprovalId,
     answer: "asyncio.Future[ApprovalSettled]",
     *,
-    facts: CallFacts,
+    now: ApprovalRequested | ApprovalRequest,
 ) -> ApprovalSettled:
-    """Ask the approver about a recorded question, with what its call would do now."""
+    """Ask the approver about a recorded question, with what is known `now` of its call."""
     pending = scope.fold.pending_approvals()
     request = next((item for item in pending if item.id == asked), None)
     if request is not None:  # otherwise it is answered already
-        shown = msgspec.structs.replace(request, facts=facts)
+        shown = msgspec.structs.replace(
+            request,
+            tool_digest=now.tool_digest,
+            effect=now.effect,
+            folder=now.folder,
+            facts=now.facts,
+            ruling=now.ruling,
+        )
         await _ask_approver(scope, shown, answer)
     return await answer
 

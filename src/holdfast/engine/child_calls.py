@@ -171,7 +171,7 @@ class CallOfChild:
         if asked.approval_id not in scope.fold.approvals:
             await scope.recorder.record([asked])
         # What the child has just found out, and not what a log says of it.
-        return _decision(await answer_by_id(scope, asked.approval_id, answer, facts=request.facts))
+        return _decision(await answer_by_id(scope, asked.approval_id, answer, now=request))
 
     async def put(self, pending: Sequence[ApprovalRequest]) -> Mapping[ApprovalId, Decision]:
         """Ask what a resting child waits for, and return the answers that are there already.
