@@ -13,6 +13,7 @@ from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.local_models import PullEvent, PullFinished, PullProgress, PullStarted
 from holdfast.vocabulary.vendors import LOCAL
+from holdfast.vocabulary.visible_text import visible
 
 DEMO_MODEL = "smollm2"
 
@@ -42,8 +43,7 @@ class DemoOutput:
 
     def say(self, text: str, *, end: str = "\n") -> None:
         """Write text and show it at once; nothing that a model says can move the cursor."""
-        safe = "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
-        self._out.write(safe + end)
+        self._out.write(visible(text) + end)
         self._out.flush()
 
     def show_pull(self, event: PullEvent) -> None:
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
             return 0
         session_id = _begin(output, store)
     except AgentError as error:
-        sys.stderr.write(f"{error.code}: {error.message}\n")
+        sys.stderr.write(visible(f"{error.code}: {error.message}") + "\n")
         return 1
     output.say("\n3. Another process opens the same session and goes on.")
     # Without -P, modules of the working folder would be imported, which others may have written.

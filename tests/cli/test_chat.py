@@ -370,6 +370,20 @@ def test_the_whole_command_is_shown_before_it_is_approved(place: Place) -> None:
         assert "eight" in screen
 
 
+def test_all_of_a_long_call_is_shown_by_a_key(place: Place) -> None:
+    content = "".join(f"line {number}\n" for number in range(90))
+    call = ("write", {"path": "a.txt", "content": content})
+    _script(place, Turn(calls=[call]), Turn(text="As you wish."))
+    with terminal(place) as shown:
+        _ready(shown).say("write it")
+        assert "│   line 42" not in shown.wait_for("[v]iew all")
+        shown.press("v")
+        shown.wait_for("│   line 42")
+        shown.press("y")
+        shown.wait_for("As you wish.")
+    assert (place.project / "a.txt").read_text() == content
+
+
 def test_leaving_says_how_to_continue(place: Place) -> None:
     _script(place, Turn(text="Hello."))
     with terminal(place) as shown:

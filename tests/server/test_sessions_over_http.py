@@ -331,6 +331,12 @@ async def test_an_approval_over_http_carries_the_query_on() -> None:
         _, pending = await served.call("GET", f"{path}/approvals")
         (asked,) = pending["data"]
         assert asked["tool"] == "remove"
+        (card,) = pending["cards"]
+        assert card["approval_id"] == asked["id"]
+        assert card["parts"] == [
+            {"kind": "tool", "words": "tool", "text": "remove"},
+            {"kind": "argument", "words": "model", "text": "a", "name": "path"},
+        ]
         answer = {"decision": "allow_once"}
         where = f"{path}/approvals/{asked['id']}"
         assert (await served.call("POST", where, answer))[0] == 202

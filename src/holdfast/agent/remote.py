@@ -97,8 +97,11 @@ class AgentRemote(SessionVerbs[AgentSession]):
         return (await self._composition.look_at(self._session_id)).messages
 
     async def pending(self) -> tuple[ApprovalRequest, ...]:
-        """Read the approvals without an answer; one that was just sent from anywhere counts."""
-        return (await self._composition.look_at(self._session_id)).pending
+        """Read the approvals without an answer; one that was just sent from anywhere counts.
+
+        Their `facts` are found out now, by the tools of this agent.
+        """
+        return await self._anew((await self._composition.look_at(self._session_id)).pending)
 
     async def status(self) -> SessionStatus:
         """Read what the session is doing, by its log.
@@ -113,7 +116,11 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def unfinished(self) -> Unfinished:
         """Read what has no recorded end: a query that runs elsewhere, too."""
-        return (await self._composition.look_at(self._session_id)).unfinished
+        found = (await self._composition.look_at(self._session_id)).unfinished
+        return replace(found, approvals=await self._anew(found.approvals))
+
+    async def _anew(self, asked: tuple[ApprovalRequest, ...]) -> tuple[ApprovalRequest, ...]:
+        return tuple([await self._composition.shown_anew(each) for each in asked])
 
     async def is_native(self) -> bool:
         """Read whether its model is run by an agent that keeps a session of its own."""

@@ -25,7 +25,7 @@ from holdfast.blocks.tool_registry.registry import (
     ToolRegistryInterface,
 )
 from holdfast.engine.agent_blocks import BlockInputs, join_blocks
-from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.call_permissions import CallPermissions, shown_anew
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.watched_runner import RunnerChoice, Watch, WatchedRunner
 from holdfast.ports.context_source import ContextSource
@@ -40,6 +40,7 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.opening import open_session
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.session.spending import Spending, SpendingCheck
+from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
@@ -356,6 +357,10 @@ class Composition(StoredSessions):
             messages,
             model=self._title_model or "",
         )
+
+    async def shown_anew(self, asked: ApprovalRequest) -> ApprovalRequest:
+        """Return a recorded question with what its call would do now, by the agent's tools."""
+        return await shown_anew(asked, self.registry.current())
 
     async def count_tokens(
         self, fold: SessionFold, tools: ToolRegistryInterface, message: UserMessage | None

@@ -8,6 +8,8 @@ def main() -> int:
     """Run the command line and return the exit code; say what to install where click is missing."""
     try:
         commands = import_module("holdfast.cli.main")
+        # Before anything is said; for as long as the process lives, so that tracebacks are covered.
+        import_module("holdfast.cli.terminal").guard_streams()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "holdfast":
             raise

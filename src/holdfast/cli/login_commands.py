@@ -43,7 +43,7 @@ def login(provider: str | None, *, with_key: bool, paste: bool, no_keyring: bool
     else:
         dialogue = _Dialogue(output, browser=not paste)
         saved = asyncio.run(log_in(chosen, dialogue, paste=paste, keyring=not no_keyring))
-    output.line(f"{chosen}: {safe_line(saved.source)}")
+    output.line(safe_line(f"{chosen}: {saved.source}"))
     used = {each.provider: each for each in find_credentials()}.get(chosen)
     if used is not None and used.source != saved.source:
         output.note(f"holdfast: {used.source} goes before it; remove that to use the login")
@@ -101,5 +101,5 @@ def _piped_key() -> str:
 def _typed_key(provider: str) -> str:
     if not sys.stdin.isatty():
         raise click.UsageError(f"pipe the key in: holdfast login {provider} --with-key < FILE")
-    key: str = click.prompt(f"Key of {provider} (not shown)", hide_input=True, err=True)
+    key: str = click.prompt(f"Key of {safe_line(provider)} (not shown)", hide_input=True, err=True)
     return key

@@ -10,7 +10,7 @@ from holdfast.administration import distrust_project, project_file, trust_projec
 from holdfast.administration.configured import describe_configuration
 from holdfast.administration.doctor import examine
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.terminal import Output, confirm, print_json, print_table, safe, safe_line
+from holdfast.cli.terminal import Output, confirm, print_json, print_table, safe_line
 from holdfast.serialization.schemas import stream_json_schema
 
 _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
@@ -30,7 +30,7 @@ def doctor(context: click.Context, /, shown_as: str) -> None:
         for each in findings:
             output.line(f"{_MARKS[each.verdict]}  {each.subject}: {safe_line(each.found)}")
             if each.remedy:
-                output.line(f"         → {each.remedy}")
+                output.line(f"         → {safe_line(each.remedy)}")
     has_problem = any(each.verdict == "problem" for each in findings)
     context.exit(Exit.ERROR if has_problem else Exit.OK)
 
@@ -70,7 +70,8 @@ def trust(*, undo: bool, yes: bool) -> None:
     found = project_file()
     if found is None:
         raise click.UsageError("there is no .holdfast/config.toml in this folder or above it")
-    output.line(f"{found.path}:\n\n{safe(found.content.decode(errors='replace'))}")
+    output.line(f"{safe_line(str(found.path))}:\n")
+    output.line(found.content.decode(errors="replace"))
     confirm("Let these settings and rules count in this project?", yes=yes)
     trust_project(found.digest)
     output.line("trusted until the file changes; `holdfast trust --undo` takes it back")

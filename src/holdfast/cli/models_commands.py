@@ -147,7 +147,7 @@ class _Progress:
             width = min(40, shutil.get_terminal_size().columns - 12)
             filled = int(width * done / size)
             bar = "█" * filled + "░" * (width - filled)
-            self._output.write(f"\r{bar} {100 * done // size:3} %")
+            self._output.redraw(f"{bar} {100 * done // size:3} %")
             self._tenth = 10
         elif (tenth := 10 * done // size) != self._tenth:
             self._tenth = tenth

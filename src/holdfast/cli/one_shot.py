@@ -23,7 +23,7 @@ from holdfast.cli.outcomes import (
     result_object,
 )
 from holdfast.cli.prompt_input import PromptInput
-from holdfast.cli.terminal import Output, Sanitiser, safe_line
+from holdfast.cli.terminal import Output, Sanitiser, print_json_line, safe_line
 from holdfast.serialization.entries import encode_event
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import ToolStarted, TurnEnded
@@ -183,7 +183,7 @@ class TextPrinter(Printer):
         if not self.output.is_terminal:
             return
         if isinstance(event, TextDelta):
-            self._write(self._text.feed(event.text))
+            self._write(event.text)
         elif isinstance(event, TurnEnded) and self._shown and not self._shown.endswith("\n"):
             self._write("\n")
         elif isinstance(event, ToolStarted):
@@ -193,16 +193,14 @@ class TextPrinter(Printer):
         """Print the answer where it was not printed yet."""
         if not self.output.is_terminal and outcome.text:
             # A program reads this: nothing is rewritten, only what a terminal would obey is.
-            self._write(self._text.feed(outcome.text))
-        self._write(self._text.end())
+            self._write(outcome.text)
+        self._shown = self.output.write_rest(cleaner=self._text) or self._shown
         if self._shown and not self._shown.endswith("\n"):
             self._write("\n")
         self.explain(outcome)
 
     def _write(self, text: str) -> None:
-        if text:
-            self._shown = text
-            self.output.write(text)
+        self._shown = self.output.write_piece(text, cleaner=self._text) or self._shown
 
 
 class JsonPrinter(Printer):
@@ -212,7 +210,7 @@ class JsonPrinter(Printer):
         """Print the result object."""
         elapsed = max(1, int((time.perf_counter() - self._started) * 1000))
         told = result_object(outcome, session_id=self._session_id, duration_ms=elapsed)
-        self.output.line(msgspec.json.encode(told).decode())
+        print_json_line(self.output, told)
         self.explain(outcome)
 
 
@@ -228,17 +226,17 @@ class StreamJsonPrinter(JsonPrinter):
             "model": session.settings.model,
             "permission_mode": session.settings.permission_mode,
         }
-        self.output.line(msgspec.json.encode(told).decode())
+        print_json_line(self.output, told)
 
     def show(self, event: Event) -> None:
         """Print an event; pieces of an answer only where they were asked for."""
         is_partial = isinstance(event, LiveEvent) and not isinstance(event, StatusChanged)
         if is_partial and not self.choices.include_partial_messages:
             return
-        # Only the outermost object is decoded: values stay the bytes that the log would have.
+        # Only the outermost object is decoded: values are written as the log has them.
         fields = msgspec.json.decode(encode_event(event), type=dict[str, msgspec.Raw])
         fields.pop("type", None)  # an entry of a later version may have one
-        self.output.line(msgspec.json.encode({"type": event.kind, **fields}).decode())
+        print_json_line(self.output, {"type": event.kind, **fields})
 
 
 _PRINTERS: dict[str, Callable[[Choices, Output], Printer]] = {

@@ -4,12 +4,13 @@ import os
 import re
 import select
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import click
+
+from holdfast.cli.terminal import Output
 
 _FILE = re.compile(r"(?:^|(?<=\s))@(?:\"([^\"]+)\"|(\S+))")
 _NOTE_AFTER_SECONDS = 3.0
@@ -85,7 +86,7 @@ def piped_text(stdin: BinaryIO | None, *, note: str = "") -> str | None:
         return None
     # Some programs start others with a pipe that they never close.
     if note and not select.select([stdin], [], [], _NOTE_AFTER_SECONDS)[0]:
-        sys.stderr.write(note + "\n")
+        Output().note(note)
     try:
         return stdin.read().decode()
     except UnicodeDecodeError as error:

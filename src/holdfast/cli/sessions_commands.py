@@ -1,5 +1,6 @@
 """`holdfast sessions`: list, show, search, change, export, import, check and repair sessions."""
 
+import codecs
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
@@ -30,11 +31,13 @@ from holdfast.cli.session_texts import (
 from holdfast.cli.share_commands import share, shares, unshare
 from holdfast.cli.terminal import (
     Output,
+    Sanitiser,
     confirm,
     discard_output,
     print_json,
     print_table,
     safe_line,
+    unguarded,
     writing_file,
 )
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
@@ -133,7 +136,7 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
     if shown_as == "json":
         print_json(output, {"session": described, "messages": chosen})
         return
-    output.line(f"{safe_line(described.title)}  ({described.id}, {described.model})")
+    output.line(safe_line(f"{described.title}  ({described.id}, {described.model})"))
     for each in chosen:
         role = "user" if isinstance(each.message, UserMessage) else "assistant"
         output.line(f"\n{role}  {short_time(each.time)}")
@@ -296,10 +299,14 @@ def export(
             await agent.sessions.export_to(path, session_id, to=to, redact=redact)
             return
         pieces = agent.sessions.export(session_id, to=to, redact=redact)
+        output = Output()
+        if output.is_terminal:
+            await _show(pieces, output)
+            return
         try:
             # As bytes: an archive must come out as it was written, whatever the encoding of the
             # terminal.
-            await _copy(pieces, sys.stdout.buffer)
+            await _copy(pieces, unguarded(sys.stdout).buffer)
         except BrokenPipeError:
             discard_output()
 
@@ -344,6 +351,16 @@ def repair(context: click.Context, /) -> None:
     """Derive the index of all sessions again from their logs."""
     count = with_agent(context, lambda agent: agent.sessions.repair())
     Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
+
+
+async def _show(pieces: AsyncGenerator[bytes, None], output: Output) -> None:
+    """Print an export to a person: as text that the terminal does not obey."""
+    decoder, cleaner = codecs.getincrementaldecoder("utf-8")("backslashreplace"), Sanitiser()
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            output.write_piece(decoder.decode(piece), cleaner=cleaner)
+    output.write_piece(decoder.decode(b"", final=True), cleaner=cleaner)
+    output.write_rest(cleaner=cleaner)
 
 
 async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:

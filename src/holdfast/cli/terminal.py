@@ -1,27 +1,28 @@
-"""Output to a terminal, a pipe or a file; what models, tools and files say is made harmless first.
+"""The one writer of the command line: to a terminal, a pipe or a file, whatever the text says.
 
 A control character in an answer could move the cursor, change the clipboard or run a command in
-some terminals. Every text that is not ours passes `Sanitiser`: only our own styling writes ESC.
+some terminals. `Output` and the standard streams of the process (`guard_streams`) write no such
+character, whatever they are given; only `GuardedStream.write_styled` lets colours through, and only
+`to_clipboard` writes another sequence. What is hidden is said in `vocabulary/visible_text.py`.
 """
 
+import base64
 import contextlib
 import io
 import os
 import re
 import shutil
 import sys
-from collections.abc import Generator, Sequence
-from typing import IO, TextIO
+from collections.abc import Generator, Iterable, Sequence
+from typing import IO, TextIO, cast
 
 import click
 import msgspec
 
-# C0 but tab and newline, DEL, C1, marks that change the direction or the order of what is read,
-# line and paragraph separators, invisible tags, and halves of surrogate pairs.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
+from holdfast.vocabulary.visible_text import MOST_BEFORE, NEEDS_NEXT, visible, visible_in_json
+
+_STYLING = re.compile(r"(\x1b\[[0-9;]*m)")
+"""What sets colours and weights, and does nothing else."""
 
 
 @contextlib.contextmanager
@@ -46,25 +47,33 @@ class Sanitiser:
     """Makes a text harmless piece by piece: the same as if it had come as a whole."""
 
     def __init__(self) -> None:
+        self._before = ""
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Return what of the text can be shown now; a carriage return waits for its newline."""
+        """Return what of the text can be shown now.
+
+        A carriage return that may be half of a line break waits for the next piece, and so does a
+        joiner, which the character after it needs or not.
+        """
         text = self._held + text
-        # Whether it is half of a line break or would overwrite the line is known with the next
-        # piece.
-        self._held = "\r" if text.endswith("\r") else ""
-        return _shown(text[: len(text) - len(self._held)])
+        shown = len(text) - (text[-1:] in NEEDS_NEXT)
+        return self._shown(text[:shown], text[shown:])
 
     def end(self) -> str:
         """Return what was still held."""
-        held, self._held = self._held, ""
-        return _shown(held)
+        return self._shown(self._held, "")
+
+    def _shown(self, text: str, held: str) -> str:
+        whole = self._before + text + held
+        made = visible(whole, start=len(self._before), end=len(self._before) + len(text))
+        self._before, self._held = (self._before + text)[-MOST_BEFORE:], held
+        return made
 
 
 def safe(text: str) -> str:
-    r"""Return a whole text with every control character written out, as in `\x1b`."""
-    return _shown(text)
+    r"""Return a whole text with what is hidden in it written out, as in `\x1b`."""
+    return visible(text)
 
 
 def safe_line(text: str, *, width: int | None = None) -> str:
@@ -73,13 +82,88 @@ def safe_line(text: str, *, width: int | None = None) -> str:
     return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
-def _shown(text: str) -> str:
-    return _HARMFUL.sub(_written_out, text.replace("\r\n", "\n"))
+def styled(text: str) -> str:
+    """Return a text with everything that a terminal obeys written out but colours and weights."""
+    pieces = _STYLING.split(text)
+    return "".join(each if at % 2 else safe(each) for at, each in enumerate(pieces))
 
 
-def _written_out(match: re.Match[str]) -> str:
-    # `surrogatepass`: half of a surrogate pair is harmful, too, and has to be written out.
-    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+class GuardedStream:
+    """A standard stream of the process on which nothing that is written is obeyed.
+
+    Has no `buffer`: what a library would write there as bytes comes as text.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+        """For what draws the screen itself."""
+
+    def write(self, text: str) -> int:
+        """Write any text, made harmless."""
+        self.unguarded.write(safe(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write any lines, made harmless."""
+        for line in lines:
+            self.write(line)
+
+    def write_styled(self, text: str) -> None:
+        """Write text with our own colours; what is not ours in it was made harmless before."""
+        self.unguarded.write(styled(text))
+
+    def to_clipboard(self, text: str) -> None:
+        """Have the terminal put text on the clipboard, also through SSH and tmux (OSC 52)."""
+        content = base64.b64encode(text.encode("utf-8", "replace")).decode()
+        self.unguarded.write(f"\x1b]52;c;{content}\x07\n")
+
+    def __getattr__(self, name: str) -> object:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.unguarded, name)
+
+
+def guard_streams() -> None:
+    """Let standard output and standard error of the process write nothing that is obeyed.
+
+    That covers what no call of ours writes: messages of click, log handlers, tracebacks, warnings.
+    """
+    if sys.stdout is not None:
+        sys.stdout = cast("TextIO", guard(sys.stdout))
+    if sys.stderr is not None:
+        sys.stderr = cast("TextIO", guard(sys.stderr))
+
+
+@contextlib.contextmanager
+def guarding_streams() -> Generator[None, None, None]:
+    """Guard the standard streams as they are in the block, and put them back after it."""
+    before = sys.stdout, sys.stderr
+    guard_streams()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def drawing_screen() -> Generator[None, None, None]:
+    """Give standard output to what draws the screen in the block, and guard it after that."""
+    before = sys.stdout
+    sys.stdout = unguarded(before)
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+def guard(stream: TextIO) -> GuardedStream:
+    """Return a stream that writes nothing that is obeyed."""
+    return stream if isinstance(stream, GuardedStream) else GuardedStream(stream)
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """Return a stream as it was before it was guarded."""
+    return stream.unguarded if isinstance(stream, GuardedStream) else stream
 
 
 class Output:
@@ -100,8 +184,27 @@ class Output:
         return self._out.isatty()
 
     def write(self, text: str) -> None:
-        """Write text that is already harmless, at once."""
-        if self.is_left:
+        """Write a whole text at once, made harmless."""
+        self._write(safe(text))
+
+    def write_piece(self, text: str, *, cleaner: Sanitiser) -> str:
+        """Write the next piece of a text, made harmless; returns what could be written by now."""
+        made = cleaner.feed(text)
+        self._write(made)
+        return made
+
+    def write_rest(self, *, cleaner: Sanitiser) -> str:
+        """Write what is left of a text that was written in pieces, and return it."""
+        made = cleaner.end()
+        self._write(made)
+        return made
+
+    def redraw(self, text: str) -> None:
+        """Write text over the line where the cursor is."""
+        self._write("\r" + safe(text))
+
+    def _write(self, text: str) -> None:
+        if self.is_left or not text:
             return
         try:
             self._out.write(text)
@@ -112,7 +215,7 @@ class Output:
             _discard(self._out)
 
     def line(self, text: str = "") -> None:
-        """Write one line of harmless text."""
+        """Write one line, made harmless."""
         self.write(text + "\n")
 
     def note(self, text: str) -> None:
@@ -130,8 +233,13 @@ def discard_output() -> None:
 
 
 def print_json(output: Output, value: object) -> None:
-    """Print any value as one JSON document; control characters are escaped in it."""
-    output.line(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    """Print any value as one JSON document; what is hidden in its texts is escaped."""
+    output.line(visible_in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+
+
+def print_json_line(output: Output, value: object) -> None:
+    """Print any value as one line of JSON; what is hidden in its texts is escaped."""
+    output.line(visible_in_json(msgspec.json.encode(value).decode()))
 
 
 def print_table(output: Output, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -158,13 +266,16 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} There is no terminal to ask on: confirm with --yes")
-    click.confirm(question, abort=True, err=True)
+    # Escaped here, too: the last character of a question is not written by our stream.
+    click.confirm(safe(question), abort=True, err=True)
 
 
 def _usable(stream: TextIO | None) -> TextIO:
     """Return a stream that takes every character; one that was closed before we began drops all."""
     if stream is None:
         return io.StringIO()
+    # `Output` makes everything harmless itself, and rewrites a line.
+    stream = unguarded(stream)
     if isinstance(stream, io.TextIOWrapper):
         # A terminal with another encoding than UTF-8 would end the command at the first such
         # character.

@@ -9,15 +9,16 @@ from holdfast.blocks.permission_rules.decisions import (
     find_grant,
 )
 from holdfast.blocks.permission_rules.rules import NamedTools, names_without_tool
-from holdfast.blocks.tool_registry.registry import Ready
+from holdfast.blocks.tool_registry.registry import Ready, ToolSet
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import ProjectGrants
-from holdfast.serialization.canonical import approval_key
-from holdfast.vocabulary.approvals import NO_FACTS, CallFacts, Grant, Ruling
+from holdfast.serialization.canonical import approval_key, tool_digest
+from holdfast.vocabulary.approvals import NO_FACTS, ApprovalRequest, CallFacts, Grant, Ruling
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import allows_tool
 
 _logger = scrubbed_logger(__name__)
@@ -40,6 +41,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """Where the call would be made; an approval is bound to it."""
     key: str
     """What a lasting approval of exactly this call is bound to."""
+    tool_digest: str | None = None
+    """What the tool is now; it may have been changed since it was offered to the model."""
     facts: CallFacts = NO_FACTS
 
     @property
@@ -51,9 +54,9 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 class CallPermissions:
     """Decides by the rules in force, by what a call would really do, and by what was approved.
 
-    Made once, keeps nothing of a call. Owns what an approval is bound to: the tool, its arguments,
-    the folder, and whether there is a sandbox. Does not own what rules mean (`PermissionRules`) or
-    who is asked (the dispatcher).
+    Made once, keeps nothing of a call. Owns what an approval is bound to: the tool as it describes
+    itself, its arguments, the folder, and whether there is a sandbox. Does not own what rules mean
+    (`PermissionRules`) or who is asked (the dispatcher).
     """
 
     def __init__(
@@ -118,7 +121,8 @@ class CallPermissions:
     ) -> Judged:
         """Decide about a call that was approved: a denial still wins, and so does a change.
 
-        Whether a path leads elsewhere by now, or the sandbox is gone, counts as a change.
+        A change is: the tool describes itself in another way, another program would be started,
+        a path leads elsewhere, other lines of a file would change, or the sandbox is gone.
         """
         judged = await self._judge(scope, tool, ready)
         if judged.ruling.action == "deny":
@@ -144,12 +148,8 @@ class CallPermissions:
             _logger.warning("an approval is not kept for the project: %s", error.message)
 
     async def _judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
-        doubt: Ruling | None = None
-        try:
-            facts = _readable(await ready.facts())
-        except Exception:  # a tool of the user's may raise anything
-            _logger.exception("what a call of %r would do could not be found out", tool)
-            facts, doubt = NO_FACTS, _UNKNOWN
+        found = await _facts_of(tool, ready)
+        facts = found or NO_FACTS
         asks_always = scope.settings.approval == "ask" and ready.rules.approval != "ask"
         question = PermissionQuestion(
             tool=tool,
@@ -164,14 +164,21 @@ class CallPermissions:
         if ruling.action != "deny" and not allows_tool(scope.settings, tool):
             ruling = _NOT_ALLOWED
         # What a call would do is part of what rules allow. A denial needs no facts and stands.
-        if doubt is not None and ruling.action == "allow":
-            ruling = doubt
+        if found is None and ruling.action == "allow":
+            ruling = _UNKNOWN
         # The rules name the tool as the source, but it was the setting that asked.
         elif asks_always and ruling.action == "ask" and ruling.source == "tool":
             ruling = _ASKED_ALWAYS
         folder = self._folder_of(facts)
-        key = approval_key(tool, ready.arguments, folder, is_confined=question.is_confined)
-        return Judged(ruling=ruling, folder=folder, key=key, facts=facts)
+        # As it is offered now, not as in the turn: what a server says of it may have changed while
+        # a person was asked.
+        digest = scope.registry.current().digest(tool)
+        if digest is None:
+            digest = tool_digest(ready.tool.spec, ready.rules.effect)
+        key = approval_key(
+            tool, ready.arguments, folder, tool_digest=digest, is_confined=question.is_confined
+        )
+        return Judged(ruling=ruling, folder=folder, key=key, tool_digest=digest, facts=facts)
 
     async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
         session = scope.session.session_id
@@ -195,16 +202,51 @@ class CallPermissions:
 def _is_other(asked: ApprovalRequested, judged: Judged, *, changed: bool) -> bool:
     """Whether a call would do something else than what the question showed.
 
-    With changed arguments, only the root and the sandbox can be compared. A question of an older
-    version shows nothing.
+    With changed arguments, only the tool, the root and the sandbox can be compared. A question of
+    an older version shows nothing.
     """
     if asked.folder is None:
         return False
+    if asked.tool_digest not in {None, judged.tool_digest}:
+        return True
     lost_sandbox = judged.is_unconfined and asked.facts.is_confined is not False
     if changed:
         return lost_sandbox or judged.facts.root != asked.facts.root
-    moved = (asked.folder, asked.facts.path) != (judged.folder, judged.facts.path)
-    return lost_sandbox or moved
+    was, now = asked.facts, judged.facts
+    shown = (asked.folder, was.path, was.argv, _changed_lines(was.difference))
+    return lost_sandbox or shown != (
+        judged.folder,
+        now.path,
+        now.argv,
+        _changed_lines(now.difference),
+    )
+
+
+def _changed_lines(difference: str | None) -> list[str]:
+    """Return what a diff takes out and puts in; where that is, another call may have moved."""
+    lines = (difference or "").split("\n")
+    return [line for line in lines if line[:1] in {"+", "-"}]
+
+
+async def _facts_of(tool: str, ready: Ready) -> CallFacts | None:
+    """Find out what a call would do; None where its tool fails at that."""
+    try:
+        return _readable(await ready.facts())
+    except Exception:  # a tool of the user's may raise anything
+        _logger.exception("what a call of %r would do could not be found out", tool)
+        return None
+
+
+async def shown_anew(asked: ApprovalRequest, tools: ToolSet) -> ApprovalRequest:
+    """Return a recorded question with what its call would do now.
+
+    Of a call whose tool is not here, as that of a sub-agent, nothing is known: what the log says it
+    would do is not shown as if it were found out.
+    """
+    call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=asked.arguments)
+    ready = tools.resolve(call) if asked.child is None else None
+    facts = await _facts_of(asked.tool, ready) if isinstance(ready, Ready) else None
+    return msgspec.structs.replace(asked, facts=facts or NO_FACTS)
 
 
 def _readable(facts: CallFacts) -> CallFacts:

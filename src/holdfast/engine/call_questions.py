@@ -45,7 +45,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     candidate: Candidate
     request: ApprovalRequested
-    """What is asked; an earlier query may have asked it."""
+    """What is asked, with what the call would do now; an earlier query may have asked it."""
     answer: asyncio.Future[ApprovalSettled]
     """Done once the answer is in the log."""
 
@@ -59,16 +59,21 @@ def question_about(scope: QueryScope, call: ToolCallPart) -> ApprovalRequested |
 def make_question(
     scope: QueryScope, candidate: Candidate, judged: Judged, *, reason: str | None
 ) -> Question:
-    """Make the question about a call, or take the one that an earlier query asked."""
-    request = question_about(scope, candidate.call) or ApprovalRequested(
+    """Make the question about a call, or take the one that an earlier query asked.
+
+    What the call would do is what was found out now: a log is not asked about it.
+    """
+    known = question_about(scope, candidate.call)
+    request = ApprovalRequested(
         **scope.turn_stamp(),
-        approval_id=new_approval_id(),
+        approval_id=new_approval_id() if known is None else known.approval_id,
         call_id=candidate.call.call_id,
         tool=candidate.call.name,
         arguments=candidate.arguments,
         arguments_hash=candidate.arguments_hash,
+        tool_digest=judged.tool_digest,
         effect=candidate.ready.rules.effect,
-        reason=reason,
+        reason=reason if known is None else known.reason,
         folder=judged.folder,
         facts=judged.facts,
         ruling=judged.ruling,
@@ -89,17 +94,30 @@ async def ask_all(scope: QueryScope, questions: Iterable[Question]) -> None:
 
 async def answer_to(scope: QueryScope, question: Question) -> ApprovalSettled:
     """Ask the approver; the first answer decides, its own or one from elsewhere."""
-    return await answer_by_id(scope, question.request.approval_id, question.answer)
+    asked = question.request
+    return await answer_by_id(scope, asked.approval_id, question.answer, now=asked)
 
 
 async def answer_by_id(
-    scope: QueryScope, asked: ApprovalId, answer: "asyncio.Future[ApprovalSettled]"
+    scope: QueryScope,
+    asked: ApprovalId,
+    answer: "asyncio.Future[ApprovalSettled]",
+    *,
+    now: ApprovalRequested | ApprovalRequest,
 ) -> ApprovalSettled:
-    """Ask the approver about a recorded question; see `answer_to`."""
+    """Ask the approver about a recorded question, with what is known `now` of its call."""
     pending = scope.fold.pending_approvals()
     request = next((item for item in pending if item.id == asked), None)
     if request is not None:  # otherwise it is answered already
-        await _ask_approver(scope, request, answer)
+        shown = msgspec.structs.replace(
+            request,
+            tool_digest=now.tool_digest,
+            effect=now.effect,
+            folder=now.folder,
+            facts=now.facts,
+            ruling=now.ruling,
+        )
+        await _ask_approver(scope, shown, answer)
     return await answer
 
 

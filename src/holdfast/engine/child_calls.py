@@ -170,7 +170,8 @@ class CallOfChild:
         answer = scope.session.approvals.park(asked.approval_id)
         if asked.approval_id not in scope.fold.approvals:
             await scope.recorder.record([asked])
-        return _decision(await answer_by_id(scope, asked.approval_id, answer))
+        # What the child has just found out, and not what a log says of it.
+        return _decision(await answer_by_id(scope, asked.approval_id, answer, now=request))
 
     async def put(self, pending: Sequence[ApprovalRequest]) -> Mapping[ApprovalId, Decision]:
         """Ask what a resting child waits for, and return the answers that are there already.
@@ -221,6 +222,7 @@ class CallOfChild:
             tool=request.tool,
             arguments=request.arguments,
             arguments_hash=request.arguments_hash,
+            tool_digest=request.tool_digest,
             effect=request.effect,
             reason=request.reason,
             folder=request.folder,

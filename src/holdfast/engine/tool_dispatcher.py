@@ -306,6 +306,12 @@ class ToolDispatcher:
                 group.create_task(self._run(scope, item))
 
     async def _run(self, scope: QueryScope, candidate: Candidate) -> None:
+        # The last look: the objects that hold the arguments were in other hands since.
+        if arguments_hash(candidate.call.name, candidate.ready.arguments) != (
+            candidate.arguments_hash
+        ):
+            await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS, source="approval")
+            return
         judged = candidate.judged
         clearance = Clearance(
             arguments_hash=candidate.arguments_hash,

@@ -157,6 +157,7 @@ class ToolContext(Generic[DepsT_co]):
             arguments=arguments,
             arguments_hash=arguments_hash(tool, arguments),
             session_id=self.session_id,
+            asked_by="tool",
             reason=reason,
         )
         try:

@@ -4,6 +4,7 @@ import msgspec
 
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.tools import Effect, ToolSpec
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -25,10 +26,23 @@ def arguments_hash(tool: str, arguments: Json) -> str:
     return json_digest([tool, arguments])
 
 
-def approval_key(tool: str, arguments: Json, folder: str, *, is_confined: bool = True) -> str:
+def tool_digest(spec: ToolSpec, effect: Effect) -> str:
+    """Return the digest of what a tool says of itself: what an approval of its calls goes by."""
+    return json_digest([spec.name, spec.description, spec.input_schema, effect])
+
+
+def approval_key(
+    tool: str,
+    arguments: Json,
+    folder: str,
+    *,
+    tool_digest: str | None,
+    is_confined: bool = True,
+) -> str:
     """Return the digest that binds a lasting approval to a tool, its arguments and a folder.
 
-    The same command in another folder, or without a sandbox around it, is another command.
+    The same command in another folder, or without a sandbox around it, is another command; and a
+    tool that describes itself in another way is another tool.
     """
-    bound = [tool, arguments, folder]
+    bound: list[Json] = [tool, arguments, folder, tool_digest]
     return json_digest(bound if is_confined else [*bound, "unconfined"])

@@ -17,6 +17,7 @@ from holdfast.server.feeds import SessionFeed
 from holdfast.server.operations import JSON, Call, EventAnswer, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
+from holdfast.vocabulary.approval_cards import ApprovalCard, card_of
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.ids import CHOSEN_MESSAGE_ID
 from holdfast.vocabulary.option_declarations import options_of
@@ -92,6 +93,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """The tool calls that wait for an answer."""
 
     data: tuple[ApprovalRequest, ...]
+    cards: tuple[ApprovalCard, ...]
+    """What to show of each, whole and part by part, with whose words it is."""
 
 
 async def send_message(call: Call) -> OperationAnswer | EventAnswer:
@@ -248,7 +251,8 @@ async def list_approvals(call: Call) -> OperationAnswer:
     """List the tool calls that wait for an answer."""
     found = await call.sessions.describe(call.path["session_id"])
     remote = await call.sessions.agent.remote(found.id)
-    return OperationAnswer(Pending(data=await remote.pending()))
+    asked = await remote.pending()
+    return OperationAnswer(Pending(data=asked, cards=tuple(map(card_of, asked))))
 
 
 async def answer_approval(call: Call) -> OperationAnswer:

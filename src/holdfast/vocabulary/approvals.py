@@ -48,7 +48,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An approval that holds for longer than one call, bound to exactly what was approved."""
 
     key: str
-    """What was approved: the digest of the tool, its arguments and the folder."""
+    """What was approved: the digest of the tool as it was, its arguments and the folder."""
     scope: ApprovalScope = "once"
     query_id: QueryId | None = None
     session_id: SessionId | None = None
@@ -79,6 +79,11 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     arguments: Json
     arguments_hash: str
     session_id: SessionId | None = None
+    tool_digest: str | None = None
+    """What the tool is: the digest of its description, its schema and its effect."""
+    asked_by: Literal["model", "tool"] = "model"
+    """Whose words the arguments are: the model's, which made the call, or those of a tool or server
+    that asks something while its call runs."""
     effect: Effect = "external"
     """What the tool says of itself: `read`, `write` or `external`."""
     reason: str | None = None

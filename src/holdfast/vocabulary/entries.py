@@ -219,6 +219,8 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     tool: str
     arguments: Json
     arguments_hash: str
+    tool_digest: str | None = None
+    """What the tool was; None in logs of earlier versions."""
     effect: Effect = "external"
     reason: str | None = None
     folder: str | None = None

@@ -336,9 +336,11 @@ def test_after_a_compaction_inside_an_answer_the_view_still_begins_with_the_user
         ("project", "next", True),
     ],
 )
-@pytest.mark.parametrize("folder", ["/work", "/elsewhere", None])
+@pytest.mark.parametrize(
+    ("folder", "known"), [("/work", "t"), ("/elsewhere", "t"), (None, "t"), ("/work", None)]
+)
 def test_an_approval_reaches_as_far_as_its_scope(
-    scope: ApprovalScope, later: str, allowed: bool, folder: str | None
+    scope: ApprovalScope, later: str, allowed: bool, folder: str | None, known: str | None
 ) -> None:
     log = LogWriter(b"")
     query = QueryWriter(log)
@@ -350,6 +352,7 @@ def test_an_approval_reaches_as_far_as_its_scope(
         tool="look",
         arguments={"path": "a"},
         arguments_hash="",
+        tool_digest=known,
         folder=folder,
     )
     log.add(requested)
@@ -368,9 +371,10 @@ def test_an_approval_reaches_as_far_as_its_scope(
         asking.start()
     fold = fold_entries(log.entries)
     place = CallSite(query_id=asking.query_id, session_id=SessionId("s"), folder="/work")
-    granted = find_grant(fold.standing.grants, approval_key("look", {"path": "a"}, "/work"), place)
-    assert (granted is not None) is (allowed and folder == "/work")
-    other = approval_key("look", {"path": "b"}, "/work")
+    key = approval_key("look", {"path": "a"}, "/work", tool_digest="t")
+    granted = find_grant(fold.standing.grants, key, place)
+    assert (granted is not None) is (allowed and folder == "/work" and known == "t")
+    other = approval_key("look", {"path": "b"}, "/work", tool_digest="t")
     assert find_grant(fold.standing.grants, other, place) is None
 
 

@@ -583,7 +583,7 @@ PLACE = CallSite(query_id=QueryId("q1"), session_id=SessionId("s1"), folder="/wo
 def test_a_grant_holds_as_far_as_its_scope(
     scope: ApprovalScope, query: bool, session: bool, folder: bool
 ) -> None:
-    key = approval_key("shell", {"command": "make"}, "/work")
+    key = approval_key("shell", {"command": "make"}, "/work", tool_digest="t")
     grants = [
         Grant(
             key=key,
@@ -603,15 +603,16 @@ def test_a_grant_holds_as_far_as_its_scope(
 
 def test_a_grant_is_for_exactly_what_was_approved() -> None:
     keys = {
-        approval_key("shell", {"command": "make"}, "/work"),
-        approval_key("shell", {"command": "make "}, "/work"),
-        approval_key("shell", {"command": "make"}, "/home"),
-        approval_key("other", {"command": "make"}, "/work"),
-        approval_key("shell", {"command": "make"}, "/work", is_confined=False),
+        approval_key("shell", {"command": "make"}, "/work", tool_digest="t"),
+        approval_key("shell", {"command": "make "}, "/work", tool_digest="t"),
+        approval_key("shell", {"command": "make"}, "/home", tool_digest="t"),
+        approval_key("other", {"command": "make"}, "/work", tool_digest="t"),
+        approval_key("shell", {"command": "make"}, "/work", tool_digest="u"),
+        approval_key("shell", {"command": "make"}, "/work", tool_digest="t", is_confined=False),
     }
-    assert len(keys) == 5
-    one = approval_key("shell", {"a": 1, "b": 2}, "/work")
-    assert approval_key("shell", {"b": 2, "a": 1}, "/work") == one
+    assert len(keys) == 6
+    one = approval_key("shell", {"a": 1, "b": 2}, "/work", tool_digest="t")
+    assert approval_key("shell", {"b": 2, "a": 1}, "/work", tool_digest="t") == one
 
 
 NEVER_HEARD_OF = ("launchpad", "x-run", "with-secrets")

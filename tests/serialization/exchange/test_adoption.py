@@ -248,6 +248,7 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
             tool="shell",
             arguments=call.arguments,
             arguments_hash="",
+            tool_digest="t",
             folder="/theirs",
             **asked,
             **stamp,

@@ -260,7 +260,7 @@ async def test_a_person_fills_in_the_form_of_a_server() -> None:
         "content": {"city": "Oslo", "nights": 2},
     }
     (request,) = asked
-    assert request.reason == "the MCP server 'raw' asks: Where to?"
+    assert (request.reason, request.asked_by) == ("the MCP server 'raw' asks you", "tool")
     assert request.tool == "raw__elicitation"
     assert request.arguments == {
         "message": "Where to?",

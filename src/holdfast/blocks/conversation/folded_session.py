@@ -202,6 +202,7 @@ def _approval_request(asked: ApprovalRequested, session_id: SessionId | None) ->
         tool=asked.tool,
         arguments=msgspec.to_builtins(asked.arguments),
         arguments_hash=asked.arguments_hash,
+        tool_digest=asked.tool_digest,
         session_id=session_id,
         effect=asked.effect,
         reason=asked.reason,

@@ -147,15 +147,18 @@ class StandingApprovals:
     def settle(self, requested: ApprovalRequested, settled: ApprovalSettled) -> None:
         """Take in an answer; one for this call only leaves nothing behind.
 
-        Nor does one from a log that does not say for which folder it was given.
+        Nor does one from a log that does not say for which folder or for which tool it was given.
         """
-        if settled.decision != "approved" or settled.scope == "once" or requested.folder is None:
+        if settled.decision != "approved" or settled.scope == "once":
+            return
+        if requested.folder is None or requested.tool_digest is None:
             return
         arguments = requested.arguments if settled.arguments is None else settled.arguments
         key = approval_key(
             requested.tool,
             arguments,
             requested.folder,
+            tool_digest=requested.tool_digest,
             is_confined=requested.facts.is_confined is not False,
         )
         grant = Grant(

@@ -20,6 +20,7 @@ from holdfast.ports.tools import (
     ToolContext,
     ToolSource,
 )
+from holdfast.serialization.canonical import tool_digest
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ToolError
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -133,6 +134,7 @@ class ToolSet:
 
     def __init__(self, tools: Iterable[OfferedTool] = ()) -> None:
         self._tools = {item.spec.name: item for item in tools}
+        self._digests: dict[str, str] = {}
         self.offered: tuple[OfferedTool, ...] = tuple(self._tools.values())
         self.wire_tools: tuple[ToolSpec, ...] = tuple(item.spec for item in self._tools.values())
 
@@ -141,6 +143,17 @@ class ToolSet:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
+
+    def find(self, name: str) -> OfferedTool | None:
+        """Return the tool of a name; None where none is offered."""
+        return self._tools.get(name)
+
+    def digest(self, name: str) -> str | None:
+        """Return what approvals of the calls of a tool go by; None where none is offered."""
+        item = self.find(name)
+        if item is not None and name not in self._digests:
+            self._digests[name] = tool_digest(item.spec, item.rules.effect)
+        return self._digests.get(name)
 
     def view(self, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> "ToolSet":
         """Return the set without what is not allowed; a denial wins over an allowance."""
@@ -151,7 +164,7 @@ class ToolSet:
 
     def resolve(self, call: ToolCallPart, *, arguments: Json = None) -> Resolution:
         """Find the tool of a call and parse its input, or the arguments given instead."""
-        item = self._tools.get(call.name)
+        item = self.find(call.name)
         if item is None:
             return NotFound(call.name)
         if call.invalid is not None and arguments is None:

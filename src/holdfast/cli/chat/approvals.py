@@ -1,45 +1,59 @@
 """Approvals in a chat: the card that shows what a tool call would do, and the answer to it."""
 
 import asyncio
-import shlex
+import re
+import shutil
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
+from rich.cells import cell_len
 
 from holdfast import ApprovalRequest, Approve, Deny
 from holdfast.cli.chat.markdown import Renderer
-from holdfast.cli.terminal import safe, safe_line
+from holdfast.vocabulary.approval_cards import ApprovalCard, CardPart, card_of
 from holdfast.vocabulary.approvals import Decision
+from holdfast.vocabulary.visible_text import visible_exactly
 
 Asking: TypeAlias = Literal["choice", "reason", "arguments"]
 """What the person is asked: yes or no, why not, or which arguments instead."""
 
 _BY = "person at the terminal"
-_DIFF_LINES = 20
-_COMMAND_LINES = 12
+_MARK, _GOES_ON = "│ ", "┆ "
+"""In front of each line of what others say, and of what goes on from the line above."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
+_LABELS = {"program": "runs", "folder": "in", "path": "file", "change": "changes", "reason": "why"}
+_ARGUMENTS = {
+    "model": "arguments, in the model's words",
+    "tool": "arguments, in the words of the tool or its server",
+}
+_LEAST_LINES, _MOST_LINES, _OTHER_LINES = 6, 20, 8
+"""Of a card above the prompt, and what else is on the screen."""
 _CHOICES = "[y]es  [a]lways in this session  [n]o  [e]dit"
 _SHORT_CHOICES = "[y]es [a]lways [n]o [e]dit"
+_ALL_CHOICES = (_CHOICES, _SHORT_CHOICES)
+_VIEW, _SHORT_VIEW = "  [v]iew all", " [v]iew"
+"""Where the card has more than is shown."""
 
 
 class Approvals:
     """Puts questions to the person at the prompt, one at a time."""
 
     def __init__(self, changed: Callable[[], object]) -> None:
-        self._waiting: deque[tuple[ApprovalRequest, asyncio.Future[Decision]]] = deque()
+        self._waiting: deque[tuple[ShownCard, asyncio.Future[Decision]]] = deque()
         self._changed = changed
         self.asking: Asking = "choice"
 
     @property
-    def current(self) -> ApprovalRequest | None:
+    def current(self) -> "ShownCard | None":
         """The question that is asked now."""
         return self._waiting[0][0] if self._waiting else None
 
     async def ask(self, request: ApprovalRequest) -> Decision:
         """Wait for the person's answer; this is the agent's approver."""
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        entry = (request, answer)
+        entry = (ShownCard(request), answer)
         self._waiting.append(entry)
         self._changed()
         try:
@@ -74,7 +88,7 @@ class Approvals:
 
     def arguments_text(self) -> str:
         """Return the arguments of the call as text to be edited."""
-        arguments = self.current.arguments if self.current else {}
+        arguments = self.current.request.arguments if self.current else {}
         return msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode()
 
     def change(self, text: str) -> str | None:
@@ -87,52 +101,131 @@ class Approvals:
         return None
 
 
-def approval_card(request: ApprovalRequest, asking: Asking, renderer: Renderer) -> str:
+class ShownCard:
+    """The lines of one question, made once: the prompt is drawn several times in a second.
+
+    Lines of others begin with a mark, on the screen, too: long ones are broken here. No line of
+    ours has it, so that nothing in a call looks like a heading, a warning or a choice.
+    """
+
+    def __init__(self, request: ApprovalRequest) -> None:
+        self.request = request
+        self._lines = tuple(_card_lines(card_of(request)))
+        self._broken: tuple[int, list[_Line]] = (0, [])
+
+    def whole(self, renderer: Renderer) -> str:
+        """Return all of it."""
+        return "\n".join(_coloured(line, renderer) for line in self._broken_for(renderer.width))
+
+    def head(self, renderer: Renderer, *, height: int) -> tuple[str, bool]:
+        """Return the beginning and the end of it, and whether that is less than all."""
+        lines = self._broken_for(renderer.width)
+        if len(lines) <= height:
+            return self.whole(renderer), False
+        last = height // 3
+        first = height - last - 1
+        told = f"… {len(lines) - first - last} lines are not shown; [v] shows all"
+        shown = [*lines[:first], _Line(told, "warning"), *lines[len(lines) - last :]]
+        return "\n".join(_coloured(line, renderer) for line in shown), True
+
+    def _broken_for(self, width: int) -> list["_Line"]:
+        if self._broken[0] != width:
+            self._broken = width, [each for line in self._lines for each in _broken(line, width)]
+        return self._broken[1]
+
+
+def approval_card(card: ShownCard, asking: Asking, renderer: Renderer) -> str:
     """Return what is shown above the prompt while a call waits for its answer."""
-    lines = [renderer.bold(f"Allow {safe_line(request.tool)}?")]
-    facts = request.facts
-    if facts.argv is not None:
-        lines += _command_lines(facts.argv, renderer)
-        lines.append(renderer.dim(f"  in {safe_line(facts.folder or facts.root or '.')}"))
-    elif facts.path is not None:
-        lines.append("  " + safe_line(facts.path, width=renderer.width - 2))
-    else:
-        shown = msgspec.json.encode(request.arguments).decode()
-        lines.append("  " + safe_line(shown, width=renderer.width - 2))
-    if facts.difference:
-        shown_lines = renderer.difference(facts.difference).split("\n")
-        lines += shown_lines[:_DIFF_LINES]
-        if len(shown_lines) > _DIFF_LINES:
-            lines.append(renderer.dim(f"  … {len(shown_lines) - _DIFF_LINES} more lines"))
-    # None says that it is not known, and gives no warning.
-    if facts.is_confined is False:
-        lines.append(renderer.bad("  no sandbox would confine this command"))
-    if request.reason:
-        lines.append(renderer.dim("  " + safe(request.reason)))
-    is_wide = renderer.width >= len(_CHOICES)
+    height = max(_LEAST_LINES, min(_MOST_LINES, shutil.get_terminal_size().lines - _OTHER_LINES))
+    shown, is_cut = card.head(renderer, height=height)
+    wide, short = (_CHOICES + _VIEW, _SHORT_CHOICES + _SHORT_VIEW) if is_cut else _ALL_CHOICES
     questions = {
-        "choice": _CHOICES if is_wide else _SHORT_CHOICES,
+        "choice": wide if renderer.width >= len(wide) else short,
         "reason": "Why not? (Enter: no reason)",
         "arguments": "Change the arguments, then Enter",
     }
-    lines.append(renderer.accent(questions[asking]))
-    return "\n".join(lines) + "\n"
+    return f"{shown}\n{renderer.accent(questions[asking])}\n"
 
 
-def _command_lines(argv: Sequence[str], renderer: Renderer) -> list[str]:
-    """Return a command over as many lines as it needs: what is approved has to be seen.
+class _Line(NamedTuple):
+    """A line of a card: ours, or quoted, which is what others have said."""
 
-    Of `bash … -c SCRIPT` the script is shown. One that is too long has its beginning and its end.
-    """
-    script = argv[-1] if len(argv) > 1 and argv[-2] == "-c" else shlex.join(argv)
-    width = max(8, renderer.width - 2)
-    lines = [
-        "  " + line[at : at + width]
-        for line in safe(script).expandtabs(4).split("\n")
-        for at in range(0, max(1, len(line)), width)
-    ]
-    if len(lines) <= _COMMAND_LINES:
-        return lines
-    half = _COMMAND_LINES // 2
-    hidden = renderer.bad(f"  … {len(lines) - 2 * half} lines are not shown; [e] shows all")
-    return [*lines[:half], hidden, *lines[-half:]]
+    text: str
+    style: Literal["heading", "label", "warning", "quoted", "added", "removed"]
+
+
+def _card_lines(card: ApprovalCard) -> Iterator[_Line]:
+    """Yield the lines of a card, of any length, each section under a label of ours."""
+    shown = {part.text for part in card.parts if part.kind in {"program", "path"}}
+    label = ""
+    for part in card.parts:
+        if part.kind == "tool":
+            is_plain = _PLAIN_NAME.fullmatch(part.text) is not None
+            yield _Line(
+                f"Allow {part.text}?" if is_plain else "Allow the tool of this name?", "heading"
+            )
+            if not is_plain:
+                yield from _quoted(part.text)
+            continue
+        if part.kind == "warning":
+            yield _Line(part.text, "warning")
+            continue
+        # What is shown as the program or the path is not shown again.
+        if part.kind == "argument" and not part.is_json and part.text in shown:
+            continue
+        said = _LABELS.get(part.kind) or _ARGUMENTS[part.words]
+        if said != label:
+            label = said
+            yield _Line(label, "label")
+        if part.kind == "argument":
+            yield from _argument_lines(part)
+        else:
+            is_change = part.kind == "change"
+            # A diff ends with a line end, after which there is no line.
+            text = part.text.removesuffix("\n") if is_change else part.text
+            yield from _quoted(text, is_change=is_change)
+
+
+def _argument_lines(part: CardPart) -> Iterator[_Line]:
+    name = visible_exactly(part.name)
+    if "\n" in part.text:
+        yield _Line(f"{name}:", "quoted")
+        yield from (_Line(f"  {visible_exactly(each)}", "quoted") for each in part.text.split("\n"))
+    else:
+        sign = " = " if part.is_json else ": "
+        yield _Line(f"{name}{sign}{visible_exactly(part.text)}", "quoted")
+
+
+def _quoted(text: str, *, is_change: bool = False) -> Iterator[_Line]:
+    for each in text.split("\n"):
+        style: Literal["quoted", "added", "removed"] = "quoted"
+        if is_change and each[:1] in {"+", "-"}:
+            style = "added" if each[0] == "+" else "removed"
+        yield _Line(visible_exactly(each), style)
+
+
+def _broken(line: _Line, width: int) -> Iterator[_Line]:
+    """Break a line where the terminal would, so that each piece has its mark."""
+    if line.style in {"heading", "label", "warning"}:
+        yield line
+        return
+    mark, start, used, room = _MARK, 0, 0, max(8, width - len(_MARK))
+    for at, character in enumerate(line.text):
+        size = cell_len(character)
+        if used + size > room:
+            yield line._replace(text=mark + line.text[start:at])
+            mark, start, used = _GOES_ON, at, 0
+        used += size
+    yield line._replace(text=mark + line.text[start:])
+
+
+def _coloured(line: _Line, renderer: Renderer) -> str:
+    styles = {
+        "heading": renderer.bold,
+        "label": renderer.dim,
+        "warning": renderer.bad,
+        "added": renderer.good,
+        "removed": renderer.bad,
+    }
+    style = styles.get(line.style)
+    return line.text if style is None else style(line.text)

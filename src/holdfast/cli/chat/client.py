@@ -31,7 +31,7 @@ from holdfast.cli.choices import Choices, open_agent, open_chosen_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.prompt_input import missing_files, named_files
 from holdfast.cli.session_texts import counted, short_time, shown_titles
-from holdfast.cli.terminal import safe, safe_line
+from holdfast.cli.terminal import drawing_screen, guarding_streams, safe, safe_line, styled
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, ObserverLagged
 from holdfast.vocabulary.parts import lines_of
@@ -84,9 +84,9 @@ class Chat:
             await self.follow(self.session)
             try:
                 self._greet()
-                # Raw: what is printed has colours of our own, and everything else was made
-                # harmless.
-                with patch_stdout(raw=True):
+                # Raw, because what is printed has colours of our own; guarded again, because the
+                # streams of `patch_stdout` are new ones, which log handlers write to, too.
+                with patch_stdout(raw=True), guarding_streams():
                     if first:
                         await self.say(first)
                     await self._read_prompts()
@@ -226,11 +226,9 @@ class Chat:
 
     def _message(self) -> ANSI:
         self.screen.renderer.width = max(20, shutil.get_terminal_size().columns)
-        request = self.approvals.current
-        card = (
-            approval_card(request, self.approvals.asking, self.screen.renderer) if request else ""
-        )
-        return ANSI(self.screen.live() + card + self.screen.renderer.accent("> "))
+        asked = self.approvals.current
+        card = approval_card(asked, self.approvals.asking, self.screen.renderer) if asked else ""
+        return ANSI(styled(self.screen.live() + card + self.screen.renderer.accent("> ")))
 
     def _toolbar(self) -> str:
         settings = self.session.settings
@@ -297,11 +295,16 @@ class Chat:
             event.current_buffer.document = Document(text, len(text))
             self.approvals.ask_for("arguments")
 
+        def view(_event: KeyPressEvent) -> None:
+            if self.approvals.current is not None:
+                self.screen.print(self.approvals.current.whole(self.screen.renderer))
+
         return {
             "y": lambda _event: self.approvals.yes(),
             "a": lambda _event: self.approvals.always(),
             "n": lambda _event: self.approvals.ask_for("reason"),
             "e": edit,
+            "v": view,
         }
 
     def _is_choosing(self) -> bool:
@@ -353,8 +356,10 @@ async def _chat(choices: Choices, first: str | None) -> Exit:
         if choices.resume is not None and not choices.resume.strip():
             choices = replace(choices, resume=await _pick_session(agent))
         session = await open_chosen_session(agent, choices)
-        chat = Chat(agent, session, approvals)
-        code = await chat.run(first)
+        # prompt_toolkit moves the cursor; what it shows of others, it writes out itself.
+        with drawing_screen():
+            chat = Chat(agent, session, approvals)
+            code = await chat.run(first)
     if chat.session.messages and not choices.no_session:
         chat.screen.note(f"continue it with: holdfast -r {chat.session.session_id}")
     return code

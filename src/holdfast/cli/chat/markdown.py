@@ -98,6 +98,10 @@ class Renderer:
         """Return text in the colour of errors."""
         return self._styled("31", text)
 
+    def good(self, text: str) -> str:
+        """Return text in the colour of what is added."""
+        return self._styled("32", text)
+
     def _styled(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.administration.descriptions import SessionStats
 from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
 from holdfast.cli.session_texts import compaction_line
-from holdfast.cli.terminal import Sanitiser, safe, safe_line
+from holdfast.cli.terminal import Sanitiser, guard, safe, safe_line
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     PartEnded,
@@ -253,7 +253,7 @@ def _at_least(amount: str, is_whole: bool) -> str:  # noqa: FBT001 - the only ot
 def write_above_prompt(text: str) -> None:
     """Write to standard output as it is now: a prompt that is being edited replaces it."""
     # Looked up at each call: `patch_stdout` puts another stream there while a prompt is shown.
-    sys.stdout.write(text)
+    guard(sys.stdout).write_styled(text)
 
 
 def _tail(text: str, width: int, *, keep: int = _LIVE_LINES) -> list[str]:

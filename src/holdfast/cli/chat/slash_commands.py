@@ -1,7 +1,7 @@
 """The commands of a chat that begin with a slash."""
 
-import base64
 import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
@@ -10,7 +10,7 @@ from holdfast import Agent, AgentError, AgentSession, UserMessage
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.choices import EFFORTS, MODES, find_session_by_words
 from holdfast.cli.session_texts import counted, short_time, shown_titles
-from holdfast.cli.terminal import safe_line
+from holdfast.cli.terminal import guard, safe_line
 from holdfast.vocabulary.parts import lines_of
 
 
@@ -228,9 +228,7 @@ class SlashCommands:
         self._screen.note(f"this session is called {name!r}")
 
     async def _copy(self, _words: list[str]) -> None:
-        content = base64.b64encode(self._screen.last_answer.encode()).decode()
-        # OSC 52: the terminal puts it on the clipboard, also through SSH and tmux.
-        self._screen.print(f"\x1b]52;c;{content}\x07")
+        guard(sys.stdout).to_clipboard(self._screen.last_answer)
         self._screen.note("copied, if this terminal allows it")
 
     async def _exit(self, _words: list[str]) -> None:

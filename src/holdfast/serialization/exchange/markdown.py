@@ -27,6 +27,7 @@ from holdfast.vocabulary.parts import (
     argument_object,
 )
 from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.visible_text import visible
 
 FORMAT = "markdown"
 
@@ -115,8 +116,8 @@ def arguments_text(part: ToolCallPart) -> str:
 
 
 def plain_line(text: str | None) -> str:
-    """Return text on one line."""
-    return " ".join((text or "").split())
+    """Return text on one line, with what is hidden in it written out: a name, or another fact."""
+    return " ".join(visible(text or "").split())
 
 
 def _heading(each: TimedMessage) -> str:

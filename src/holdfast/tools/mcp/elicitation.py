@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 import mcp_types as types
+import msgspec
 
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import ToolContext
@@ -16,8 +17,8 @@ from holdfast.tools.mcp.offered_tools import clean
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.json_types import Json, JsonObject
 
-_MOST_FIELDS = 50
-_MOST_TEXT = 4_000
+_MOST_ASKED = 16_000
+"""Bytes of a question that a person can be expected to read."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -32,17 +33,20 @@ async def answer_of_person(
     server: str, context: ToolContext[Any] | None, asked: types.ElicitRequestParams
 ) -> types.ElicitResult:
     """Let a person answer what a server asks while it works on a call."""
-    if context is None:
-        return types.ElicitResult(action="decline")  # it is not clear on whose behalf it asks
-    message = clean(asked.message)[:_MOST_TEXT]
-    question: JsonObject = {"message": message}
+    question: JsonObject = {"message": clean(asked.message)}
     fields: JsonObject = {}
     if isinstance(asked, types.ElicitRequestURLParams):
-        question["url"] = clean(asked.url)[:_MOST_TEXT]
+        question["url"] = clean(asked.url)
     else:
         fields = _fields(asked.requested_schema)
         question["fields"] = fields
-    tool, reason = f"{server}__elicitation", f"the MCP server {server!r} asks: {message}"
+    # Not cut: what is left of a long one would be answered as if it were all of it. Without a
+    # context it is not clear on whose behalf it asks.
+    if context is None or len(msgspec.json.encode(question)) > _MOST_ASKED:
+        _logger.warning("MCP server %r: a question is declined", server)
+        return types.ElicitResult(action="decline")
+    # What it asks stays among the arguments, which are shown as its words.
+    tool, reason = f"{server}__elicitation", f"the MCP server {server!r} asks you"
     decision = await _while_the_call_runs(context, context.ask(tool, question, reason=reason))
     if not isinstance(decision, Approve):
         return types.ElicitResult(action="decline")
@@ -92,7 +96,7 @@ def _fields(schema: Json) -> JsonObject:
     """Return the fields of a form, each with its type and what is said of it, for a person."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     fields: JsonObject = {}
-    for name, field in list((properties or {}).items())[:_MOST_FIELDS]:
+    for name, field in (properties or {}).items():
         if isinstance(field, dict) and isinstance(name, str):
             fields[name] = _shown(field)
     return fields
@@ -100,11 +104,11 @@ def _fields(schema: Json) -> JsonObject:
 
 def _shown(value: Json) -> Json:
     if isinstance(value, str):
-        return clean(value)[:_MOST_TEXT]
+        return clean(value)
     if isinstance(value, list):
-        return [_shown(item) for item in value[:_MOST_FIELDS]]
+        return [_shown(item) for item in value]
     if isinstance(value, dict):
-        return {clean(str(key)): _shown(item) for key, item in list(value.items())[:_MOST_FIELDS]}
+        return {clean(str(key)): _shown(item) for key, item in value.items()}
     return value
 
 

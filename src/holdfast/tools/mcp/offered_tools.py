@@ -19,6 +19,7 @@ from holdfast.tools.output import Outputs, read_output_tool
 from holdfast.vocabulary.errors import ToolError
 from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.tools import Effect, ToolRules, ToolSpec
+from holdfast.vocabulary.visible_text import HIDDEN
 
 MOST_TOOLS = 512
 """Tools of one server that are offered."""
@@ -34,10 +35,7 @@ _ESCAPES = re.compile(
     "|\x1b[ -~]?",
     re.DOTALL,
 )
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
+_HIDDEN = re.compile(f"[{HIDDEN}]")
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 OUTPUTS = Outputs()
