@@ -31,7 +31,8 @@ ANSWER = [USER, init(), *text("Hello."), result("Hello.")]
 
 
 def value_of(argv: list[str], flag: str) -> str:
-    return argv[argv.index(flag) + 1]
+    joined = [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]
+    return joined[0] if joined else argv[argv.index(flag) + 1]
 
 
 async def test_a_model_is_required(tmp_path: Path) -> None:
