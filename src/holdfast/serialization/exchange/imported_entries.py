@@ -6,12 +6,11 @@ dropped: a field or a setting that is added later is no part of an import until 
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from decimal import Decimal, InvalidOperation
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.serialization.exchange.forms import LATEST
 from holdfast.serialization.exchange.message_builder import one_line
 from holdfast.vocabulary.commands import CommandEnded
 from holdfast.vocabulary.compactions import Compaction
@@ -137,9 +136,6 @@ _KEPT_CHANGES = ("title", "tags", "archived", "deleted", "metadata", "forgotten_
 _OF_EVERY_ENTRY = ("kind", *Entry.__struct_fields__)
 _BY_NAME = {str(kind.__struct_config__.tag): kind for kind in IMPORTED_KINDS}
 _LONGEST_TITLE = 500
-_LARGEST_NUMBER = 1 << 53
-_LARGEST_COST = Decimal(10**9)
-_LONGEST_COST = 40
 _ENDED = "its session was imported"
 
 
@@ -185,7 +181,7 @@ def kept_settings(given: Json) -> JsonObject:
 
 def _is_valid(name: str, value: Json) -> bool:
     numbers = [value] if isinstance(value, int | float) else []
-    if any(not math.isfinite(each) or abs(each) > _LARGEST_NUMBER for each in numbers):
+    if any(not math.isfinite(each) or abs(each) > LATEST for each in numbers):
         return False
     if name == "model":
         is_text = isinstance(value, str) and value == one_line(value, _LONGEST_TITLE)
@@ -216,23 +212,11 @@ def _kept_changes(given: JsonObject) -> JsonObject:
 
 
 def kept_number(value: Json) -> Json:
-    """Return a number as a log of ours can have it: no field counts below 0, or further than 2⁵³.
+    """Return a number as a log of ours can have it: no field counts below 0 or past all dates.
 
-    Databases keep 64 bits, and what is counted would be counted back by what is below 0.
+    Databases keep 64 bits, and what was counted would be counted back by what is below 0.
     """
-    return min(max(value, 0), _LARGEST_NUMBER) if type(value) is int else value
-
-
-def kept_cost(value: Json) -> Json:
-    """Return an amount of US dollars, None for one that nobody has paid: it is added to others."""
-    if not isinstance(value, str | int | float) or len(str(value)) > _LONGEST_COST:
-        return None
-    with suppress(InvalidOperation):
-        cost = Decimal(str(value))
-        is_small = cost.is_finite() and 0 <= cost <= _LARGEST_COST
-        if is_small and int(cost.as_tuple().exponent) >= -_LONGEST_COST:
-            return value
-    return None
+    return min(max(value, 0), LATEST) if type(value) is int else value
 
 
 class OpenThings:
