@@ -159,6 +159,8 @@ async def survive(watch: Watch, kind: str, folder: Path, seeds: range) -> int:
     taken = 0
     async with a_store(kind, folder) as store:
         agent, provider = agent_on(store, folder)
+        later = FakeClock(start_ms=FakeClock().time_ms() + 60_000)
+        again, _ = agent_on(store, folder, clock=later)  # it reads its configuration now
         plain = packed(hostile_log(Random(0), str(canary), lambda *_: None))
         first = await imported(agent, plain)
         assert first is not None
@@ -171,8 +173,6 @@ async def survive(watch: Watch, kind: str, folder: Path, seeds: range) -> int:
                 if session_id is not None:
                     taken += 1
                     await look_at(agent, session_id, random)
-            later = FakeClock(start_ms=FakeClock().time_ms() + 60_000)
-            again, _ = agent_on(store, folder, clock=later)
             await restarts_without_work(again)
         assert not provider.requests
         mallory, _ = agent_on(store, folder, owner="mallory")
