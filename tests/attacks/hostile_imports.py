@@ -52,7 +52,7 @@ SETTINGS: Fields = {
 
 
 def strings(path: str) -> Sequence[Any]:
-    """Return values that mean something to whoever believes them."""
+    """Return values that would do something if they were believed."""
     return (
         f"--output={path}",
         f"--upload-pack=touch {path}",

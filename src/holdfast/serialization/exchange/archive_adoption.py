@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
-from holdfast.serialization.exchange.forms import cost_of
+from holdfast.serialization.exchange.forms import known_cost
 from holdfast.serialization.exchange.imported_entries import (
     OpenThings,
     kept_fields,
@@ -203,7 +203,7 @@ def _number(value: Json, _ids: IdMap) -> Json:
 
 
 def _cost(value: Json, _ids: IdMap) -> Json:
-    return value if cost_of(value) is not None else None
+    return value if known_cost(value) is not None else None
 
 
 def _session(value: Json, ids: IdMap) -> Json:

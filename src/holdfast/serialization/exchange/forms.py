@@ -104,10 +104,10 @@ def number_in(value: Json, name: str) -> int:
 
 def cost_in(value: Json, name: str) -> Decimal | None:
     """Return a sum of money; None if it is none."""
-    return cost_of(value.get(name)) if isinstance(value, dict) else None
+    return known_cost(value.get(name)) if isinstance(value, dict) else None
 
 
-def cost_of(found: Json) -> Decimal | None:
+def known_cost(found: Json) -> Decimal | None:
     """Return a value as a sum of money that can be added to others; None if it is none."""
     if isinstance(found, bool) or not isinstance(found, int | float | str):
         return None

@@ -222,8 +222,8 @@ def kept_number(value: Json) -> Json:
 class OpenThings:
     """What an imported log has begun and not ended so far, on any of its paths.
 
-    Owns the entries that end it. `SessionImported` ends it for whoever folds the log; the others
-    say it to those who read single entries: indexes, workers, and clients that wait for an end.
+    Owns the entries that end it. `SessionImported` ends it for the fold, on every path; the others
+    say it to what reads single entries: indexes, workers, and clients that wait for an end.
     """
 
     def __init__(self) -> None:

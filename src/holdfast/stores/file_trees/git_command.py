@@ -111,7 +111,7 @@ class GitRepository:
         # The ids come from logs. One that is none could be an option, or another revision.
         if not all(map(is_tree, trees)):
             raise unavailable(f"git {arguments[0]}: the id of a snapshot is not that of a tree")
-        # Git before 2.24 does not know the option; it is refused with what it says.
+        # Git knows the option since 2.24; an earlier one refuses the command, naming it.
         named = ["--end-of-options", *trees] if trees else []
         program = shutil.which("git", path=self._path)
         if program is None:
