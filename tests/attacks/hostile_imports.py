@@ -74,7 +74,7 @@ def strings(path: str) -> Sequence[Any]:
 def _insert(log: list[Fields], place: int, **fields: Any) -> None:
     """Insert an entry after another one, as of the same query."""
     before = log[place]
-    of_query = {name: before[name] for name in ("query_id", "turn_id") if name in before}
+    of_query: Fields = {name: before[name] for name in ("query_id", "turn_id") if name in before}
     entry = {"kind": fields.pop("kind"), "id": new_entry_id(), "time": before["time"]}
     log.insert(place + 1, {**entry, "seq": 0, **of_query, **fields})
 

@@ -4,7 +4,12 @@ import io
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +26,7 @@ from holdfast.serialization.entries import decode_entry
 from holdfast.serialization.exchange.formats import FORMATS
 from holdfast.serialization.exchange.imported_entries import KEPT_SETTINGS
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.stores.stored_records import blob_name
 from holdfast.testing import FakeClock, says
 from holdfast.testing.scripted_provider import ScriptedProvider
@@ -34,9 +40,11 @@ from holdfast.vocabulary.settings import Settings
 from tests.attacks.hostile_imports import SETTINGS, hostile_log, packed
 from tests.scripted_agents import MODEL, make_agent
 from tests.server.serving import serving
+from tests.stores.postgresql.server import PostgresServer
 from tests.stores.store_factories import open_store
 
 PROJECT = "/home/ana/house"
+KINDS = ("memory", "sqlite", "jsonl")
 _WATCHED = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 _CONTROL = frozenset(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
 _CODE = (".py", ".pyc", ".so")
@@ -155,39 +163,40 @@ async def restarts_without_work(agent: Agent) -> None:
 
 
 @asynccontextmanager
-async def a_store(kind: str, folder: Path) -> AsyncIterator[Store]:
-    store = open_store(kind, folder)
+async def used(store: Store) -> AsyncIterator[Store]:
     try:
         yield store
     finally:
         await store.close()
 
 
-async def survive(watch: Watch, kind: str, folder: Path, seeds: range) -> int:
+def a_store(kind: str, folder: Path) -> AbstractAsyncContextManager[Store]:
+    return used(open_store(kind, folder))
+
+
+async def survive(watch: Watch, store: Store, folder: Path, seeds: range) -> int:
     """Import hostile logs into one store; returns how many were taken in."""
     canary = folder.parent / f"{folder.name}-canary"
     canary.write_text("untouched")
     taken = 0
-    async with a_store(kind, folder) as store:
-        agent, provider = agent_on(store, folder)
-        later = FakeClock(start_ms=FakeClock().time_ms() + 60_000)
-        again, _ = agent_on(store, folder, clock=later)  # it reads its configuration now
-        plain = packed(hostile_log(Random(0), str(canary), lambda *_: None))
-        first = await imported(agent, plain)
-        assert first is not None
-        await look_at(agent, first, Random(0))  # what is imported late is imported now
-        with watch.on(folder):
-            for seed in seeds:
-                random = Random(seed)
-                archive = packed(hostile_log(random, str(canary)), b'{"id":"e","kind":"x"}')
-                session_id = await imported(agent, archive)
-                if session_id is not None:
-                    taken += 1
-                    await look_at(agent, session_id, random)
-            await restarts_without_work(again)
-        assert not provider.requests
-        mallory, _ = agent_on(store, folder, owner="mallory")
-        assert not await mallory.sessions.list(everywhere=True)
+    agent, provider = agent_on(store, folder)
+    later = FakeClock(start_ms=FakeClock().time_ms() + 60_000)
+    again, _ = agent_on(store, folder, clock=later)  # it reads its configuration now
+    first = await imported(agent, packed(hostile_log(Random(0), str(canary), lambda *_: None)))
+    assert first is not None
+    await look_at(agent, first, Random(0))  # what is imported late is imported now
+    with watch.on(folder):
+        for seed in seeds:
+            random = Random(seed)
+            archive = packed(hostile_log(random, str(canary)), b'{"id":"e","kind":"x"}')
+            session_id = await imported(agent, archive)
+            if session_id is not None:
+                taken += 1
+                await look_at(agent, session_id, random)
+        await restarts_without_work(again)
+    assert not provider.requests
+    mallory, _ = agent_on(store, folder, owner="mallory")
+    assert not await mallory.sessions.list(everywhere=True)
     assert canary.read_text() == "untouched"
     return taken
 
@@ -289,7 +298,7 @@ async def test_a_question_of_an_import_is_void_and_its_facts_are_gone() -> None:
     assert made.session.status == "idle"
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_no_entry_of_an_import_is_a_pointer_to_another(kind: str, tmp_path: Path) -> None:
     """A store keeps large entries as payloads, and an import brings payloads of its own."""
     hidden = {"kind": "session.changed", "id": "evt_9", "time": 1, "seq": 2}
@@ -311,7 +320,7 @@ async def test_no_entry_of_an_import_is_a_pointer_to_another(kind: str, tmp_path
     ]
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_an_import_reads_no_payload_of_another_owner(kind: str, tmp_path: Path) -> None:
     async with a_store(kind, tmp_path) as store:
         theirs = new_session_id()
@@ -341,16 +350,24 @@ async def test_an_import_reads_no_payload_of_another_owner(kind: str, tmp_path: 
             await agent.sessions.import_from(io.BytesIO(packed([forked])))
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_no_import_does_anything(kind: str, tmp_path: Path, watch: Watch) -> None:
-    taken = await survive(watch, kind, tmp_path / kind, range(100))
-    assert taken > 60
+    async with a_store(kind, tmp_path / "store") as store:
+        assert await survive(watch, store, tmp_path / "store", range(100)) > 60
+
+
+async def test_no_import_into_postgresql_does_anything(
+    emptied_database: str, postgres: PostgresServer, tmp_path: Path, watch: Watch
+) -> None:
+    async with used(PostgresStore(postgres.url(emptied_database))) as store:
+        assert await survive(watch, store, tmp_path / "store", range(100, 140)) > 20
 
 
 @pytest.mark.soak
 async def test_no_import_of_very_many_does_anything(tmp_path: Path, watch: Watch) -> None:
     taken = 0
-    for first in range(0, 100_000, 500):
-        kind = sorted({"memory", "sqlite", "jsonl"})[first // 500 % 3]
-        taken += await survive(watch, kind, tmp_path / str(first), range(first, first + 500))
+    for number, first in enumerate(range(0, 100_000, 500)):
+        folder = tmp_path / str(first)
+        async with a_store(KINDS[number % len(KINDS)], folder) as store:
+            taken += await survive(watch, store, folder, range(first, first + 500))
     assert taken > 60_000

@@ -124,8 +124,10 @@ def test_there_is_a_value_for_every_setting() -> None:
 def test_a_setting_is_kept_if_it_is_named_and_valid(name: str) -> None:
     value = VALUES.get(name, SETTINGS.get(name))
     expected = {name: value} if name in KEPT_SETTINGS else {}
-    stamp = {"id": new_entry_id(), "time": 1}
-    opened = SessionOpened(**stamp, seq=1, session_id=new_session_id(), configured=(name,))
+    session_id = new_session_id()
+    opened = SessionOpened(
+        id=new_entry_id(), time=1, seq=1, session_id=session_id, configured=(name,)
+    )
     with_settings = {**json.loads(encode_entry(opened)), "settings": {name: value}}
     entries: list[Entry] = [
         decode_entry(msgspec.json.encode(with_settings)),
