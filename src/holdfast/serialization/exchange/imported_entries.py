@@ -1,7 +1,8 @@
 """What an imported log may hold: of each kind of entry, whether it is kept, ended or dropped.
 
-`IMPORTED_KINDS` and `KEPT_SETTINGS` are the only places that say it. What is named in neither is
-dropped: a field or a setting that is added later is no part of an import until it is named here.
+`IMPORTED_KINDS` and `KEPT_SETTINGS` are the only places that say it. Fields are named of the kinds
+that could grant or begin something: one that is added later is dropped until it is named here, and
+so is a setting.
 """
 
 import math
