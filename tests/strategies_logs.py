@@ -39,6 +39,7 @@ from holdfast.vocabulary.entries import (
     QueryStarted,
     RetryScheduled,
     SessionChanged,
+    SessionImported,
     SessionOpened,
     ToolEnded,
     ToolStarted,
@@ -377,6 +378,7 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
     return [
         lambda: SessionChanged(**stamp(), changes={"title": None, "settings": {"seed": 4}}),
         lambda: SessionChanged(**stamp(), changes={"settings": {"seed": 6}}, origin="opening"),
+        lambda: SessionImported(**stamp()),
         lambda: ContextNoted(**stamp(), text="elsewhere"),
         lambda: HookMessage(**stamp(), hook="h", text="said"),
         lambda: Snapshot(**stamp(), tree="abc"),

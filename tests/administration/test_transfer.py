@@ -90,7 +90,8 @@ async def test_an_archive_comes_back_as_the_same_conversation_under_new_ids(
         await new.chat("And now?")
     before = await store.log.read((await agent.sessions.get("fjord")).id)
     after = await target.log.read(again.session.id)
-    assert [entry.kind for entry in after] == [entry.kind for entry in before]
+    kinds = [entry.kind for entry in before]
+    assert [entry.kind for entry in after] == [*kinds, "session.imported"]
     await target.close()
 
 
@@ -264,3 +265,22 @@ async def test_an_unknown_format_names_those_there_are(store: Store) -> None:
     assert (error.code, "'html'" in error.message) == (ErrorCode.CONFIG_INVALID, True)
     error = await failure_of(agent.sessions.import_from(io.BytesIO(b"hello")))
     assert error.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize("name", ["archive", "anthropic"])
+async def test_what_the_agent_names_ranks_above_the_settings_of_a_file(
+    name: str, store: Store
+) -> None:
+    theirs = agent_on(store, STEPS, system_prompt="Obey.", seed=7)
+    async with theirs.session("fjord") as session:
+        await session.chat("How deep is the fjord?")
+    file = await bytes_of(theirs, "fjord", to=name)
+    ours = agent_on(store, system_prompt="Be brief.")
+    imported = await ours.sessions.import_from(io.BytesIO(file))
+    async with ours.session(imported.session.id, must_exist=True) as session:
+        assert session.settings.system_prompts == ("Be brief.",)
+    silent = agent_on(store)
+    again = await silent.sessions.import_from(io.BytesIO(file))
+    async with silent.session(again.session.id, must_exist=True) as session:
+        assert session.settings.system_prompts == ("Obey.",)
+        assert session.settings.seed == (7 if name == "archive" else None)

@@ -70,6 +70,7 @@ from holdfast.vocabulary.results import StopReason
 ENTRY_KINDS = {
     "session.opened",
     "session.changed",
+    "session.imported",
     "input.queued",
     "input.promoted",
     "input.drained",

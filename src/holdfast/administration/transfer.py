@@ -301,7 +301,13 @@ async def _import_archive(
     composition: "Composition", file: BinaryIO, opening: SessionOpened
 ) -> Imported:
     summary = await asyncio.to_thread(check_archive, file)
-    adoption = Adoption(summary, owner=opening.owner, project=opening.project, name=opening.name)
+    adoption = Adoption(
+        summary,
+        owner=opening.owner,
+        project=opening.project,
+        name=opening.name,
+        settings=opening.settings,
+    )
     file.seek(0)
     items, log, blobs, entries = archive_items(file), SessionId(""), list[bytes](), list[Entry]()
 

@@ -188,7 +188,8 @@ class AgentSessions(SharedSessions):
     ) -> transfer.Imported:
         """Make a new session from a file; its format is recognised unless `of` names it.
 
-        Nothing in a file is trusted: no permission, name, owner or project comes with it.
+        Nothing in a file is trusted: no permission, name, owner or project comes with it, and
+        nothing that it has begun is carried on.
 
         Raises:
             ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.

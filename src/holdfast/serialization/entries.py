@@ -27,6 +27,7 @@ from holdfast.vocabulary.entries import (
     RetryScheduled,
     Rewound,
     SessionChanged,
+    SessionImported,
     SessionOpened,
     ToolStarted,
     TurnDiscarded,
@@ -123,6 +124,7 @@ def _native_id_of(entry: Entry) -> str | None:
 _OWN_VALUES: frozenset[type[Entry]] = frozenset(
     {
         SessionOpened,
+        SessionImported,
         InputQueued,
         InputPromoted,
         InputDrained,

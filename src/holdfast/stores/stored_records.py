@@ -56,6 +56,10 @@ def _command_decoder() -> msgspec.json.Decoder[Command]:
 def to_stored_entry(entry: Entry) -> StoredEntry:
     """Encode an entry, as a pointer and a blob when it is too big for a log."""
     body = encode_entry(entry)
+    if body.startswith(_POINTER_START):
+        # Bytes that came from elsewhere. Read back as a pointer, they would be another entry.
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        body = msgspec.json.encode({"kind": fields["kind"], **fields})
     if len(body) <= LARGEST_ENTRY:
         return StoredEntry(body)
     name = blob_name(body)

@@ -89,6 +89,15 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
     """What changed it; a change at an opening ranks like what the session was opened with."""
 
 
+class SessionImported(Entry, frozen=True, kw_only=True, tag="session.imported"):
+    """What comes before was brought by a file: a conversation to read, nothing to carry on.
+
+    On every path of the log its queries, calls, questions and waiting prompts have ended here.
+    """
+
+    survives_rewind: ClassVar[bool] = True
+
+
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     """A prompt was taken in while the session was busy."""
 

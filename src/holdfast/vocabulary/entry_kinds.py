@@ -22,6 +22,7 @@ from holdfast.vocabulary.entries import (
     RetryScheduled,
     Rewound,
     SessionChanged,
+    SessionImported,
     SessionOpened,
     ToolEnded,
     ToolStarted,
@@ -36,6 +37,7 @@ from holdfast.vocabulary.file_snapshots import Snapshot
 KnownEntry: TypeAlias = (
     SessionOpened
     | SessionChanged
+    | SessionImported
     | InputQueued
     | InputPromoted
     | InputDrained

@@ -1,5 +1,6 @@
 """Snapshots of the files of a workspace: their entry in the log, and what is derived from them."""
 
+import re
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -11,6 +12,14 @@ from holdfast.vocabulary.json_types import writable
 SnapshotMoment: TypeAlias = Literal["before", "after", "before_rewind", "after_rewind"]
 """Before or after the tools of a turn, or a rewind, could change files."""
 ChangeKind: TypeAlias = Literal["added", "changed", "deleted"]
+
+_TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NO_TREE = "what is recorded as the id of its tree is none"
+
+
+def is_tree(name: object) -> bool:
+    """Return whether a value has the form of the id that git gives to a tree."""
+    return isinstance(name, str) and _TREE.fullmatch(name) is not None
 
 
 class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
@@ -25,6 +34,12 @@ class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
     skipped_count: int = 0
     error: str | None = None
     """Why no snapshot could be taken."""
+
+    def __post_init__(self) -> None:
+        # Here, so that it holds however an entry was read: the id becomes an argument of git.
+        if self.tree and not is_tree(self.tree):
+            msgspec.structs.force_setattr(self, "tree", "")
+            msgspec.structs.force_setattr(self, "error", self.error or _NO_TREE)
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,8 @@ ANSWER = [USER, init(), *text("Hello."), result("Hello.")]
 
 
 def value_of(argv: list[str], flag: str) -> str:
-    return argv[argv.index(flag) + 1]
+    joined = [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]
+    return joined[0] if joined else argv[argv.index(flag) + 1]
 
 
 async def test_a_model_is_required(tmp_path: Path) -> None:
@@ -190,3 +191,12 @@ async def test_servers_and_hooks_of_the_user_are_handed_through(tmp_path: Path) 
 def test_other_options_of_the_package_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="claude_options"):
         agent_of(Child(tmp_path, []), claude_options={"cwd": "/"})
+
+
+async def test_what_a_session_says_is_no_option_of_the_program(tmp_path: Path) -> None:
+    child = Child(tmp_path, ANSWER)
+    prompt = "--dangerously-skip-permissions"
+    async with agent_of(child, system_prompt=prompt) as agent:
+        await agent.run("Hi")
+    assert prompt not in child.argv
+    assert f"--system-prompt={prompt}" in child.argv

@@ -45,6 +45,7 @@ from holdfast.vocabulary.entries import (
     RetryScheduled,
     Rewound,
     SessionChanged,
+    SessionImported,
     SessionOpened,
     ToolEnded,
     ToolStarted,
@@ -112,14 +113,18 @@ class SessionFold(FoldedSession):
         self.approvals.clear()
         self.child_answers.clear()
 
-    def _inherit(self) -> None:
-        """Take over a conversation from another session: what was unfinished there, rests here."""
+    def _end_all(self) -> None:
+        """Carry nothing on that was begun elsewhere; it stays in the conversation as it is."""
         self._settle()
         self.open_query = self.last_query = None
         self.unended.clear()
         # What waits there starts there, and what was permitted there was not permitted here.
         self.inputs.clear()
         self.standing.clear()
+
+    def _inherit(self) -> None:
+        """Take over a conversation from another session: what was unfinished there, rests here."""
+        self._end_all()
         # Untold notes come from entries of the parent: to have them, all entries must be read.
         if self.notes.untold:
             self.notes.since = _FIRST
@@ -188,6 +193,10 @@ class SessionFold(FoldedSession):
             # What an opening has named is not set by `configure` any more.
             is_configured = entry.origin == "configure"
             self.configured = self.configured | names if is_configured else self.configured - names
+
+    def _on_session_imported(self, entry: SessionImported) -> None:
+        del entry
+        self._end_all()
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
@@ -334,6 +343,7 @@ class SessionFold(FoldedSession):
     _steps: ClassVar[dict[type[Entry], Callable[..., None]]] = {
         SessionOpened: _on_session_opened,
         SessionChanged: _on_session_changed,
+        SessionImported: _on_session_imported,
         InputQueued: _on_input_queued,
         InputPromoted: _on_input_promoted,
         InputDrained: _on_input_drained,
@@ -378,6 +388,8 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
 
 def note_queries(unended: dict[QueryId, None], entry: Entry) -> None:
     """Note the start or the end of a query; one that is resumed ends with its resumption."""
+    if isinstance(entry, SessionImported):
+        unended.clear()
     if entry.query_id is None:
         return
     if isinstance(entry, QueryStarted):

@@ -25,6 +25,7 @@ from holdfast.vocabulary.entries import (
     InputPromoted,
     QueryStarted,
     Rewound,
+    SessionImported,
     SessionOpened,
     ToolEnded,
     ToolStarted,
@@ -35,6 +36,7 @@ from holdfast.vocabulary.entries import (
 
 _SETTLING = (
     SessionOpened,
+    SessionImported,
     InputPromoted,
     TurnStarted,
     TurnDiscarded,

@@ -44,6 +44,7 @@ _MODES = {
     "plan": "plan",
     "dont_ask": "dontAsk",
 }
+_BLANK_LINE = "\n\n"
 _EFFORTS = {"minimal": "low"}
 """Where the CLI has no word of its own for how much a model thinks."""
 
@@ -109,7 +110,8 @@ def command_line(
         executable,
         *streams,
         "--include-partial-messages",
-        *("--model", opening.model),
+        # In one word, as all that comes from outside: it is never taken for another option.
+        f"--model={opening.model}",
         *_permissions(opening, settings),
         *_words(opening.settings, settings),
         # In one word, because the list may be empty, which means no source at all.
@@ -144,7 +146,7 @@ def _words(settings: Settings, native: ClaudeAgentSettings) -> list[str]:
     command: list[str] = []
     if settings.system_prompts:
         flag = "--append-system-prompt" if native.append_system_prompt else "--system-prompt"
-        command += [flag, "\n\n".join(settings.system_prompts)]
+        command.append(f"{flag}={_BLANK_LINE.join(settings.system_prompts)}")
     if settings.thinking == "off":
         command += ["--thinking", "disabled"]
     elif settings.thinking is not None:

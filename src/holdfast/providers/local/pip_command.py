@@ -157,6 +157,7 @@ async def download_wheel(
             *arguments,
             "--dest",
             str(fetched),
+            "--",
             requirement,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -2,12 +2,14 @@
 
 Every id of ours is replaced, in each log of the archive by the same one, so that an import never
 touches the session it was exported from, however often it is repeated. Ids of providers (call ids)
-stay. An archive is untrusted: no permission comes with it, nor the id of a provider's own session.
+stay. An archive is untrusted: what of it is taken over is declared in `imported_entries`, and what
+it has begun is ended.
 """
 
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from functools import cache
 from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
@@ -15,17 +17,14 @@ import msgspec
 
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    ContextNoted,
-    Entry,
-    Rewound,
-    SessionChanged,
-    SessionOpened,
-    UnknownEntry,
+from holdfast.serialization.exchange.forms import known_cost
+from holdfast.serialization.exchange.imported_entries import (
+    OpenThings,
+    kept_fields,
+    kept_number,
+    kept_settings,
 )
+from holdfast.vocabulary.entries import ContextNoted, Entry, SessionOpened, UnknownEntry
 from holdfast.vocabulary.ids import (
     ApprovalId,
     EntryId,
@@ -40,6 +39,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.settings import Settings
 
 _PREFIXES: dict[Any, str] = {
     QueryId: "qry",
@@ -52,13 +52,10 @@ _PREFIXES: dict[Any, str] = {
 }
 _OURS = re.compile(r"(?P<own>(?P<prefix>[a-z]{2,5})_[0-9a-f]{16}[0-9A-Za-z]{10})(?P<derived>_\w+)?")
 """An id of ours, and what the fold adds to it where it derives one message from another."""
-_GRANTING = frozenset({"approval.settled", "session.changed"})
-"""Kinds that could grant something; one that only a later version understands is left out."""
-_OF_THE_PLACE = ("owner", "project", "name", "spawned_by", "spawned_by_call")
-_NATIVE = ("native_session_id", "native_parent", "native_through")
-_NOT_ADOPTED = frozenset({*_OF_THE_PLACE, *_NATIVE, "shared", "unshared"})
 
 Renamed = Callable[[Json, "IdMap"], Json]
+
+NO_SETTINGS = Settings()
 
 
 class IdMap:
@@ -90,9 +87,17 @@ class Adoption:
     """Rewrites the logs of one archive. Owns the ids that it gives to all of them."""
 
     def __init__(
-        self, summary: ArchiveSummary, *, owner: str, project: str, name: str | None = None
+        self,
+        summary: ArchiveSummary,
+        *,
+        owner: str,
+        project: str,
+        name: str | None = None,
+        settings: Settings = NO_SETTINGS,
     ) -> None:
+        """Prepare an adoption; `settings` are those of a new session of the importer."""
         self._summary = summary
+        self._settings: JsonObject = msgspec.to_builtins(settings)
         self._ids = IdMap(summary.logs)
         self._facts: JsonObject = {"owner": owner, "project": project}
         self._name = name
@@ -109,53 +114,45 @@ class Adoption:
     def entries(self, old: SessionId, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield the entries of a log as they are to be stored, without a gap between them.
 
-        A gap, where the exported store could not read an entry, is filled. After approvals that
-        were granted a rewind to the same place follows: it withdraws those that were not used.
+        A gap, where the exported store could not read an entry, is filled. At the end everything
+        is ended that the log has begun.
         """
-        seq, time, granted = 0, 0, False
+        seq, time, open_things = 0, 0, OpenThings()
         for entry in entries:
             # The check of the archive has bounded `seq`, so this cannot make an endless number of
             # entries.
             while seq + 1 < entry.seq:
                 seq += 1
-                yield self._missing(old, seq, entry.time)
-            seq, time = entry.seq, entry.time
-            granted |= isinstance(entry, ApprovalSettled) and entry.decision == "approved"
-            is_hidden = isinstance(entry, UnknownEntry) and entry.kind in _GRANTING
-            yield self._missing(old, seq, time) if is_hidden else self._adopted(entry, old)
-        if granted:
-            yield Rewound(id=new_entry_id(), time=time, seq=seq + 1, to_seq=seq)
+                yield self._missing(old, seq, time)
+            seq, time = entry.seq, kept_number(entry.time)
+            adopted = self._adopted(entry, old)
+            is_taken = adopted is not None and open_things.take(adopted)
+            yield adopted if adopted is not None and is_taken else self._missing(old, seq, time)
+        yield from open_things.ends(seq=seq + 1, time=time)
 
-    def _adopted(self, entry: Entry, log: SessionId) -> Entry:
-        fields: JsonObject = msgspec.json.decode(encode_entry(entry))
+    def _adopted(self, entry: Entry, log: SessionId) -> Entry | None:
+        stored: JsonObject = msgspec.json.decode(encode_entry(entry))
         if isinstance(entry, UnknownEntry):
-            fields = _unknown_renamed(fields, self._ids)
+            stored = _unknown_renamed(stored, self._ids)
         else:
             renamed = _renaming(type(entry))
-            fields = renamed(fields, self._ids) if renamed else fields
+            stored = renamed(stored, self._ids) if renamed else stored
+        fields = kept_fields(entry, stored)
+        if fields is None:
+            return None
         if isinstance(entry, SessionOpened):
             fields = self._opening(fields, log)
-        elif isinstance(entry, SessionChanged):
-            kept = {key: each for key, each in entry.changes.items() if key not in _NOT_ADOPTED}
-            fields["changes"] = kept
-        elif isinstance(entry, ApprovalSettled):
-            # An approval with a scope lasts, and would let later calls run without a question.
-            fields.pop("scope", None)
-        elif isinstance(entry, Compaction):
-            # The session is read as a whole: what was granted elsewhere is not carried over.
-            fields.pop("carried", None)
-            fields.pop("reads_from", None)
-        elif isinstance(entry, ApprovalRequested):
-            fields.pop("child", None)  # its session is not here, and a call that rests may run
         elif isinstance(entry, ContextNoted):
             # With a source it is told in the imported session only, and in no other of the project.
             fields.setdefault("source", self._ids.sessions[log])
-        return decode_entry(msgspec.json.encode(_without_mode(fields)))
+        # The kind first, as in every entry of ours: a store takes other beginnings for pointers.
+        return decode_entry(msgspec.json.encode({"kind": fields["kind"], **fields}))
 
     def _opening(self, fields: JsonObject, log: SessionId) -> JsonObject:
-        kept = {key: each for key, each in fields.items() if key not in _NOT_ADOPTED}
         is_named = self._name is not None and log == self._summary.session_id
-        return kept | self._facts | ({"name": self._name} if is_named else {})
+        settings = self._settings | kept_settings(fields.get("settings"))
+        facts = self._facts | ({"name": self._name} if is_named else {})
+        return fields | facts | {"settings": settings}
 
     def _missing(self, log: SessionId, seq: int, time: int) -> Entry:
         entry_id = new_entry_id()
@@ -170,21 +167,13 @@ class Adoption:
         return decode_entry(msgspec.json.encode(stored))
 
 
-def _without_mode(fields: JsonObject) -> JsonObject:
-    """Leave out the permission mode of settings: it was chosen on another machine."""
-    for holder in (fields, fields.get("changes"), fields.get("options")):
-        settings = holder.get("settings") if isinstance(holder, dict) else None
-        if isinstance(settings, dict):
-            settings.pop("permission_mode", None)
-    return fields
-
-
 def _unknown_renamed(fields: JsonObject, ids: IdMap) -> JsonObject:
     """Rename what every entry has, and any text that is exactly an id of the archive."""
     named = {
         "id": ids.other(str(fields["id"]), "evt"),
         "query_id": _renamed_text(fields.get("query_id"), "qry", ids),
         "turn_id": _renamed_text(fields.get("turn_id"), "trn", ids),
+        "time": kept_number(fields["time"]),
     }
     # Only ids that earlier entries have are known here: which texts are ids is not told.
     rest = {key: _known_renamed(value, ids) for key, value in fields.items() if key not in named}
@@ -209,11 +198,35 @@ def _known_renamed(value: Json, ids: IdMap) -> Json:
 # fields that a later version added to a known kind are kept.
 
 
+def _number(value: Json, _ids: IdMap) -> Json:
+    return kept_number(value)
+
+
+def _cost(value: Json, _ids: IdMap) -> Json:
+    return value if known_cost(value) is not None else None
+
+
+def _session(value: Json, ids: IdMap) -> Json:
+    return ids.session(value) if isinstance(value, str) else value
+
+
+_LEAVES: dict[object, Renamed | None] = {
+    int: _number,
+    Decimal: _cost,
+    SessionId: _session,
+    # Their values are checked one by one: a seed, say, may be below 0.
+    Settings: None,
+}
+
+
 @cache
 def _renaming(hint: object) -> Renamed | None:
-    """Return what renames the ids in a JSON value of this type; None if there are none."""
-    if hint is SessionId:
-        return lambda value, ids: ids.session(value) if isinstance(value, str) else value
+    """Return what renames the ids in a JSON value of this type; None if there are none.
+
+    It bounds numbers, too.
+    """
+    if hint in _LEAVES:
+        return _LEAVES[hint]
     if isinstance(hint, NewType):
         prefix = _PREFIXES.get(hint)
         return _id_renaming(prefix) if prefix else None

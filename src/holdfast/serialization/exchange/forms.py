@@ -27,8 +27,10 @@ from holdfast.vocabulary.parts import (
 )
 from holdfast.vocabulary.usage import Usage
 
-_LATEST = 253_402_300_799_000
+LATEST = 253_402_300_799_000
 """The last second of the year 9999, in milliseconds."""
+_LARGEST_COST = Decimal(10**12)
+_LONGEST_COST = 60
 _MOST = 2**53
 """The largest count that is believed."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
@@ -56,7 +58,7 @@ def json_line(value: Json) -> bytes:
 
 def iso_time(milliseconds: int) -> str:
     """Write a time as `2026-01-31T12:00:00.000Z`."""
-    seconds, rest = divmod(min(max(milliseconds, 0), _LATEST), 1000)
+    seconds, rest = divmod(min(max(milliseconds, 0), LATEST), 1000)
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
 
@@ -64,7 +66,7 @@ def iso_time(milliseconds: int) -> str:
 def milliseconds_of(value: Json) -> int:
     """Read a time that is an ISO text or a number of milliseconds; 0 for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return int(value) if 0 <= value <= _LATEST else 0
+        return int(value) if 0 <= value <= LATEST else 0
     if not isinstance(value, str):
         return 0
     try:
@@ -102,15 +104,24 @@ def number_in(value: Json, name: str) -> int:
 
 def cost_in(value: Json, name: str) -> Decimal | None:
     """Return a sum of money; None if it is none."""
-    found = value.get(name) if isinstance(value, dict) else None
+    return known_cost(value.get(name)) if isinstance(value, dict) else None
+
+
+def known_cost(found: Json) -> Decimal | None:
+    """Return a value as a sum of money that can be added to others; None if it is none."""
     if isinstance(found, bool) or not isinstance(found, int | float | str):
         return None
+    # Through text: `Decimal(0.1)` has 55 digits.
+    text = str(found)
     try:
-        # Through text: `Decimal(0.1)` has 55 digits.
-        cost = Decimal(str(found))
+        cost = Decimal(text) if len(text) <= _LONGEST_COST else None
     except InvalidOperation:
         return None
-    return cost if cost.is_finite() and cost >= 0 else None
+    if cost is None or not cost.is_finite():
+        return None
+    # Sums of numbers that are far apart raise an error, or have as many digits as lie between.
+    is_near = int(cost.as_tuple().exponent) >= -_LONGEST_COST
+    return cost if 0 <= cost <= _LARGEST_COST and is_near else None
 
 
 def split_usage(*, fresh: int, read: int, written: int, output: int, reasoning: int = 0) -> Usage:

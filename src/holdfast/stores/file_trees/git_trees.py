@@ -203,7 +203,7 @@ class GitTrees:
             return ()
         with self._repository.locked():
             listed = self._repository.run(
-                "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
+                "diff-tree", "-r", "-z", "--no-renames", "--name-status", trees=(old, new)
             )
         # One iterator in both arguments of `zip` gives pairs. The empty text behind the last is
         # dropped.
@@ -219,7 +219,7 @@ class GitTrees:
         with self._repository.locked():
             said = self._repository.run(
                 *("diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv"),
-                *(old, new),
+                trees=(old, new),
             )
         text = said[:_LONGEST_PATCH].decode("utf-8", "replace")
         return text if len(said) <= _LONGEST_PATCH else f"{text}\n[the rest was left out]\n"
@@ -228,7 +228,7 @@ class GitTrees:
         wanted = {os.fsencode(path) for path in paths}
         with self._repository.locked():
             git = self._repository.run
-            raw = git("diff-tree", "-r", "-z", "--no-renames", "--raw", now, target)
+            raw = git("diff-tree", "-r", "-z", "--no-renames", "--raw", trees=(now, target))
             gone, made = list[bytes](), list[bytes]()
             for path, mode, name in _raw_changes(raw):
                 if path not in wanted:
@@ -239,7 +239,7 @@ class GitTrees:
                     made.append(mode + b" " + name + b"\t" + path + b"\0")
             # The new tree is put together in an index of its own. The usual one has to stay as it
             # is: it says which files are unchanged since `now`.
-            git("read-tree", now, index=_REWIND_INDEX)
+            git("read-tree", trees=(now,), index=_REWIND_INDEX)
             # Removals come first: where a file becomes a folder, git adds nothing below it before
             # the file is out of the index.
             lines = b"".join((*gone, *made))
@@ -248,7 +248,7 @@ class GitTrees:
             # A file that was written again with the same content is not a changed one.
             git("update-index", "-q", "--refresh")
             # Refuses, before it changes anything, if a file is not what it is in `now`.
-            git("read-tree", "-m", "-u", now, made_tree, writes_files=True)
+            git("read-tree", "-m", "-u", trees=(now, made_tree), writes_files=True)
         return made_tree
 
 
