@@ -106,7 +106,7 @@ def approval_card(request: ApprovalRequest, asking: Asking, renderer: Renderer) 
             lines.append(renderer.dim(f"  … {len(shown_lines) - _DIFF_LINES} more lines"))
     # None says that it is not known, and gives no warning.
     if facts.is_confined is False:
-        lines.append(renderer.bad("  no sandbox would confine this command"))
+        lines.append(renderer.bad("  no full sandbox would confine this command"))
     if request.reason:
         lines.append(renderer.dim("  " + safe(request.reason)))
     is_wide = renderer.width >= len(_CHOICES)
