@@ -29,9 +29,9 @@ def _rename_over(own: str, target: str) -> None:
     os.rename(make(own), target)
 
 
-def _write_through_link(target: str) -> None:
+def _link_to(target: str) -> str:
     os.symlink(target, "link")
-    write("link")
+    return "link"
 
 
 def _link_in(target: str) -> None:
@@ -100,9 +100,9 @@ FILES = (
     Escape("files outside", "make node", lambda t: os.mknod(f"{t.folder}/new", stat.S_IFREG)),
     Escape("files outside", "link out", lambda t: os.link(make("own"), f"{t.folder}/new")),
     Escape("files outside", "link in", lambda t: _link_in(t.file)),
-    Escape("files outside", "through symlink", lambda t: _write_through_link(t.file)),
-    Escape("files outside", "through folder link", lambda t: os.symlink(
-        t.folder, "link") or write("link/file")),
+    Escape("files outside", "through symlink", lambda t: write(_link_to(t.file))),
+    Escape("files outside", "through folder link", lambda t: write(
+        f"{_link_to(t.folder)}/file")),
     Escape("files outside", "upwards", lambda t: write(_upwards(t.file))),
     Escape("files outside", "proc root", lambda t: write(f"/proc/self/root{t.file}")),
     Escape("files outside", "proc cwd", lambda t: write(f"/proc/self/cwd/{_upwards(t.file)}")),
@@ -118,8 +118,8 @@ FILES = (
         f"/proc/self/root{t.secret}", t.name)),
     Escape("files outside", "list secrets", lambda t: found(
         os.listdir(os.path.dirname(t.secret)))),
-    Escape("files outside", "system", lambda t: make("/etc/holdfast-escape") and os.unlink(
-        "/etc/holdfast-escape"), needs="root"),
+    Escape("files outside", "system", lambda _: os.unlink(
+        make("/etc/holdfast-escape")), needs="root"),
 )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ ATTRIBUTES = tuple(
         ("chmod of folder", lambda t: os.chmod(t.folder, 0o700), None),
         ("chmod by descriptor", lambda t: _chmod_by_descriptor(t.file), None),
         ("fchmodat2", lambda t: call("fchmodat2", HERE, t.file.encode(), 0o600, 0), "Linux 6.6"),
-        ("chmod through link", lambda t: os.symlink(t.file, "l") or os.chmod("l", 0o600), None),
+        ("chmod through link", lambda t: os.chmod(_link_to(t.file), 0o600), None),
         ("chown", lambda t: os.chown(t.file, os.getuid(), os.getgid()), None),
         ("lchown", lambda t: os.lchown(t.file, os.getuid(), os.getgid()), None),
         ("utime", lambda t: os.utime(t.file, (1, 1)), None),
@@ -196,7 +196,7 @@ GIT = (
     Escape("git", "replace", lambda t: _rename_over("own", t.git_file)),
     Escape("git", "exchange", lambda t: _exchange(make("own"), t.git_file)),
     Escape("git", "link", lambda t: _link_in(t.git_file)),
-    Escape("git", "symlink", lambda t: _write_through_link(t.git_file)),
+    Escape("git", "symlink", lambda t: write(_link_to(t.git_file))),
     Escape("git", "hook", _hook),
     Escape("git", "folder replaced", _replaced_by_link),
     Escape("git", "folder exchanged", _exchanged),
@@ -255,10 +255,10 @@ SET_ID = (
     Escape("set-id", "chmod user", lambda _: _chmod(0o4755)),
     Escape("set-id", "chmod group", lambda _: _chmod(0o2755)),
     Escape("set-id", "fchmod", lambda _: _fchmod()),
-    Escape("set-id", "fchmodat", lambda _: make("made") and _make_set_id(
-        "fchmodat", HERE, b"made", 0o4755)),
-    Escape("set-id", "fchmodat2", lambda _: make("made") and _make_set_id(
-        "fchmodat2", HERE, b"made", 0o4755, 0), needs="Linux 6.6"),
+    Escape("set-id", "fchmodat", lambda _: _make_set_id(
+        "fchmodat", HERE, make("made").encode(), 0o4755)),
+    Escape("set-id", "fchmodat2", lambda _: _make_set_id(
+        "fchmodat2", HERE, make("made").encode(), 0o4755, 0), needs="Linux 6.6"),
     Escape("set-id", "open", lambda _: _open_set_id()),
     Escape("set-id", "openat2", lambda _: _openat2_set_id()),
     Escape("set-id", "creat", lambda _: _make_set_id("creat", b"made", 0o4755), needs="x86_64"),

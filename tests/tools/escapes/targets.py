@@ -56,7 +56,8 @@ def made_targets(place: Path) -> Iterator[Target]:
         victim, address = stack.enter_context(_victim(folder, name))
         shm, queue, semaphore, key = stack.enter_context(_shared(name))
         master, terminal = os.openpty()
-        stack.callback(lambda: [os.close(each) for each in (master, terminal)])
+        for descriptor in (master, terminal):
+            stack.callback(os.close, descriptor)
         yield Target(
             outside=str(folder / "outside"),
             temporary=temporary,
@@ -188,7 +189,7 @@ def _servers() -> Iterator[tuple[int, int]]:
         udp.bind(("", 0))
 
         def answer() -> None:
-            while udp in select.select([udp, stop], [], [])[0]:
+            while stop not in select.select([udp.fileno(), stop], [], [])[0]:
                 told, sender = udp.recvfrom(100)
                 udp.sendto(told, sender)
 
