@@ -240,7 +240,8 @@ async def test_a_secret_in_our_environment_reaches_no_command(
             tmp_path,
             environment=os.environ,  # noqa: TID251 - it is what must not get through
             sandbox=CONFINED[confined],
-        )
+        ),
+        is_approved=True,
     )
     commands: list[Any] = [
         "env; export -p; set; cat /proc/self/environ /proc/$PPID/environ 2>&1",

@@ -130,11 +130,12 @@ def _targets(
     (folder / "home/.ssh/id_canary").write_text(canary, encoding="ascii")
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        tcp, udp, named = (
+        tcp, udp, named, in_folder = (
             stack.enter_context(socket.socket(family, kind))
             for family, kind in (
                 (socket.AF_INET, socket.SOCK_STREAM),
                 (socket.AF_INET, socket.SOCK_DGRAM),
+                (socket.AF_UNIX, socket.SOCK_STREAM),
                 (socket.AF_UNIX, socket.SOCK_STREAM),
             )
         )
@@ -142,6 +143,10 @@ def _targets(
             connection.bind(("127.0.0.1", 0))
         udp.settimeout(0)
         named.bind(f"\0{canary}")
+        path = str(folder / "outside/s")
+        with contextlib.suppress(OSError):  # the path is longer than that of a socket may be
+            in_folder.bind(path)
+            in_folder.listen()
         tcp.listen()
         named.listen()
         victim = subprocess.Popen(["/bin/sleep", "600"], env={"CANARY": canary})
@@ -155,6 +160,7 @@ def _targets(
             "tcp": str(tcp.getsockname()[1]),
             "udp": str(udp.getsockname()[1]),
             "name": canary,
+            "socket": path,
             "victim": str(victim.pid),
             "canary": canary,
         }
