@@ -440,12 +440,13 @@ async def test_another_folder_of_the_roots_name_is_not_taken_for_it(
 ) -> None:
     tools = tools_in(root, BACKENDS[backend])
     root.rename(tmp_path / "moved")
-    root.mkdir()
-    (root / "bait").write_text("of another")
-    told = await tools.call("shell", command="cat bait; touch made")
+    # It has all that would be protected, so that nothing else stops the command.
+    for name in ("bait", ".git", ".holdfast"):
+        (root / name).mkdir(parents=True)
+    told = await tools.call("shell", command="touch bait/made")
     assert told.startswith("[not started: ")
     assert "is not the folder that it was" in told
-    assert [path.name for path in root.iterdir()] == ["bait"]
+    assert names_beneath(root) == set()
 
 
 _TCP = """
