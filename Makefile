@@ -27,7 +27,7 @@ test: environment  ## run all tests in random order, on all cores
 
 fallback: environment  ## run the tests of tools where user namespaces are refused
 	$(RUN) scripts/without_namespaces.py $(RUN) -m pytest $(SHARED) \
-	  -m "not namespaces and not soak and not sweep" tests/tools $(ARGS)
+	  -m "not namespaces and not soak and not sweep" --ignore tests/tools/mcp tests/tools $(ARGS)
 
 sweep: environment  ## run the larger samples and the checks of the whole tree, as .ci/run does
 	$(RUN) -m pytest $(SHARED) -m "sweep and not soak" $(ARGS)

@@ -153,7 +153,7 @@ def test_an_attempt_is_refused_or_said_not_to_be_held(escape: Escape, batches: B
         if escape.gap is not None and any(escape.gap in each for each in missing):
             not_held.add(backend)
     assert not_held == ({"Landlock alone"} if escape.gap else set())
-    # What this machine does not let anybody do is refused everywhere.
+    # What this machine does not let any program do is refused everywhere.
     works = batches["none"].refusals[escape.row] is None
     assert succeeds == (not_held if works else set())
 

@@ -474,7 +474,7 @@ def test_landlock_closes_tcp_by_itself(tcp: str, told: str) -> None:
 
 @pytest.mark.namespaces
 async def test_what_only_looks_like_a_socket_of_the_machine_is_not_hidden(root: Path) -> None:
-    """Whoever binds a socket chooses what the kernel lists, a line of its own included."""
+    """A program chooses what the kernel lists of its socket, a line of its own included."""
     (root / "kept").write_text("kept")
     with socket.socket(socket.AF_UNIX) as forged, socket.socket(socket.AF_UNIX) as real:
         forged.bind(f"\0x\n0: 2 0 10000 1 1 1 {root}/kept")

@@ -277,7 +277,7 @@ def _adopting(live: Callable[[], None]) -> None:
 
 
 def _chain(live: Callable[[], None]) -> None:
-    """Have every process of a chain end at once, so that the last one is nobody's."""
+    """Have every process of a chain end at once, so that the last one has no parent."""
     if os.fork() > 0:
         return
     for _ in range(20):

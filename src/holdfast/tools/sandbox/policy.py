@@ -58,7 +58,7 @@ def can_confine(layers: tuple[str, ...]) -> bool:
 
 
 def is_enough(layers: tuple[str, ...]) -> bool:
-    """Whether these layers hold well enough for a command that nobody is asked about."""
+    """Whether these layers hold well enough for a command to run without an approval."""
     return {"namespaces", "seccomp"} <= set(layers)
 
 

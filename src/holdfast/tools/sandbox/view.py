@@ -44,8 +44,8 @@ _MOST_NAMESPACES = "/proc/sys/user/max_user_namespaces"
 def bound_sockets(root: str) -> list[str] | None:
     """Return the paths of UNIX sockets in this network namespace; None if they are not told.
 
-    A relative one is taken to be in the root: whoever bound it may have gone to another folder
-    since, and where it was is not recorded.
+    A relative one is taken to be in the root: the program that bound it may have gone to another
+    folder since, and where it was is not recorded.
     """
     try:
         with open(_SOCKETS, "rb") as file:
@@ -171,7 +171,7 @@ def _hide(paths: list[str], nothing: int) -> list[int]:
 
 
 def _hide_sockets(paths: list[str], nothing: int) -> None:
-    """Cover sockets, and nothing else: whoever bound one chose what the kernel lists as its path.
+    """Cover sockets, and nothing else: a program chooses what the kernel lists as its path.
 
     One that is bound later is not covered, nor one that is bound again at the same path.
     """
