@@ -10,7 +10,7 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 SHARED = -n $(shell expr $(CORES) + 1) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test sweep coverage check soak docs reference bench toolloop exchange environment lock clean
+.PHONY: help demo quick test fallback sweep coverage check soak docs reference bench toolloop exchange environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -24,6 +24,10 @@ quick: environment  ## run the tests that take under a minute together, for the 
 
 test: environment  ## run all tests in random order, on all cores
 	$(RUN) -m pytest $(SHARED) $(ARGS)
+
+fallback: environment  ## run the tests of tools where user namespaces are refused
+	$(RUN) scripts/without_namespaces.py $(RUN) -m pytest $(SHARED) \
+	  -m "not namespaces and not soak and not sweep" --ignore tests/tools/mcp tests/tools $(ARGS)
 
 sweep: environment  ## run the larger samples and the checks of the whole tree, as .ci/run does
 	$(RUN) -m pytest $(SHARED) -m "sweep and not soak" $(ARGS)

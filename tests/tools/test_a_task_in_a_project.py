@@ -102,6 +102,7 @@ async def test_a_task_with_edits_a_denied_write_and_changed_arguments(project: P
     ]  # fmt: skip
 
 
+@pytest.mark.namespaces
 async def test_an_abort_in_the_middle_of_a_command_ends_it(project: Path) -> None:
     mark = new_mark()
     command = f"touch started; trap '' TERM; (setsid sleep {mark} &); echo on; sleep {mark}"

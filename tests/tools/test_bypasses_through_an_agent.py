@@ -54,6 +54,7 @@ async def test_known_bypasses_run_nothing_through_an_agent(world: World, report:
     assert times_run(world) == 0
 
 
+@pytest.mark.namespaces
 async def test_without_the_rule_the_same_program_does_run(world: World) -> None:
     commands: list[str | list[str]] = ["evil", ["evil", "x"], "timeout 5 evil", "sh -c 'evil x'"]
     found = await outcomes_of(world, commands, approver=lambda _: Approve())
@@ -67,6 +68,7 @@ async def test_words_that_no_shell_sees_are_judged_as_well(world: World) -> None
     assert times_run(world) == 0
 
 
+@pytest.mark.namespaces
 async def test_a_command_that_makes_configuration_changes_no_later_agent(world: World) -> None:
     text = '[defaults]\\npermission_mode = "accept_edits"\\ntemperature = 0.5'
     commands = [
@@ -84,6 +86,7 @@ async def test_a_command_that_makes_configuration_changes_no_later_agent(world: 
     assert times_run(world) == 0
 
 
+@pytest.mark.namespaces
 async def test_the_sandbox_can_be_checked_from_a_surface(tmp_path: Path, report: Report) -> None:
     found = await check_sandbox(Path(__file__).parent)
     report(f"sandbox: {found.report.backend}, {len(found.probes)} probes")

@@ -68,6 +68,7 @@ async def test_the_difference_that_is_told_is_the_one_that_is_made(
             assert bool(difference) == (file.read_bytes() != before.encode())
 
 
+@pytest.mark.namespaces
 async def test_a_command_is_told_with_its_words_folder_and_sandbox(kit: CodingToolkit) -> None:
     facts = await kit.facts("shell", {"command": ["ls", "-l"], "folder": "alias"})
     assert (facts.argv, facts.folder, facts.is_confined) == (("ls", "-l"), "src", True)

@@ -15,7 +15,9 @@ from tests.scripted_agents import live_of, make_agent, outcomes_in, playing, run
 from tests.stores.store_factories import STORE_FACTORIES, store_string
 
 NO_SANDBOX = Sandbox(layers=("seccomp",))
-"""Wants a sandbox, on a machine that has none that is enough."""
+"""Wants a sandbox, on a machine that has none."""
+NOT_ENOUGH = {"none": NO_SANDBOX, "Landlock alone": Sandbox(layers=("landlock", "seccomp"))}
+"""Where every command is asked about."""
 
 
 @pytest.fixture
@@ -43,6 +45,7 @@ def deciding(
 # What an approval shows, and what it is bound to.
 
 
+@pytest.mark.namespaces
 async def test_an_approval_shows_the_resolved_path_the_argv_and_the_diff(project: Path) -> None:
     asked: list[ApprovalRequest] = []
     edits = [{"old": "one", "new": "two"}]
@@ -181,35 +184,54 @@ async def test_in_the_mode_plan_nothing_is_changed_or_run(project: Path) -> None
 # Without a sandbox.
 
 
-async def test_without_a_sandbox_a_rule_allows_no_command_and_a_person_can(project: Path) -> None:
+@pytest.mark.parametrize("sandbox", NOT_ENOUGH)
+async def test_without_a_sandbox_a_rule_allows_no_command_and_a_person_can(
+    project: Path, sandbox: str
+) -> None:
     asked: list[ApprovalRequest] = []
     options: dict[str, Any] = {
-        "tools": coding_tools(project, sandbox=NO_SANDBOX),
+        "tools": coding_tools(project, sandbox=NOT_ENOUGH[sandbox]),
         "permissions": {"allow": ["shell(touch *)"]},
     }
-    script = [calls(("shell", {"command": "touch made"})), says("done")]
+    script = [calls(("shell", {"command": "touch src/made"})), says("done")]
     approver = deciding(lambda _: Approve(by="ana"), asked)
     _, provider = await run_script(script, approver=approver, **options)
     (request,) = asked
     assert request.facts.is_confined is False
-    assert request.reason == "a rule allows it, but there is no sandbox"
+    assert request.reason == "a rule allows it, but there is no sandbox that is enough"
     assert outcomes_in(provider.requests[1]) == [("shell", "ok", "[exit status 0]")]
-    assert (project / "made").exists()
+    assert (project / "src/made").exists()
 
 
+async def test_what_a_person_approves_is_confined_as_far_as_the_kernel_can(
+    project: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    tools = coding_tools(project, sandbox=NOT_ENOUGH["Landlock alone"])
+    script = [calls(("shell", {"command": f"touch src/made; touch {outside}"})), says("done")]
+    _, provider = await run_script(script, tools=tools, approver=lambda _: Approve())
+    assert "Permission denied" in outcomes_in(provider.requests[1])[0][2]
+    assert (project / "src/made").exists()
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize("sandbox", NOT_ENOUGH)
 @pytest.mark.parametrize("how", ["no approver", "dont_ask"])
-async def test_without_a_sandbox_and_a_person_no_command_is_run(how: str, project: Path) -> None:
+async def test_without_a_sandbox_and_a_person_no_command_is_run(
+    how: str, sandbox: str, project: Path
+) -> None:
     options: dict[str, Any] = {
-        "tools": coding_tools(project, sandbox=NO_SANDBOX),
+        "tools": coding_tools(project, sandbox=NOT_ENOUGH[sandbox]),
         "permissions": {"allow": ["shell"]},
         **({"unanswered": "deny"} if how == "no approver" else {"permission_mode": "dont_ask"}),
     }
-    script = [calls(("shell", {"command": "touch made"})), says("done")]
+    script = [calls(("shell", {"command": "touch src/made"})), says("done")]
     _, provider = await run_script(script, **options)
     assert outcomes_in(provider.requests[1])[0][1] == "denied"
-    assert not (project / "made").exists()
+    assert not (project / "src/made").exists()
 
 
+@pytest.mark.namespaces
 async def test_an_approval_in_the_sandbox_is_none_without_it(project: Path) -> None:
     store = f"sqlite:{project.parent}/log.db"
     options: dict[str, Any] = {"store": store, "cwd": project, "project": "one"}

@@ -27,12 +27,12 @@ CONFINED = {
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Toolbox:
-    return Toolbox(coding_tools(tmp_path))
+    return Toolbox(coding_tools(tmp_path), is_approved=True)
 
 
 @pytest.fixture(params=CONFINED)
 def any_tools(request: pytest.FixtureRequest, tmp_path: Path) -> Toolbox:
-    return Toolbox(coding_tools(tmp_path, sandbox=CONFINED[request.param]))
+    return Toolbox(coding_tools(tmp_path, sandbox=CONFINED[request.param]), is_approved=True)
 
 
 async def test_output_and_exit_status_are_told(any_tools: Toolbox) -> None:
@@ -69,7 +69,7 @@ async def test_commands_share_a_temporary_folder_that_is_made_with_the_first_of_
     place.mkdir()
     root.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    tools = Toolbox(coding_tools(root, sandbox=None))
+    tools = Toolbox(coding_tools(root, sandbox=None), is_approved=True)
     assert list(place.iterdir()) == []
     assert await tools.call("shell", command="echo kept > $TMPDIR/it") == "[exit status 0]"
     assert await tools.call("shell", command="cat $TMPDIR/it") == "kept\n[exit status 0]"
@@ -219,7 +219,9 @@ async def test_commands_get_only_the_variables_on_the_list(tmp_path: Path) -> No
         "HOLDFAST_TOKEN": "canary-6",
         "PYTHONPATH": "/canary-7",
     }
-    tools = Toolbox(coding_tools(tmp_path, environment=given, variables={"CI": "true"}))
+    tools = Toolbox(
+        coding_tools(tmp_path, environment=given, variables={"CI": "true"}), is_approved=True
+    )
     told = await tools.call("shell", command="env; cat /proc/self/environ")
     assert "canary" not in told
     assert "LANG=de_DE.UTF-8" in told
@@ -238,7 +240,8 @@ async def test_a_secret_in_our_environment_reaches_no_command(
             tmp_path,
             environment=os.environ,  # noqa: TID251 - it is what must not get through
             sandbox=CONFINED[confined],
-        )
+        ),
+        is_approved=True,
     )
     commands: list[Any] = [
         "env; export -p; set; cat /proc/self/environ /proc/$PPID/environ 2>&1",

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded, ToolSet
 from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.ids import CallId, SessionId
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
@@ -19,10 +20,16 @@ INTERPRETER = (sys.base_prefix,)
 
 
 class Toolbox:
-    """A set of tools in one session."""
+    """A set of tools in one session.
 
-    def __init__(self, tools: Iterable[AnyTool], *, session: str = "ses_1") -> None:
+    `is_approved`: a person approved what commands do where the sandbox is not enough.
+    """
+
+    def __init__(
+        self, tools: Iterable[AnyTool], *, session: str = "ses_1", is_approved: bool = False
+    ) -> None:
         self._tools = ToolSet(tools)
+        self._surroundings = ToolSurroundings(may_run_unconfined=is_approved)
         self._session = SessionId(session)
         self.progress: list[Any] = []
         self.watch: Callable[[Any], None] = lambda value: None
@@ -39,6 +46,7 @@ class Toolbox:
             call_id=CallId("c1"),
             signal=AbortSignal(),
             report=self._take_progress,
+            surroundings=self._surroundings,
         )
         outcome = await ready.run(context)
         if isinstance(outcome, FunctionFailed):

@@ -214,11 +214,12 @@ async def _sandbox(folder: Path) -> Finding:
     if check.holds:
         found = f"{check.report.backend}: all {len(check.probes)} ways out are closed"
         return Finding(subject="sandbox", verdict="ok", found=found)
-    failed = "a probe was not denied" if check.probes else "the self-test could not run"
-    missing = "; ".join(check.report.missing) or failed
+    escaped = [probe.name for probe in check.probes if not probe.denied]
+    reasons = (*check.report.missing, *(f"not denied: {name}" for name in escaped))
+    missing = "; ".join(reasons) or "the self-test could not run"
     return Finding(
         subject="sandbox",
-        verdict="problem" if check.probes else "note",
+        verdict="problem" if escaped else "note",
         found=f"{check.report.backend}: {missing}",
         remedy="shell commands are asked about one by one; a Linux kernel with Landlock and user "
         "namespaces confines them",

@@ -39,7 +39,7 @@ class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     hides_paths: HidesPaths | None = None
     """The permission rules that keep files out of what `list`, `glob` and `grep` show."""
     may_run_unconfined: bool = False
-    """Whether a person approved that this command runs without a sandbox."""
+    """Whether a person approved that this command runs without a sandbox that is enough."""
     child_host: ChildHost[Any] | None = None
     """The agent, as sub-agents see it."""
 

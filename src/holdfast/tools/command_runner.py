@@ -22,6 +22,7 @@ from holdfast.tools.sandbox.policy import (
     ConfinedCommand,
     Sandbox,
     SandboxError,
+    can_confine,
     is_enough,
     make_plan,
 )
@@ -40,7 +41,7 @@ _LARGEST_GIT_FILE = 1 << 20
 
 
 class SandboxReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What confines commands here, and what this kernel cannot give."""
+    """What confines commands here, and what it does not keep from them."""
 
     layers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class SandboxReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_available(self) -> bool:
-        """Whether commands can be confined well enough to run without being asked about."""
+        """Whether commands are confined well enough to run without being asked about."""
         return is_enough(self.layers)
 
 
@@ -67,7 +68,7 @@ class CommandCall(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     """All of its variables but TMPDIR."""
     may_run_unconfined: bool = False
-    """Whether it may run although no sandbox is available."""
+    """Whether it may run although the sandbox is not enough, or there is none."""
 
 
 _TRIAL = CommandCall(argv=("/bin/true",), timeout=30)
@@ -110,11 +111,12 @@ class CommandRunner:
         if self._sandbox is not None:
             report = await self.report()
             if not report.is_available and not invocation.may_run_unconfined:
+                sandbox = "no full sandbox" if report.layers else "no sandbox"
                 raise SandboxError(
-                    f"no sandbox is available here ({'; '.join(report.missing)}), "
+                    f"{sandbox} is available here ({'; '.join(report.missing)}), "
                     "so the command was not run"
                 )
-            layers = report.layers if report.is_available else ()
+            layers = report.layers
         return await self._run(invocation, take, layers)
 
     async def _try_layers(self) -> SandboxReport:
@@ -123,11 +125,12 @@ class CommandRunner:
         So only what the kernel lacks counts. What cannot be set up for a certain root is an error
         there, and never a reason to confine its commands less.
         """
-        layers = () if self._sandbox is None else self._sandbox.layers
+        wanted = self._sandbox or Sandbox(layers=())
+        layers = wanted.layers
         missing: list[str] = []
         with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            trial = CommandRunner(Root(folder), sandbox=Sandbox())
-            while is_enough(layers):
+            trial = CommandRunner(Root(folder), sandbox=Sandbox(network=wanted.network))
+            while can_confine(layers):
                 ending = (await trial._run(_TRIAL, lambda _: True, layers)).ending
                 if ending.failure is None:
                     return SandboxReport(layers=layers, missing=(*missing, *ending.missing))

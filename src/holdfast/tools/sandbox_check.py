@@ -40,8 +40,9 @@ class SandboxCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether there is a sandbox and every probe was denied."""
-        return bool(self.probes) and all(probe.denied for probe in self.probes)
+        """Whether the sandbox is enough and every probe was denied."""
+        denied = bool(self.probes) and all(probe.denied for probe in self.probes)
+        return denied and self.report.is_available
 
 
 async def check_sandbox(
@@ -65,7 +66,7 @@ async def check_sandbox(
         root = Root(folder / "root")
         runner = CommandRunner(root, sandbox=given if confined else None)
         report = await runner.report()
-        if confined and not report.is_available:
+        if confined and not report.layers:
             return SandboxCheck(report=report)
         output: list[bytes] = []
 
@@ -75,7 +76,11 @@ async def check_sandbox(
 
         argv = tuple(isolated_python(_PROGRAM, json.dumps(told)))
         invocation = CommandCall(
-            argv=argv, folder="work", timeout=_SECONDS, environment={"PATH": "/usr/bin:/bin"}
+            argv=argv,
+            folder="work",
+            timeout=_SECONDS,
+            environment={"PATH": "/usr/bin:/bin"},
+            may_run_unconfined=True,
         )
         finished = await runner.run(invocation, take)
         probes = _read(b"".join(output), finished)
@@ -125,11 +130,12 @@ def _targets(
     (folder / "home/.ssh/id_canary").write_text(canary, encoding="ascii")
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        tcp, udp, named = (
+        tcp, udp, named, in_folder = (
             stack.enter_context(socket.socket(family, kind))
             for family, kind in (
                 (socket.AF_INET, socket.SOCK_STREAM),
                 (socket.AF_INET, socket.SOCK_DGRAM),
+                (socket.AF_UNIX, socket.SOCK_STREAM),
                 (socket.AF_UNIX, socket.SOCK_STREAM),
             )
         )
@@ -137,6 +143,10 @@ def _targets(
             connection.bind(("127.0.0.1", 0))
         udp.settimeout(0)
         named.bind(f"\0{canary}")
+        path = str(folder / "outside/s")
+        with contextlib.suppress(OSError):  # the path is longer than that of a socket may be
+            in_folder.bind(path)
+            in_folder.listen()
         tcp.listen()
         named.listen()
         victim = subprocess.Popen(["/bin/sleep", "600"], env={"CANARY": canary})
@@ -150,6 +160,7 @@ def _targets(
             "tcp": str(tcp.getsockname()[1]),
             "udp": str(udp.getsockname()[1]),
             "name": canary,
+            "socket": path,
             "victim": str(victim.pid),
             "canary": canary,
         }

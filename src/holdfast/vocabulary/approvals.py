@@ -27,7 +27,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     difference: str | None = None
     """What would change in the file, as a diff."""
     is_confined: bool | None = None
-    """Whether a sandbox would be around the command; None where no command is run."""
+    """Whether a sandbox that is enough would be around the command; None where none is run."""
 
 
 NO_FACTS = CallFacts()

@@ -49,7 +49,7 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     resolved_paths: tuple[str, ...] = ()
     """Where the path in the arguments really leads, beneath the root, links followed."""
     is_confined: bool = True
-    """Whether a sandbox is around the command that would run."""
+    """Whether a sandbox that is enough is around the command that would run."""
     is_attended: bool = True
     """Whether a person can be asked."""
 
@@ -204,9 +204,9 @@ def _by(rule: Rule, action: RuleAction, reason: str) -> Ruling:
 
 
 def _allowed(question: PermissionQuestion, rule: Rule) -> Ruling:
-    # Without a sandbox the same command can reach more than the rule was written for.
+    # Without a full sandbox the same command can reach more than the rule was written for.
     if question.tool == "shell" and not question.is_confined:
-        return _by(rule, "ask", "a rule allows it, but there is no sandbox")
+        return _by(rule, "ask", "a rule allows it, but there is no sandbox that is enough")
     return _by(rule, "allow", "a rule allows it")
 
 

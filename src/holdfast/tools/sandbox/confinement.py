@@ -19,8 +19,23 @@ from holdfast.tools.sandbox.kernel import (
     unshare,
 )
 from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, TEMPORARY, Plan
-from holdfast.tools.sandbox.view import build_view
+from holdfast.tools.sandbox.view import bound_sockets, build_view
 
+_HELD_BY_NAMESPACES = (
+    "files outside: their modes, owners, times and extended attributes can be changed "
+    "(needs namespaces)",
+    "files and processes outside: names, sizes and command lines are seen (needs namespaces)",
+    "processes outside: their priority and processors can be changed (needs namespaces)",
+    "the number of processes is not limited (needs namespaces)",
+)
+"""What neither Landlock nor a filter of calls can keep from a command.
+
+Programs need these calls for their own files and threads, and a filter cannot tell whose they are.
+"""
+_HELD_BY_SECCOMP = (
+    "files that run as their owner can be left behind (needs seccomp)",
+    "keyrings, vsock, io_uring and other calls of the kernel can be used (needs seccomp)",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
@@ -33,10 +48,15 @@ class LayerError(Exception):
         self.reason = reason
 
 
-def enter_namespaces(plan: Plan) -> None:
-    """Leave the machine's users, mounts, network and IPC; children have processes of their own."""
+def enter_namespaces(plan: Plan) -> list[str] | None:
+    """Leave the machine's users, mounts, network and IPC; children have processes of their own.
+
+    Returns the sockets that programs outside listen at, which a new network namespace does not
+    list; None where the kernel does not say.
+    """
     if "namespaces" not in plan.layers:
-        return
+        return None
+    sockets = bound_sockets(plan.root)
     flags = NEW_USER | NEW_MOUNTS | NEW_PROCESSES | NEW_IPC
     # Asked before: a new user namespace knows no ids until its maps are written.
     user, group = os.getuid(), os.getgid()
@@ -47,15 +67,17 @@ def enter_namespaces(plan: Plan) -> None:
         raise LayerError("namespaces", str(error)) from error
     if not plan.network:
         privileges.raise_loopback()
+    return sockets
 
 
-def enter_view(plan: Plan) -> list[str]:
+def enter_view(plan: Plan, sockets: list[str] | None) -> list[str]:
     """Change what is seen of the file system, and go to the command's folder."""
     if "namespaces" not in plan.layers:
         _enter_folder(plan)
         return []
+    missing = [] if sockets is not None else ["sockets outside are not hidden: they are not listed"]
     try:
-        return build_view(plan)
+        return missing + build_view(plan, sockets or [])
     except OSError as error:
         raise LayerError("namespaces", f"mounts: {error}") from error
 
@@ -67,17 +89,29 @@ def confine(plan: Plan) -> list[str]:
     # Landlock and seccomp demand this of a process without capabilities.
     privileges.refuse_new_privileges()
     privileges.set_limits(plan.limits)
-    missing: list[str] = []
     if "landlock" in plan.layers:
-        missing += _restrict_files(plan)
+        _restrict_files(plan)
     if "seccomp" in plan.layers:
         _filter_calls(plan)
-    return missing
+    return not_held(plan, landlock_version=landlock.kernel_version()) if plan.layers else []
 
 
-def _restrict_files(plan: Plan) -> list[str]:
-    version = landlock.kernel_version()
-    if not version:
+def not_held(plan: Plan, *, landlock_version: int) -> list[str]:
+    """Say what the layers of a plan do not keep from a command, with this version of Landlock."""
+    has_view = "namespaces" in plan.layers
+    version = landlock_version if "landlock" in plan.layers else 0
+    found = [] if has_view else [*_HELD_BY_NAMESPACES]
+    if not has_view and version < landlock.TRUNCATION_SINCE:
+        found.append("files outside: they can be truncated (needs Linux 6.2)")
+    if not has_view and version < landlock.SCOPES_SINCE:
+        found.append("processes outside: those of the user can be signalled (needs Linux 6.12)")
+    if has_view and plan.network and version < landlock.SCOPES_SINCE:
+        found.append("abstract sockets are reached with the network (needs Linux 6.12)")
+    return found if "seccomp" in plan.layers else [*found, *_HELD_BY_SECCOMP]
+
+
+def _restrict_files(plan: Plan) -> None:
+    if not landlock.kernel_version():
         raise LayerError("landlock", "the kernel has none")
     has_view = "namespaces" in plan.layers
     temporary = TEMPORARY if has_view else plan.temporary
@@ -94,7 +128,6 @@ def _restrict_files(plan: Plan) -> list[str]:
         landlock.restrict(rules, tcp=plan.network or has_view)
     except OSError as error:
         raise LayerError("landlock", str(error)) from error
-    return landlock.lacks(version, network=plan.network or has_view)
 
 
 def _rules_for_root(plan: Plan) -> list[tuple[str, int]]:
@@ -120,13 +153,15 @@ def _rules_for_root(plan: Plan) -> list[tuple[str, int]]:
 def _filter_calls(plan: Plan) -> None:
     if not seccomp.is_known_here():
         raise LayerError("seccomp", f"there is no filter for {os.uname().machine}")
-    families = [seccomp.AF_UNIX]
-    if plan.network or "namespaces" in plan.layers:
+    has_namespaces = "namespaces" in plan.layers
+    # Without a view every socket of the machine has its path. A pair of sockets needs none.
+    families = [seccomp.AF_UNIX] if has_namespaces else []
+    if plan.network or has_namespaces:
         # The C library asks over netlink which kinds of addresses there are when it looks up a
         # name.
         families += [seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK]
     try:
-        seccomp.install(families=families)
+        seccomp.install(families=families, has_namespaces=has_namespaces)
     except OSError as error:
         raise LayerError("seccomp", str(error)) from error
 

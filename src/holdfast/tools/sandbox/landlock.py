@@ -29,7 +29,8 @@ USE_DEVICE = READ_FILE | READ_FOLDER | WRITE_FILE | _TRUNCATE | _DEVICE_IOCTL
 _TCP_RIGHTS = 0b11
 _SCOPES = 0b11
 """No abstract Unix sockets and no signals to what is outside."""
-_TCP_SINCE, _SCOPES_SINCE = 4, 6
+TRUNCATION_SINCE, _TCP_SINCE, SCOPES_SINCE = 3, 4, 6
+"""The version that first knows each; before, it is allowed everywhere."""
 
 
 def kernel_version() -> int:
@@ -38,16 +39,6 @@ def kernel_version() -> int:
         return call("landlock", _CREATE_RULESET, None, 0, _VERSION_FLAG)
     except OSError:
         return 0
-
-
-def lacks(version: int, *, network: bool) -> list[str]:
-    """Say what this version cannot keep from a process."""
-    missing = []
-    if version < _TCP_SINCE and not network:
-        missing.append(f"Landlock {version} does not know TCP (4 does)")
-    if version < _SCOPES_SINCE:
-        missing.append(f"Landlock {version} does not stop signals and abstract sockets (6 does)")
-    return missing
 
 
 def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
@@ -60,7 +51,7 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
     attributes = [known]
     if version >= _TCP_SINCE:
         attributes.append(0 if tcp else _TCP_RIGHTS)
-    if version >= _SCOPES_SINCE:
+    if version >= SCOPES_SINCE:
         attributes.append(_SCOPES)
     # The structure has grown over the versions. Its length says which one is meant.
     packed = struct.pack(f"{len(attributes)}Q", *attributes)

@@ -54,7 +54,7 @@ def main() -> None:
         return
     plan = read_plan(line)
     try:
-        enter_namespaces(plan)
+        sockets = enter_namespaces(plan)
     except _FAILURES as error:
         _report_failure(status, error)
         return
@@ -65,7 +65,7 @@ def main() -> None:
     if guardian == 0:
         os.close(alive)
         os.close(control)
-        _guard(plan, status, alive_reader)
+        _guard(plan, status, alive_reader, sockets=sockets)
     code = _watch(guardian, control)
     privileges.kill_descendants()
     os.write(status, to_line({"exit": code}))
@@ -121,7 +121,7 @@ def _shell_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
+def _guard(plan: Plan, status: int, alive: int, *, sockets: list[str] | None) -> NoReturn:
     """Start the command, hand SIGTERM on to everything below, and end with the command."""
     privileges.end_with_parent()
     if select.select([alive], [], [], 0)[0]:  # the watcher was gone before the kernel was asked
@@ -139,7 +139,7 @@ def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
                 os.kill(pid, signal.SIGTERM)
 
     try:
-        missing = enter_view(plan)
+        missing = enter_view(plan, sockets)
         signal.signal(signal.SIGTERM, end_all)
         command = os.fork()
         if command == 0:

@@ -58,9 +58,14 @@ class SandboxError(Exception):
     """A command cannot be confined, so it is not run."""
 
 
-def is_enough(layers: tuple[str, ...]) -> bool:
-    """Whether these layers keep a command from files and network by themselves."""
+def can_confine(layers: tuple[str, ...]) -> bool:
+    """Whether these layers keep a command from reading and writing what is outside."""
     return "namespaces" in layers or {"landlock", "seccomp"} <= set(layers)
+
+
+def is_enough(layers: tuple[str, ...]) -> bool:
+    """Whether these layers hold well enough for a command to run without an approval."""
+    return {"namespaces", "seccomp"} <= set(layers)
 
 
 class ConfinedCommand(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ class Target:
     def __init__(self, told: dict[str, str]) -> None:
         self.system, self.secret, self.outside = told["system"], told["secret"], told["outside"]
         self.tcp, self.udp, self.name = int(told["tcp"]), int(told["udp"]), told["name"]
+        self.socket = told["socket"]
         self.victim, self.canary = int(told["victim"]), told["canary"].encode()
 
 
@@ -50,7 +51,7 @@ def read_secret(target: Target) -> str:
 
 
 def connect(target: Target) -> str:
-    """Reach a server on this machine, by TCP, UDP or an abstract socket."""
+    """Reach a server on this machine: by TCP, by UDP, by an abstract socket, by one in a folder."""
     reached = []
     with contextlib.suppress(OSError):
         socket.create_connection(("127.0.0.1", target.tcp), timeout=2).close()
@@ -60,9 +61,11 @@ def connect(target: Target) -> str:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened,
     ):
         opened.sendto(target.canary, ("127.0.0.1", target.udp))  # the other side says if it came
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as opened:
-        opened.connect(f"\0{target.name}")
-        reached.append("an abstract socket")
+    sockets = {f"\0{target.name}": "an abstract socket", target.socket: "a socket in a folder"}
+    for address, kind in sockets.items():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as opened:
+            opened.connect(address)
+            reached.append(kind)
     if not reached:
         raise ConnectionRefusedError("nothing was reached")
     return f"reached it by {' and '.join(reached)}"

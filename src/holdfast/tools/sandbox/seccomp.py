@@ -13,11 +13,13 @@ from holdfast.tools.sandbox.kernel import NEW_ANY, prctl
 
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_MASK = 0x54
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT, _ARGUMENT_SIZE = 0, 4, 16, 8
 _ALLOW, _FAIL_WITH = 0x7FFF0000, 0x00050000
 _X32_BIT = 0x40000000
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+_STREAM, _DATAGRAM, _SEQUENCED, _TYPE_MASK = 1, 2, 5, 0xF
 # Both can type into the terminal on behalf of its user.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
@@ -28,6 +30,11 @@ _REFUSED = (
     "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key",
     "setns", "settimeofday", "swapoff", "swapon", "syslog", "umount2", "userfaultfd", "vhangup",
 )  # fmt: skip
+_REFUSED_WITHOUT_NAMESPACES = (
+    "mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop",
+    "semtimedop", "shmat", "shmctl", "shmget",
+)  # fmt: skip
+"""Shared memory, semaphores and queues are the machine's unless there is an IPC namespace."""
 _REFUSED_EVERYWHERE = (428, 429, 430, 431, 432, 433, 438, 442, 467)
 """The mount calls by descriptor, and pidfd_getfd."""
 _UNKNOWN_EVERYWHERE = (425, 426, 427, 435, 437)
@@ -50,8 +57,12 @@ _X86_64 = {
     "kcmp": 312, "kexec_file_load": 320, "kexec_load": 246, "keyctl": 250, "mount": 165,
     "open_by_handle_at": 304, "perf_event_open": 298, "pivot_root": 155, "process_vm_readv": 310,
     "process_vm_writev": 311, "ptrace": 101, "quotactl": 179, "reboot": 169, "request_key": 249,
-    "setns": 308, "settimeofday": 164, "socket": 41, "swapoff": 168, "swapon": 167,
-    "syslog": 103, "umount2": 166, "unshare": 272, "userfaultfd": 323, "vhangup": 153,
+    "setns": 308, "settimeofday": 164, "socket": 41, "socketpair": 53, "swapoff": 168,
+    "swapon": 167, "syslog": 103, "umount2": 166, "unshare": 272, "userfaultfd": 323,
+    "vhangup": 153,
+    "mq_open": 240, "mq_unlink": 241, "msgctl": 71, "msgget": 68, "msgrcv": 70, "msgsnd": 69,
+    "prlimit64": 302, "semctl": 66, "semget": 64, "semop": 65, "semtimedop": 220, "shmat": 30,
+    "shmctl": 31, "shmget": 29,
 }  # fmt: skip
 _AARCH64 = {
     "fchmod": 52, "fchmodat": 53, "mknodat": 33, "openat": 56,
@@ -61,8 +72,11 @@ _AARCH64 = {
     "keyctl": 219, "mount": 40, "open_by_handle_at": 265, "perf_event_open": 241,
     "pivot_root": 41, "process_vm_readv": 270, "process_vm_writev": 271, "ptrace": 117,
     "quotactl": 60, "reboot": 142, "request_key": 218, "setns": 268, "settimeofday": 170,
-    "socket": 198, "swapoff": 225, "swapon": 224, "syslog": 116, "umount2": 39, "unshare": 97,
-    "userfaultfd": 282, "vhangup": 58,
+    "socket": 198, "socketpair": 199, "swapoff": 225, "swapon": 224, "syslog": 116,
+    "umount2": 39, "unshare": 97, "userfaultfd": 282, "vhangup": 58,
+    "mq_open": 180, "mq_unlink": 181, "msgctl": 187, "msgget": 186, "msgrcv": 188, "msgsnd": 189,
+    "prlimit64": 261, "semctl": 191, "semget": 190, "semop": 193, "semtimedop": 192, "shmat": 196,
+    "shmctl": 195, "shmget": 194,
 }  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
 
@@ -72,12 +86,13 @@ def is_known_here() -> bool:
     return os.uname().machine in _ARCHITECTURES
 
 
-def install(*, families: Iterable[int]) -> None:
+def install(*, families: Iterable[int], has_namespaces: bool) -> None:
     """Filter the system calls of this process, for good; needs no_new_privs.
 
-    `families` are the kinds of sockets that may be opened.
+    `families` are the kinds of sockets that may be opened. Without namespaces more is refused, as
+    far as a filter can tell: it sees numbers and no path.
     """
-    code = _program(families)
+    code = _program(families, has_namespaces=has_namespaces)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = ctypes.create_string_buffer(
         struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
@@ -85,7 +100,7 @@ def install(*, families: Iterable[int]) -> None:
     prctl(_PR_SET_SECCOMP, _FILTER_MODE, ctypes.addressof(header))
 
 
-def _program(families: Iterable[int]) -> bytes:
+def _program(families: Iterable[int], *, has_namespaces: bool) -> bytes:
     architecture, numbers = _ARCHITECTURES[os.uname().machine]
     steps = [
         # Numbers of calls mean something only together with the architecture: a program of 32 bits
@@ -100,7 +115,8 @@ def _program(families: Iterable[int]) -> bytes:
         steps += [_step(_JUMP_AT_LEAST, _X32_BIT, skip_unless=1), _fail(errno.ENOSYS)]
     for number in _UNKNOWN_EVERYWHERE:
         steps += [_step(_JUMP_EQUAL, number, skip_unless=1), _fail(errno.ENOSYS)]
-    refused = [numbers[name] for name in _REFUSED if name in numbers]
+    names = _REFUSED if has_namespaces else _REFUSED + _REFUSED_WITHOUT_NAMESPACES
+    refused = [numbers[name] for name in names if name in numbers]
     for number in (*refused, *_REFUSED_EVERYWHERE):
         steps += [_step(_JUMP_EQUAL, number, skip_unless=1), _fail(errno.EPERM)]
     # The flags are the first argument of both, on these architectures.
@@ -114,13 +130,31 @@ def _program(families: Iterable[int]) -> bytes:
     ]
     steps += _looking_at(1, numbers["ioctl"], test)
     steps += _without_set_id(numbers)
+    steps += _looking_at(0, numbers["socket"], _one_of(families))
+    # Without namespaces no pair of datagram sockets: it can send to any path.
+    kinds = (_STREAM, _SEQUENCED, *((_DATAGRAM,) if has_namespaces else ()))
+    steps += _looking_at(0, numbers["socketpair"], [
+        _step(_JUMP_EQUAL, AF_UNIX, skip_if=1),
+        _fail(errno.EACCES),
+        _load_argument(1),
+        _step(_MASK, _TYPE_MASK),
+        *_one_of(kinds),
+    ])  # fmt: skip
+    if not has_namespaces:
+        # Zero is the process itself; any other number may be one outside.
+        test = [_step(_JUMP_EQUAL, 0, skip_if=1), _fail(errno.EPERM)]
+        steps += _looking_at(0, numbers["prlimit64"], test)
+    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+
+
+def _one_of(values: Iterable[int]) -> list[bytes]:
+    """Let a call through if what was loaded is one of the values; else refuse it."""
     test = [
         line
-        for family in families
-        for line in (_step(_JUMP_EQUAL, family, skip_unless=1), _step(_RETURN, _ALLOW))
+        for value in values
+        for line in (_step(_JUMP_EQUAL, value, skip_unless=1), _step(_RETURN, _ALLOW))
     ]
-    steps += _looking_at(0, numbers["socket"], [*test, _fail(errno.EACCES)])
-    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+    return [*test, _fail(errno.EACCES)]
 
 
 def _without_set_id(numbers: dict[str, int]) -> list[bytes]:

@@ -34,15 +34,34 @@ _CLOSED = READ_ONLY | NO_SETUID | NO_DEVICES
 _OPEN = NO_SETUID | NO_DEVICES
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-_COVERED = ("/run", "/mnt/wslg")
+_COVERED = ("/run", "/mnt/wslg", "/var/lib/incus", "/var/lib/lxd", "/var/snap/lxd")
 """Folders of sockets, through which programs outside can be asked to act."""
+_SOCKETS = "/proc/net/unix"
+_COLUMNS_BEFORE_PATH = 7
 _MOST_NAMESPACES = "/proc/sys/user/max_user_namespaces"
 
 
-def build_view(plan: Plan) -> list[str]:
+def bound_sockets(root: str) -> list[str] | None:
+    """Return the paths of UNIX sockets in this network namespace; None if they are not told.
+
+    A relative one is taken to be in the root: the program that bound it may have gone to another
+    folder since, and where it was is not recorded.
+    """
+    try:
+        with open(_SOCKETS, "rb") as file:
+            lines = file.read().splitlines()[1:]
+    except OSError:
+        return None
+    columns = [line.split(None, _COLUMNS_BEFORE_PATH) for line in lines]
+    names = {row[-1] for row in columns if len(row) > _COLUMNS_BEFORE_PATH}
+    return sorted({os.path.realpath(os.path.join(root, os.fsdecode(name))) for name in names})
+
+
+def build_view(plan: Plan, sockets: list[str]) -> list[str]:
     """Make the view in a new mount namespace and go to the command's folder.
 
-    Returns what could not be made and is not needed for the others to hold.
+    `sockets` are hidden wherever they are. Returns what could not be made and is not needed for the
+    others to hold.
     """
     missing = []
     make_mounts_private()
@@ -65,17 +84,17 @@ def build_view(plan: Plan) -> list[str]:
     for _, tree in exposed:
         restrict_mount(tree, _CLOSED, recursive=True)
     _make_devices(devices)
-    covers = [_cover(path) for path in _COVERED if os.path.isdir(path)]
+    covers = [_cover(os.path.realpath(path)) for path in _COVERED if os.path.isdir(path)]
     attach_mount(temporary[0], _open(TEMPORARY))
     with contextlib.suppress(OSError):
         attach_mount(temporary[1], _open(LASTING_TEMPORARY))
-    opened = (plan.root, *plan.writable, *plan.exposed)
-    inside = [path for path in plan.hidden if any(is_beneath(path, each) for each in opened)]
+    inside = _hidden_beneath_attached(plan)
     covers += _hide([path for path in plan.hidden if path not in inside], nothing)
     for path, tree in [*exposed, *writable, (plan.root, root)]:
         _attach_at(path, tree)
     # These are beneath the trees that were just attached, which would cover what was hidden before.
     covers += _hide(inside, nothing, writable=(plan.root, *plan.writable))
+    _hide_sockets(sockets, nothing)
     for cover in covers:
         restrict_mount(cover, READ_ONLY, recursive=False)
     for name in plan.protected:
@@ -84,6 +103,11 @@ def build_view(plan: Plan) -> list[str]:
         missing.append("a /proc of its own")
     _enter(root, plan.folder)
     return missing
+
+
+def _hidden_beneath_attached(plan: Plan) -> list[str]:
+    attached = (plan.root, *plan.writable, *plan.exposed)
+    return [path for path in plan.hidden if any(is_beneath(path, each) for each in attached)]
 
 
 def _enter(root: int, folder: str) -> None:
@@ -160,6 +184,23 @@ def _hold_above(hidden: list[str], writable: tuple[str, ...]) -> None:
         with contextlib.suppress(FileNotFoundError):
             target = _open(folder)
             attach_mount(clone_tree(target), target)
+
+
+def _hide_sockets(paths: list[str], nothing: int) -> None:
+    """Cover sockets, and nothing else: a program chooses what the kernel lists as its path.
+
+    One that is bound later is not covered, nor one that is bound again at the same path.
+    """
+    for path in paths:
+        try:
+            target = _open(path)
+        except OSError:  # gone, beneath something that is covered, or out of reach anyway
+            continue
+        if stat.S_ISSOCK(os.fstat(target).st_mode):
+            cover = clone_tree(nothing)
+            attach_mount(cover, target)
+            os.close(cover)
+        os.close(target)
 
 
 def _make_devices(devices: list[tuple[str, int]]) -> None:
