@@ -17,6 +17,9 @@ from holdfast.server.operations import Call, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.tools import ToolSpec
 
+_LOGIN_BYTES = 8 * 1024
+"""Enough for the longest token, whichever way JSON writes its characters."""
+
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the server answers."""
@@ -236,6 +239,7 @@ SERVER_OPERATIONS = (
         handler=log_in,
         scope=None,
         body=Login,
+        body_bytes=_LOGIN_BYTES,
         status=204,
         tag="server",
     ),
