@@ -10,7 +10,7 @@ import io
 import json
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from holdfast.server.operations import Operation
 from holdfast.server.problems import ProblemError
 from holdfast.testing import Gate, says
 from tests.scripted_agents import make_agent
+from tests.server.deep_json import BODIES
 from tests.server.rpc_client import CallError, websocket
 from tests.server.serving import TOKEN, Served, serving
 from tests.server.test_access_to_the_server import BEARER, _path, ask
@@ -161,27 +162,6 @@ async def test_a_body_has_a_deadline_as_a_whole(path: str) -> None:
     assert 0 < feed.taken < 30
     await app.close()
     await agent.close()
-
-
-BODIES: dict[str, Callable[[int], bytes]] = {
-    "numbers": lambda size: b"[" + b"1," * (size // 2) + b"1]",
-    "objects": lambda size: b"[" + b"{}," * (size // 3) + b"1]",
-    "lists": lambda size: b"[" + b"[]," * (size // 3) + b"1]",
-    "texts": lambda size: b"[" + b'"",' * (size // 3) + b"1]",
-    "texts after brackets": lambda size: b"[" * 70 + b'"",' * (size // 3) + b"1]",
-    "depth": lambda size: b"[" * size,
-    "depth in turns": lambda size: b"[" + (b"[" * 60 + b"]" * 60 + b",") * (size // 121) + b"1]",
-    "escapes": lambda size: b"[" * 70 + b'"' + rb"\n" * (size // 2) + b'"',
-    "backslashes": lambda size: b"[" * 70 + b'"' + rb"\\" * (size // 2) + b'"',
-    "names": lambda size: b"{" + b",".join(b'"k%d":1' % each for each in range(size // 12)) + b"}",
-    "one name": lambda size: b"{" + b'"":1,' * (size // 5) + b'"a":1}',
-    "a long name": lambda size: b'{"' + b"k" * size + b'":1}',
-    "a long number": lambda size: b"1" * size,
-    "long numbers": lambda size: b"[" + (b"9" * 4000 + b",") * (size // 4001) + b"1]",
-    "decimals": lambda size: b"[" + (b"9" * 300 + b".5,") * (size // 303) + b"1]",
-    "an exponent": lambda size: b"1e" + b"9" * size,
-}
-"""Bodies that take many times their size, or steps of Python for each byte, when they are read."""
 
 
 @pytest.mark.parametrize("kind", BODIES)
@@ -331,18 +311,17 @@ async def test_a_client_that_still_sends_gets_the_refusal_and_not_a_reset() -> N
                 assert (answer.status, (await answer.json())["code"]) == (413, "TOO_LARGE")
 
 
-@pytest.mark.parametrize("between", [b"\r\n", b""], ids=["line breaks", "nothing"])
 async def test_what_comes_between_two_requests_keeps_no_connection_open(
-    between: bytes, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(HttpConnection, "head_seconds", 0.5)
     agent, _ = make_agent([])
     async with serving(agent, settings=WIDE) as served:
         host = served.url.removeprefix("http://")
         async with _dialled(served) as (reader, writer):
-            writer.write(f"GET /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n".encode() + between)
+            writer.write(f"GET /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n".encode() + b"\r\n")
             await reader.readuntil(b'"ok"}')
-            assert await _is_closed(served, writer, between, seconds=7)
+            assert await _is_closed(served, writer, b"\r\n", seconds=7)
 
 
 async def test_a_websocket_outlives_the_time_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,8 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin with the head of a request."""
         if len(self.pipeline) >= _MOST_PIPELINED:
-            self.transport.close()
+            # The parser stops at an error, and uvicorn then closes the connection.
+            raise ConnectionError("too many requests are sent ahead")
         self._is_in_head = True
         self._head_bytes = 0
         super().on_message_begin()

@@ -191,6 +191,11 @@ class Server:
         """
         self._rate.take(principal.owner)
 
+    @property
+    def requests_in_progress(self) -> int:
+        """How many requests are in progress."""
+        return self._requests.open + self._public.open
+
     @contextlib.contextmanager
     def in_progress(self, owner: str, client: str = "") -> Generator[None, None, None]:
         """Count a request while the block runs: for its owner, or for a client that names none.
