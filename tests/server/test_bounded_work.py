@@ -136,7 +136,7 @@ async def test_every_route_has_a_bound_on_its_body() -> None:
         await app.close()
 
 
-async def test_nothing_is_read_of_a_body_that_nobody_wants() -> None:
+async def test_nothing_is_read_of_a_body_that_is_not_wanted() -> None:
     agent, _ = make_agent([])
     app = create_app(agent, token=TOKEN)
     for method, path in (("GET", "/api/v1/info"), ("POST", "/api/v1/logout"), ("GET", "/healthz")):

@@ -1,6 +1,6 @@
 """Four owners and twenty keys share a server, while one of them sends what costs the most.
 
-The server is a process of its own, `holdfast serve` with its defaults. Whether anyone had to wait
+The server is a process of its own, `holdfast serve` with its defaults. Whether clients had to wait
 is told by the counter of its event loop, in CPU time: another program on the machine changes
 nothing about it. The long version compares with the same load without the inputs, in one run.
 """
@@ -83,7 +83,7 @@ async def _use(shared: Shared, key: str, taken: list[float]) -> None:
                 content = await answer.read()
             taken.append(CLOCK.now() - begun)
             await CLOCK.sleep(0.15)
-            # The inputs use up the quota of their own owner, and of nobody else.
+            # The inputs use up the quota of their own owner, and of no other.
             if is_beside and answer.status == 429:
                 return await call(method, path, body)
             assert answer.status < 300, (method, path, content)

@@ -28,15 +28,15 @@ def largest_body(operation: Operation, settings: ServerSettings) -> int:
     return min(settings.body_bytes, operation.body_bytes or settings.body_bytes)
 
 
-def bounded_by(operation: Operation, settings: ServerSettings, request: Request) -> Request:
+def limited_by(operation: Operation, settings: ServerSettings, request: Request) -> Request:
     """Return a request whose body is as large and slow as its operation allows."""
     seconds = settings.import_seconds if operation.body is bytes else settings.body_seconds
     if operation.scope is None:
         seconds = min(seconds, _PUBLIC_SECONDS)
-    return bounded(request, largest_body(operation, settings), seconds=seconds)
+    return limited_request(request, largest_body(operation, settings), seconds=seconds)
 
 
-def bounded(request: Request, limit: int, *, seconds: float) -> Request:
+def limited_request(request: Request, limit: int, *, seconds: float) -> Request:
     """Return a request whose body has at most `limit` bytes and comes within some seconds from now.
 
     Reading it raises ProblemError: 413 before anything is read when it says to be larger, or as

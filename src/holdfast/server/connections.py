@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 2.0
-"""How long the rest of a body is taken in that nobody reads, so that its client gets the answer."""
+"""How long the rest of a body that is not read is taken in, so that its client gets the answer."""
 _MOST_PIPELINED = 16
 _TOO_LARGE = (431, b"Request Header Fields Too Large")
 _TOO_LATE = (408, b"Request Timeout")
@@ -50,7 +50,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what came, unless it is a head that does not end, or what nobody reads."""
+        """Pass on what came, unless it is a head that does not end, or is not read."""
         if self._is_lingering or self.transport.is_closing():
             return
         # How much of a read belongs to the head that begins in it is not known, and is bounded.

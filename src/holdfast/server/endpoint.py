@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast import AgentError
 from holdfast.administration import OwnedTasks
 from holdfast.server.access import COOKIE, Access, Principal
-from holdfast.server.bodies import bounded_by, check_file, json_of
+from holdfast.server.bodies import check_file, json_of, limited_by
 from holdfast.server.decoding import decode_body, field_names
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import (
@@ -63,7 +63,7 @@ class Endpoint:
         # A HEAD is answered as its GET is; the ASGI server leaves the body out.
         operation = self.operations["GET" if scope["method"] == "HEAD" else scope["method"]]
         settings = self._server.hub.settings
-        request = bounded_by(operation, settings, Request(scope, receive))
+        request = limited_by(operation, settings, Request(scope, receive))
         with contextlib.ExitStack() as place:
             response = await self._response(operation, request, place)
             await response(scope, request.receive, send)
@@ -89,7 +89,7 @@ class Endpoint:
     ) -> AnyAnswer:
         """Call the handler; `place` keeps the place of the request among those in progress.
 
-        Public operations without a body have none: health is told to everybody, at any time.
+        Public operations without a body have none: health is told to every client, at any time.
         """
         principal = _UNAUTHENTICATED
         if operation.scope is not None:

@@ -70,3 +70,10 @@ class LoopSlices:
         self.delays.add(min(time.process_time() - all_, most))
         if self._in_progress:
             self._look_again()
+
+
+async def next_turn() -> None:
+    """Let everything else that is ready have its turn."""
+    is_over = asyncio.Event()
+    asyncio.get_running_loop().call_soon(is_over.set)
+    await is_over.wait()

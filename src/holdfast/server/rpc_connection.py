@@ -180,7 +180,8 @@ class RpcConnection:
     ) -> list[tuple[bytes | None, RpcSubscription | None]]:
         """Return the response to each request, and what follows it."""
         requests = message.requests
-        results = await asyncio.gather(*map(self._result, requests), return_exceptions=True)
+        with self._methods.server.hub.loop.watched():
+            results = await asyncio.gather(*map(self._result, requests), return_exceptions=True)
         return [
             _failed(request, result)
             if isinstance(result, BaseException)

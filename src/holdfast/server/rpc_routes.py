@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.administration import OwnedTasks
 from holdfast.server.access import Principal
-from holdfast.server.bodies import bounded, json_of
+from holdfast.server.bodies import json_of, limited_request
 from holdfast.server.endpoint import authenticated, check_same_site, noticing_departure
 from holdfast.server.gate import own_origins
 from holdfast.server.operations import JSON, Server
@@ -58,7 +58,7 @@ class RpcEndpoint:
 
     async def _answered(self, request: Request, principal: Principal) -> Response:
         settings = self._server.hub.settings
-        request = bounded(request, settings.body_bytes, seconds=settings.body_seconds)
+        request = limited_request(request, settings.body_bytes, seconds=settings.body_seconds)
         content = await json_of(request)
         connection = RpcConnection(self._methods, caller=lambda: principal, counted=1)
         async with noticing_departure(request, connection.left):
