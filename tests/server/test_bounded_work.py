@@ -366,16 +366,32 @@ async def test_requests_that_are_sent_ahead_are_bounded() -> None:
             writer.write(one * 10)
             for _ in range(10):
                 await reader.readuntil(b'"ok"}')
-        async with _dialled(served) as (reader, writer):
-            with contextlib.suppress(ConnectionError):
-                for _ in range(50):
-                    writer.write(one * 1000)
-                    await writer.drain()
-            told = b""
-            with contextlib.suppress(ConnectionError):
-                while piece := await reader.read(MEBIBYTE):
-                    told += piece
-            assert told.count(b"200 OK") < 1000
+        stream = f"GET /api/v1/events HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {TOKEN}\r\n"
+        async with _dialled(served) as (_, writer):
+            writer.write(f"{stream}\r\n".encode() + one * 1000)
+            await CLOCK.sleep(0.2)
+            waiting = [
+                len(each.pipeline)
+                for each in served.server.server_state.connections
+                if isinstance(each, HttpConnection)
+            ]
+            assert all(count <= 16 for count in waiting), waiting
+
+
+async def test_connections_without_a_request_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpConnection, "most_connections", 5, raising=False)
+    agent, _ = make_agent([])
+    async with serving(agent, settings=WIDE) as served, contextlib.AsyncExitStack() as stack:
+        path = f"/api/v1/sessions/{await served.new_session()}/events"
+        async with served.events(path) as events:
+            for number in range(20):
+                _, writer = await stack.enter_async_context(_dialled(served))
+                writer.write(b"GET /hea" if number % 2 else b"")
+                await writer.drain()
+                assert (await served.call("GET", "/healthz"))[0] == 200
+            assert len(served.server.server_state.connections) <= 5
+            await served.call("POST", path.replace("events", "shares"), {})
+            assert (await anext(events)).kind  # it goes on
 
 
 async def test_a_wait_has_a_place_among_the_streams_of_its_owner() -> None:

@@ -19,13 +19,26 @@ from uvicorn._types import (
 )
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from holdfast.vocabulary.late_names import late_module
+
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 2.0
 """How long the rest of a body that is not read is taken in, so that its client gets the answer."""
 _MOST_PIPELINED = 16
+_MOST_CONNECTIONS = 16_384
 _TOO_LARGE = (431, b"Request Header Fields Too Large")
 _TOO_LATE = (408, b"Request Timeout")
+
+
+def _most_connections() -> int:
+    """Return how many clients may be connected: a quarter of the files is for everything else."""
+    try:
+        resource = late_module("resource")
+    except ImportError:  # a system without such limits
+        return _MOST_CONNECTIONS
+    limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_CONNECTIONS if limit < 0 else min(limit * 3 // 4, _MOST_CONNECTIONS)
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -33,16 +46,21 @@ class HttpConnection(HttpToolsProtocol):
 
     head_seconds = HEAD_SECONDS
     linger_seconds = LINGER_SECONDS
+    most_connections = _most_connections()
     _is_in_head = False
     _is_lingering = False
     _head_bytes = 0
     """What came after the read in which a head began, or the last piece of a body came."""
     _late: asyncio.TimerHandle | None = None
+    began = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
-        """Wait for a request, not for ever."""
+        """Wait for a request, not for ever; when there are too many, another one makes way."""
         super().connection_made(transport)
+        self.began = self.loop.time()
         self._expect_head()
+        if len(self.connections) > self.most_connections:
+            self._close_oldest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
@@ -62,7 +80,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._head_bytes > HEAD_BYTES:
             self._refuse(*_TOO_LARGE)
         # uvicorn has stopped its own timer, also when what came does not begin a request.
-        elif self._late is None and (self._is_in_head or not self._is_answering):
+        elif self._late is None and (self._is_in_head or not self.is_answering):
             self._expect_head()
 
     def on_message_begin(self) -> None:
@@ -128,12 +146,19 @@ class HttpConnection(HttpToolsProtocol):
     @property
     def waits_for_body(self) -> bool:
         """Whether a request has begun whose body is not complete."""
-        return self._is_answering and self.cycle.more_body
+        return self.is_answering and self.cycle.more_body
 
     @property
-    def _is_answering(self) -> bool:
+    def is_answering(self) -> bool:
+        """Whether a request is in progress."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
+
+    def _close_oldest(self) -> None:
+        """Close the oldest connection that has no request in progress; this one has none yet."""
+        known = [each for each in self.connections if isinstance(each, HttpConnection)]
+        idle = [each for each in known if not (each.is_answering or each.transport.is_closing())]
+        min(idle, key=lambda each: each.began).transport.abort()
 
     def _expect_head(self) -> None:
         self._late = self.loop.call_later(self.head_seconds, self._refuse, *_TOO_LATE)
@@ -146,7 +171,7 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, status: int, reason: bytes) -> None:
         """Close the connection; a client that has begun a request is told why."""
         self._forget_head()
-        if self._is_in_head and not self._is_answering:
+        if self._is_in_head and not self.is_answering:
             told = b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             self.transport.write(told % (status, reason))
         self.transport.close()
