@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import aiohttp
 
@@ -77,21 +79,29 @@ class Hostile:
 Input = Callable[[Hostile], Awaitable[object]]
 
 
+@cache
+def _content(kind: str) -> bytes:
+    return BODIES[kind](LARGEST)
+
+
 def _body(kind: str, path: str) -> Input:
-    content = BODIES[kind](LARGEST)
-    return lambda each: each.send("POST", path, content)
+    return lambda each: each.send("POST", path, _content(kind))
 
 
 async def _websocket(hostile: Hostile) -> None:
     """Send a batch that is too large on a WebSocket."""
     headers = {"authorization": f"Bearer {hostile.key}"}
     async with hostile.client.ws_connect(hostile.url + "/rpc", headers=headers) as connection:
-        await connection.send_str(BODIES["numbers"](LARGEST).decode())
+        await connection.send_str(_content("numbers").decode())
         await connection.receive()
 
 
 async def _together(hostile: Hostile, one: Input, count: int) -> None:
-    await asyncio.gather(*(one(hostile) for _ in range(count)), return_exceptions=True)
+    async def begin(number: int) -> None:
+        await CLOCK.sleep(number / 100)
+        await one(hostile)
+
+    await asyncio.gather(*map(begin, range(count)), return_exceptions=True)
 
 
 async def _slow_bodies(hostile: Hostile) -> None:
@@ -183,6 +193,7 @@ INPUTS: dict[str, Input] = {
 
 async def main(seconds: float, names: list[str], *who: str) -> None:
     """Send each input again and again, for an equal part of the time."""
+    os.nice(10)  # so that the clients that are measured do not wait for this process
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(timeout=timeout) as client:
         url, key, session_id, share = who
