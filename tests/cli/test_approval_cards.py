@@ -95,7 +95,7 @@ def read_card(text: str) -> dict[str, list[str]]:
             label = line
             sections.setdefault(label, [])
         else:
-            assert line == "no sandbox would confine this command"
+            assert line == "no full sandbox would confine this command"
     return {name: [read_back(line) for line in said] for name, said in sections.items()}
 
 

@@ -13,7 +13,7 @@ from holdfast import ErrorCode, tool
 from holdfast.server import Access, ServerSettings, create_app
 from holdfast.server.app import OPERATIONS
 from holdfast.server.event_stream import SSE
-from holdfast.server.limits import RateLimit, StreamLimit
+from holdfast.server.limits import OpenLimit, RateLimit
 from holdfast.server.openapi import document
 from holdfast.server.operations import Operation
 from holdfast.server.problems import TITLES, ProblemError, problem_of
@@ -303,7 +303,7 @@ async def test_wrong_tokens_at_the_login_are_limited() -> None:
 
 
 def test_streams_are_limited_for_one_owner_and_for_all() -> None:
-    limit = StreamLimit(ServerSettings(streams_per_owner=2, streams=3))
+    limit = OpenLimit("streams", each=2, total=3)
     ends = [limit.begin("ana"), limit.begin("ana"), limit.begin("ben")]
     for owner in ("ana", "ben", "eve"):
         with pytest.raises(ProblemError) as caught:

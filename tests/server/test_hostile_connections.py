@@ -83,7 +83,8 @@ async def test_a_connection_whose_request_does_not_come_is_closed(
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:
     agent, _ = make_agent([])
-    async with serving(agent, settings=ServerSettings(body_seconds=0.05)) as served:
+    settings = ServerSettings(body_seconds=0.05, import_seconds=0.05)
+    async with serving(agent, settings=settings) as served:
         for path, kind in (("sessions", "json"), ("sessions:import", "octet-stream")):
             head = _head(
                 served,

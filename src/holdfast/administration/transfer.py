@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 _PAGE = 512
 """How many entries are held at a time."""
+_PIECE = 64 * 1024
+"""How many bytes of a file are made at a time, or one line of it."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +101,25 @@ async def export_session(
         return
     folded = await finder.folded(record.id)
     export = await conversation_of(composition, record, folded, has_media=not redact)
-    export = redacted(export, redactor) if redactor else export
-    for piece in format_named(format_name).write(export):
+    if redactor:
+        export = await asyncio.to_thread(redacted, export, redactor)
+    async for piece in _made_in_threads(iter(format_named(format_name).write(export))):
         yield piece
+
+
+async def _made_in_threads(pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield pieces that are made off the event loop; small ones together: a thread costs more."""
+
+    def next_ones() -> bytes:
+        made = bytearray()
+        for piece in pieces:
+            made += piece
+            if len(made) > _PIECE:
+                break
+        return bytes(made)
+
+    while made := await asyncio.to_thread(next_ones):
+        yield made
 
 
 async def conversation_of(
@@ -191,10 +209,10 @@ async def _archive_pieces(
     for session_id, through in await _lineage(composition, record.id):
         yield writer.begin_log(session_id)
         async for page in _pages(composition, session_id, through):
-            for content in await _blobs_in(composition, session_id, page):
-                yield writer.blob(content)
-            for entry in page:
-                yield writer.entry(entry)
+            blobs = await _blobs_in(composition, session_id, page)
+            lines = chain(map(writer.blob, blobs), map(writer.entry, page))
+            async for piece in _made_in_threads(lines):
+                yield piece
         yield writer.end_log()
     yield writer.end()
 
@@ -210,8 +228,9 @@ async def _redacted_archive_pieces(
         entries = [
             entry async for page in _pages(composition, session_id, through) for entry in page
         ]
-        for entry in redacted_entries(entries, redactor):
-            yield writer.entry(entry)
+        masked = redacted_entries(entries, redactor)
+        async for piece in _made_in_threads(map(writer.entry, masked)):
+            yield piece
         yield writer.end_log()
     yield writer.end()
 
@@ -249,17 +268,20 @@ async def _lineage(
 async def _blobs_in(
     composition: "Composition", session_id: SessionId, entries: Sequence[Entry]
 ) -> list[bytes]:
-    bodies = [encode_entry(entry) for entry in entries]
-    # The search for the word spares most entries the decoding.
-    named = [msgspec.json.decode(body) for body in bodies if b'"blob"' in body]
-    names = [name for body in named for name in _blob_names(body)]
     contents = []
-    for name in dict.fromkeys(names):
+    for name in await asyncio.to_thread(_blobs_named_in, entries):
         try:
             contents.append(await composition.store.blobs.get(session_id, name))
         except AgentError:
             continue  # a fork names payloads of its parent, which brings them itself
     return contents
+
+
+def _blobs_named_in(entries: Sequence[Entry]) -> list[str]:
+    # One at a time: they may be large. The search for the word spares most the decoding.
+    bodies = (encode_entry(entry) for entry in entries)
+    named = (msgspec.json.decode(body) for body in bodies if b'"blob"' in body)
+    return list(dict.fromkeys(name for body in named for name in _blob_names(body)))
 
 
 def _blob_names(value: object) -> Iterator[str]:

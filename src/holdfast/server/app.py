@@ -70,7 +70,8 @@ class HoldfastApp:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        with _failures, contextlib.suppress(ClientDisconnect):  # in the middle of a body
+        # The latter: in the middle of a body.
+        with self.hub.loop.watched(), _failures, contextlib.suppress(ClientDisconnect):
             await self._app(scope, receive, send)
 
     def end_streams(self) -> None:

@@ -1,4 +1,8 @@
-"""Decoding: JSON of clients, bounded in depth and checked against a type."""
+"""Decoding: JSON of clients, bounded in depth and in values, and checked against a type.
+
+What a body costs to read is bounded by its size, and no check takes a step of Python for each byte:
+other requests wait meanwhile.
+"""
 
 import re
 from array import array
@@ -12,8 +16,14 @@ from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.option_declarations import Declared, allowed_words
 
 BodyT = TypeVar("BodyT")
+MOST_VALUES = 100_000
+"""How many values and names a body has at most: each costs many times what it takes in JSON."""
 _DEEPEST = 64
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_SMALL = 64 * 1024
+"""Below this size, only the depth of a body can cost more than its bytes."""
+_LONGEST_NUMBER = 1000
+_LONGEST_TOLD = 500
+_WHITE_SPACE = b" \t\r\n"
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """One deeper, or one less deep: signed bytes."""
 _NOT_NESTING = bytes(set(range(256)) - set(b"[]{}"))
@@ -45,12 +55,19 @@ def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:
         ProblemError: 400.
 
     """
-    check_depth(content)
+    check_shape(content)
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        told = f"the body is not valid: {error}{_choices(kind, str(error))}"
+        told = f"the body is not valid: {_brief(error)}{_choices(kind, str(error))}"
         raise ProblemError(400, "BODY_INVALID", told) from error
+
+
+def _brief(error: Exception) -> str:
+    """Return what an error says: it may repeat a name of the client's, of any length."""
+    told = str(error)
+    half = _LONGEST_TOLD // 2
+    return told if len(told) <= _LONGEST_TOLD else f"{told[:half]} … {told[-half:]}"
 
 
 def _choices(kind: type, told: str) -> str:
@@ -64,8 +81,8 @@ def _choices(kind: type, told: str) -> str:
     return ""
 
 
-def check_depth(content: bytes) -> None:
-    """Refuse JSON that is nested deeper than any request needs.
+def check_shape(content: bytes) -> None:
+    """Refuse JSON that is nested deeper, or has more values or longer numbers, than any request.
 
     Raises:
         ProblemError: 400.
@@ -73,14 +90,41 @@ def check_depth(content: bytes) -> None:
     """
     # The count is cheap and is enough for almost every body; brackets in strings only make it
     # higher.
-    if content.count(b"[") + content.count(b"{") > _DEEPEST and _depth(content) > _DEEPEST:
+    if len(content) <= _SMALL and content.count(b"[") + content.count(b"{") <= _DEEPEST:
+        return
+    plain = _without_strings(content)
+    containers = plain.count(b"[") + plain.count(b"{")
+    if plain.count(b",") + containers > MOST_VALUES:
+        raise _too_many()
+    if _depth(plain) > _DEEPEST:
         raise ProblemError(400, "TOO_DEEP", f"a body is nested at most {_DEEPEST} deep")
+    # Between two commas there is at most one number, with few brackets around it. The time to read
+    # a whole number grows with the square of its digits.
+    if max(map(len, plain.translate(None, _WHITE_SPACE).split(b","))) > _LONGEST_NUMBER:
+        told = f"this is not JSON, or a number in it has more than {_LONGEST_NUMBER} digits"
+        raise ProblemError(400, "NUMBER_TOO_LONG", told)
 
 
-def _depth(content: bytes) -> int:
-    """Return how deep JSON is nested; brackets in strings do not count.
+def _too_many() -> ProblemError:
+    return ProblemError(400, "TOO_MANY_VALUES", f"a body has at most {MOST_VALUES} values")
 
-    No line of Python runs for each byte: a large body must not hold up other requests.
+
+def _without_strings(content: bytes) -> bytes:
+    """Return JSON without its strings.
+
+    Raises:
+        ProblemError: 400 when there are too many.
+
     """
-    steps = array("b", _STRING.sub(b"", content).translate(_STEPS, _NOT_NESTING))
+    if b"\\" in content:
+        # In this order: a quote ends a string unless an odd number of backslashes precedes it.
+        content = content.replace(rb"\\", b"").replace(rb"\"", b"")
+    if content.count(b'"') > 2 * MOST_VALUES:
+        raise _too_many()
+    return b"".join(content.split(b'"')[::2])
+
+
+def _depth(plain: bytes) -> int:
+    """Return how deep JSON without strings is nested."""
+    steps = array("b", plain.translate(_STEPS, _NOT_NESTING))
     return max(accumulate(steps), default=0)

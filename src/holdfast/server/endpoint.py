@@ -15,9 +15,17 @@ from starlette.types import Receive, Scope, Send
 from holdfast import AgentError
 from holdfast.administration import OwnedTasks
 from holdfast.server.access import COOKIE, LOGIN_HEADER, Access, Principal
+from holdfast.server.bodies import check_file, json_of, limited_by
 from holdfast.server.decoding import decode_body, field_names
 from holdfast.server.event_stream import SSE
-from holdfast.server.operations import FILE_TYPES, HTML, JSON, AnyAnswer, Call, Operation, Server
+from holdfast.server.operations import (
+    HTML,
+    AnyAnswer,
+    Call,
+    EventAnswer,
+    Operation,
+    Server,
+)
 from holdfast.server.problems import ProblemError, problem_of
 from holdfast.server.responses import problem_page, problem_response, response_of
 
@@ -55,21 +63,37 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        request = Request(scope, receive)
         # A HEAD is answered as its GET is; the ASGI server leaves the body out.
-        operation = self.operations["GET" if request.method == "HEAD" else request.method]
+        operation = self.operations["GET" if scope["method"] == "HEAD" else scope["method"]]
+        settings = self._server.hub.settings
+        request = limited_by(operation, settings, Request(scope, receive))
+        with contextlib.ExitStack() as place:
+            response = await self._response(operation, request, place)
+            await response(scope, request.receive, send)
+
+    async def _response(
+        self, operation: Operation, request: Request, place: contextlib.ExitStack
+    ) -> Response:
         try:
-            answer = await self._call(operation, request)
+            answer = await self._call(operation, request, place)
+            if isinstance(answer, EventAnswer):
+                place.close()  # streams have places of their own
             response = response_of(answer, status=operation.status)
             if (location := response.headers.get("location")) is not None:
-                response.headers["location"] = scope.get("root_path", "") + location
+                response.headers["location"] = request.scope.get("root_path", "") + location
         except ProblemError as problem:
             response = _refusal_of(operation, request, problem)
         except AgentError as error:
             response = _refusal_of(operation, request, problem_of(error))
-        await response(scope, receive, send)
+        return response
 
-    async def _call(self, operation: Operation, request: Request) -> AnyAnswer:
+    async def _call(
+        self, operation: Operation, request: Request, place: contextlib.ExitStack
+    ) -> AnyAnswer:
+        """Call the handler; `place` keeps the place of the request among those in progress.
+
+        Public operations without a body have none: health is told to every client, at any time.
+        """
         principal = _UNAUTHENTICATED
         if operation.scope is not None:
             principal = authenticated(self._server, request)
@@ -79,12 +103,14 @@ class Endpoint:
             if principal.by_cookie and operation.method != "GET":
                 check_same_site(request.headers)
             self._server.check_open()
+        if operation.scope is not None or operation.body is not None:
+            place.enter_context(self._server.in_progress(principal.owner, client_of(request)))
         headers = request.headers
         waited = _WAIT.search(",".join(headers.getlist("prefer")))
         query = _query_of(request, operation.query)
-        if operation.body is bytes and _content_type(request) not in FILE_TYPES:
-            raise ProblemError(415, "CONTENT_TYPE", f"a file is sent as {' or '.join(FILE_TYPES)}")
         body: object = None
+        if operation.body is bytes:
+            check_file(request)
         if operation.body not in {None, bytes}:
             body = decode_body(await json_of(request), operation.body)
         call = Call(
@@ -180,24 +206,6 @@ def check_same_site(headers: Mapping[str, str]) -> None:
         raise ProblemError(
             403, "CSRF_REFUSED", "with a cookie, a change needs Origin and the header X-CSRF: 1"
         )
-
-
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def json_of(request: Request) -> bytes:
-    """Read the body of a request.
-
-    Raises:
-        ProblemError: 415 when it says to be something other than JSON.
-
-    """
-    content = await request.body()
-    # A form of another site can send some types without a preflight, but not this one.
-    if content and _content_type(request) != JSON:
-        raise ProblemError(415, "CONTENT_TYPE", f"send the header Content-Type: {JSON}")
-    return content
 
 
 def _query_of(request: Request, kind: type[QueryT]) -> QueryT:

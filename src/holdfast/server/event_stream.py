@@ -7,13 +7,14 @@ entry once. An event is encoded once, however many clients get it.
 import contextlib
 import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
 from holdfast import AgentError, Event, QueryEnded, QueryStarted
 from holdfast.serialization.entries import encode_event
 from holdfast.server.feeds import SessionFeed
+from holdfast.server.loop_slices import next_turn
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub
 from holdfast.vocabulary.entries import (
@@ -27,6 +28,8 @@ from holdfast.vocabulary.entries import (
 SSE = "text/event-stream"
 _KEPT = 512
 _KEPT_BYTES = 2 * 1024 * 1024
+_PART_BYTES = 256 * 1024
+"""How much is encoded and sent before other clients have their turn."""
 _LONGEST_SEQ = 15
 _NAME = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 _UNKNOWN = str(UnknownEntry.__struct_config__.tag)
@@ -160,7 +163,12 @@ class EventStream:
                     async for batch in batches:
                         if not is_allowed():
                             return
-                        yield self._encoded(batch) if batch else self._silence()
+                        if not batch:
+                            yield self._silence()
+                        for sent in self._encoded(batch):
+                            yield sent
+                            # A client that reads fast enough would never make it wait.
+                            await next_turn()
                         if self.is_over or (self._is_synced and not self._follow):
                             return
             finally:
@@ -172,11 +180,14 @@ class EventStream:
         with contextlib.suppress(AgentError):  # the feed meets it again, and says what it means
             await self._feed.begin()
 
-    def _encoded(self, batch: list[Event]) -> list[SentEvent]:
+    def _encoded(self, batch: list[Event]) -> Iterator[list[SentEvent]]:
+        """Encode what was read at once, and give it in parts: a log may have large entries."""
         sent: list[SentEvent] = []
+        size = 0
         for event in batch:
             if not self._types or event.kind in self._types:
                 sent.append(self._encoder.encode(event))
+                size += len(sent[-1].frame)
             if not self._is_synced and isinstance(event, Entry):
                 sent += self._synced(event.seq)
             # Also for kinds that the client did not ask for: the stream ends with the query all the
@@ -185,7 +196,11 @@ class EventStream:
                 self.is_over = True
             if self.is_over or (self._is_synced and not self._follow):
                 break
-        return sent
+            if size > _PART_BYTES:
+                yield sent
+                sent, size = [], 0
+        if sent:
+            yield sent
 
     def _synced(self, seen: int) -> list[SentEvent]:
         """Return the mark that what was stored when the stream began has been sent, once."""

@@ -1,11 +1,10 @@
-"""The gate before every request: its host, its origin, its size. For WebSocket, too.
+"""The gate before every request: its host, its origin, its headers. For WebSocket, too.
 
 A page of another site can make a browser send requests to this machine. The check of Host stops
 names that were rebound to it, the checks of Origin and Sec-Fetch-Site stop pages. The credential is
 checked afterwards, by the route.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable
 
@@ -21,7 +20,6 @@ _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _SAFE = frozenset(("GET", "HEAD"))
 _HEADER_BYTES = 64 * 1024
-_IMPORTS = "/sessions:import"
 _HOST_REFUSED = (
     "the server does not answer to this host name; `holdfast serve --allow-host` or "
     "ServerSettings(hosts=) adds one"
@@ -51,26 +49,19 @@ class RequestGate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        limit = self._limit_of(scope)
-        problem = self._refusal(scope, limit)
+        problem = self._refusal(scope)
         if scope["type"] == "websocket":
             if problem is None:
                 await self._app(scope, receive, send)
             else:
                 await refuse_websocket(WebSocket(scope, receive, send), problem)
         elif problem is None:
-            bounded = _bounded(receive, limit, seconds=self._settings.body_seconds)
-            await self._app(scope, bounded, self._hardened(scope, send))
+            await self._app(scope, receive, self._hardened(scope, send))
         else:
             response = problem_response(problem, scope)
             await response(scope, receive, self._hardened(scope, send))
 
-    def _limit_of(self, scope: Scope) -> int:
-        """Return how large a body may be; only an import may be larger. Grants nothing else."""
-        is_import = scope.get("path", "").endswith(_IMPORTS)
-        return self._settings.import_bytes if is_import else self._settings.body_bytes
-
-    def _refusal(self, scope: Scope, limit: int) -> ProblemError | None:
+    def _refusal(self, scope: Scope) -> ProblemError | None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if sum(len(name) + len(value) for name, value in headers) > _HEADER_BYTES:
             return ProblemError(431, "HEADERS_TOO_LARGE", "the headers are too large")
@@ -83,8 +74,6 @@ class RequestGate:
         lengths = _all(headers, b"content-length")
         if len(lengths) > 1 or any(_LENGTH.fullmatch(each) is None for each in lengths):
             return ProblemError(400, "BAD_REQUEST", "the content length is not valid")
-        if lengths and int(lengths[0]) > limit:
-            return _too_large(limit)
         return None
 
     def _knows_host(self, host: str, scope: Scope) -> bool:
@@ -142,40 +131,9 @@ def own_origins(host: str) -> set[str]:
     return {f"http://{host}".lower(), f"https://{host}".lower()}
 
 
-def _too_large(limit: int) -> ProblemError:
-    return ProblemError(413, "TOO_LARGE", f"a body has at most {limit} bytes")
-
-
 def _default_port(scope: Scope) -> int:
     return 443 if scope.get("scheme") in {"https", "wss"} else 80
 
 
 def _all(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key == name]
-
-
-def _bounded(receive: Receive, limit: int, *, seconds: float) -> Receive:
-    """Count the bytes of a body as they come; one without a content length may not be endless.
-
-    Nor may its client stop in the middle.
-    """
-    seen, is_complete = 0, False
-
-    async def count() -> Message:
-        nonlocal seen, is_complete
-        if is_complete:
-            return await receive()  # this waits for the client to leave
-        try:
-            async with asyncio.timeout(seconds):
-                message = await receive()
-        except TimeoutError:
-            raise ProblemError(
-                408, "BODY_TIMEOUT", "the body of the request did not come"
-            ) from None
-        is_complete = not message.get("more_body", False)
-        seen += len(message.get("body", b""))
-        if seen > limit:
-            raise _too_large(limit)
-        return message
-
-    return count

@@ -64,12 +64,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 4 * 1024 * 1024
     body_seconds: Annotated[
         float,
-        Option("How long a client may stop in the middle of a body.", above=0),
-    ] = 30.0
+        Option("How long the body of a request may take as a whole, imports apart.", above=0),
+    ] = 60.0
     import_bytes: Annotated[
         int,
         Option("The largest file that may be imported.", least=1),
     ] = 64 * 1024 * 1024
+    import_seconds: Annotated[
+        float,
+        Option("How long a file that is imported may take to come, as a whole.", above=0),
+    ] = 600.0
     requests_per_second: Annotated[
         float,
         Option(
@@ -77,6 +81,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             above=0,
         ),
     ] = 100.0
+    requests_per_owner: Annotated[
+        int,
+        Option(
+            "How many requests one owner may have in progress, calls of JSON-RPC included; also "
+            "how many one client may have that need no credential.",
+            least=1,
+        ),
+    ] = 200
     failures_per_second: Annotated[
         float,
         Option(
@@ -91,7 +103,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10.0
     streams_per_owner: Annotated[
         int,
-        Option("How many streams of events one owner may have open.", least=1),
+        Option(
+            "How many streams of events one owner may have open. A WebSocket counts as one, and so "
+            "does a request that waits for the end of a query.",
+            least=1,
+        ),
     ] = 100
     streams: Annotated[
         int, Option("How many streams of events all owners may have open.", least=1)
@@ -102,7 +118,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 12.0
     calls_per_connection: Annotated[
         int,
-        Option("How many calls of JSON-RPC one connection may have in flight.", least=1),
+        Option(
+            "How many calls of JSON-RPC one connection may have in flight, and a batch may have.",
+            least=1,
+        ),
     ] = 64
     wait_seconds: Annotated[int, Option("The longest `Prefer: wait`.", least=0)] = 600
     sessions: Annotated[
@@ -206,45 +225,48 @@ class RateLimit:
             )
 
 
-class StreamLimit:
-    """Counts the open streams of each owner."""
+class OpenLimit:
+    """Counts what each caller has open: streams, or requests in progress."""
 
-    def __init__(self, settings: ServerSettings) -> None:
-        self._settings = settings
+    def __init__(self, what: str, *, each: int, total: int | None = None) -> None:
+        self._what = what
+        self._each = each
+        self._total = total
         self._open: Counter[str] = Counter()
         self._ended = asyncio.Event()
 
     @property
     def open(self) -> int:
-        """How many streams are open."""
+        """How many are open."""
         return self._open.total()
 
     async def all_ended(self) -> None:
-        """Wait until no stream is open."""
+        """Wait until none is open."""
         while self.open:
             self._ended.clear()
             await self._ended.wait()
 
-    def begin(self, owner: str) -> Callable[[], None]:
-        """Count a stream; returns the function that ends it, which may be called twice.
+    def begin(self, caller: str) -> Callable[[], None]:
+        """Count one; returns the function that ends it, which may be called twice.
 
         Raises:
             ProblemError: 429 when there are too many.
 
         """
-        is_full = self.open >= self._settings.streams
-        if is_full or self._open[owner] >= self._settings.streams_per_owner:
-            raise ProblemError(
-                429, "TOO_MANY_STREAMS", "too many streams", retryable=True, retry_after=1.0
-            )
-        self._open[owner] += 1
+        is_full = self._total is not None and self.open >= self._total
+        if is_full or self._open[caller] >= self._each:
+            code, told = f"TOO_MANY_{self._what.upper()}", f"too many {self._what}"
+            raise ProblemError(429, code, told, retryable=True, retry_after=1.0)
+        self._open[caller] += 1
         is_ended = False
 
         def end() -> None:
             nonlocal is_ended
             if not is_ended:
                 is_ended = True
-                self._open[owner] -= 1
+                self._open[caller] -= 1
+                if not self._open[caller]:  # addresses are many
+                    del self._open[caller]
                 self._ended.set()
 
         return end

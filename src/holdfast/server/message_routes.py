@@ -99,26 +99,33 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 async def send_message(call: Call) -> OperationAnswer | EventAnswer:
     """Store a prompt, then answer at once, stream, or wait for its end."""
-    if call.wants_stream:
-        # Before the prompt is stored: a client that is refused sends it again.
-        release = call.server.hub.streams.begin(call.principal.owner)
-        try:
-            return _streamed(call, *await _admit(call), release=release)
-        except BaseException:
-            release()
-            raise
-    admitted, feed = await _admit(call)
-    if call.wait is not None:
-        seconds = min(call.wait, call.server.hub.settings.wait_seconds)
-        try:
-            ended = await _wait(call, admitted, feed, seconds=seconds)
-        finally:
-            await feed.close()
-        if ended is not None:
-            return OperationAnswer(
-                ended, status=200, headers={"preference-applied": f"wait={seconds}"}
-            )
-    return OperationAnswer(admitted)
+    if not call.wants_stream and call.wait is None:
+        admitted, _ = await _admit(call)
+        return OperationAnswer(admitted)
+    # Before the prompt is stored: a client that is refused sends it again.
+    release = call.server.hub.streams.begin(call.principal.owner)
+    try:
+        admitted, feed = await _admit(call)
+        if call.wants_stream:
+            return _streamed(call, admitted, feed, release=release)
+        answer = await _waited(call, admitted, feed)
+    except BaseException:
+        release()
+        raise
+    release()
+    return answer
+
+
+async def _waited(call: Call, admitted: Admitted, feed: SessionFeed) -> OperationAnswer:
+    """Answer with the end of a query, or with its beginning when it takes too long."""
+    seconds = min(call.wait or 0, call.server.hub.settings.wait_seconds)
+    try:
+        ended = await _wait(call, admitted, feed, seconds=seconds)
+    finally:
+        await feed.close()
+    if ended is None:
+        return OperationAnswer(admitted)
+    return OperationAnswer(ended, status=200, headers={"preference-applied": f"wait={seconds}"})
 
 
 async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:

@@ -7,15 +7,24 @@ without a scope is public, which a test compares with the list of public routes.
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.server.access import Access, Principal, Scope
 from holdfast.server.event_stream import EventEncoder, SentEvent
-from holdfast.server.limits import RateLimit
+from holdfast.server.limits import OpenLimit, RateLimit
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub, OwnerSessions
 from holdfast.vocabulary.secrets import token_digest
@@ -129,6 +138,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     query: type[msgspec.Struct] = Nothing
     body: type | None = None
     """The type of a JSON body; `bytes`: a file, which the handler reads."""
+    body_bytes: int | None = None
+    """The largest body, where it is known to be smaller than that of other operations."""
     options: tuple[Literal["wait", "stream", "if_match"], ...] = ()
     """What else a call can ask for: headers in HTTP, parameters in JSON-RPC."""
     status: int = 200
@@ -156,6 +167,9 @@ class Server:
         self._rate = RateLimit(hub.settings.requests_per_second, clock=access.clock)
         self._failures = RateLimit(hub.settings.failures_per_second, clock=access.clock)
         self._readings = RateLimit(hub.settings.readings_per_second, clock=access.clock)
+        most = hub.settings.requests_per_owner
+        self._requests = OpenLimit("requests", each=most)
+        self._public = OpenLimit("requests", each=most)
 
     def authorise(self, operation: Operation, principal: Principal) -> None:
         """Check that a caller may use an operation.
@@ -176,6 +190,25 @@ class Server:
 
         """
         self._rate.take(principal.owner)
+
+    @property
+    def requests_in_progress(self) -> int:
+        """How many requests are in progress."""
+        return self._requests.open + self._public.open
+
+    @contextlib.contextmanager
+    def in_progress(self, owner: str, client: str = "") -> Generator[None, None, None]:
+        """Count a request while the block runs: for its owner, or for a client that names none.
+
+        Raises:
+            ProblemError: 429 when there are too many.
+
+        """
+        end = self._requests.begin(owner) if owner else self._public.begin(client)
+        try:
+            yield
+        finally:
+            end()
 
     def check_open(self) -> None:
         """Refuse a call while the server shuts down, or its store does not answer.

@@ -1,6 +1,5 @@
 """Responses: what operations answer, as HTTP sends it."""
 
-import asyncio
 import html
 import math
 import re
@@ -12,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from holdfast.server.event_stream import SSE
+from holdfast.server.loop_slices import next_turn
 from holdfast.server.operations import HTML, JSON, AnyAnswer, EventAnswer, FileAnswer
 from holdfast.server.problems import PROBLEM_TYPE, ProblemError
 
@@ -84,9 +84,7 @@ async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
         await websocket.send_denial_response(problem_response(problem, websocket.scope))
         # uvicorn logs an error unless the connection is over, which is one step of the loop away.
-        is_over = asyncio.Event()
-        asyncio.get_running_loop().call_soon(is_over.set)
-        await is_over.wait()
+        await next_turn()
     else:
         await websocket.close(1008, problem.body.detail)
 

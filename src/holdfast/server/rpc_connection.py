@@ -1,8 +1,10 @@
 """One client of JSON-RPC: its calls run at the same time, and events go to it as they happen.
 
 Nothing is buffered without bound. A connection has a limited number of calls in flight, and a call
-is in flight until its answer was taken. A subscription does not read on while the client does not:
-then its observer lags, and the subscription is closed with the `seq` to go on from.
+is in flight until its answer was taken; a batch with more calls than that is refused as a whole.
+Whatever a client sends in place of a call counts as a request of its owner. A subscription does not
+read on while the client does not: then its observer lags, and the subscription is closed with the
+`seq` to go on from.
 """
 
 import asyncio
@@ -48,9 +50,16 @@ class RpcConnection:
     """
 
     def __init__(
-        self, methods: RpcMethods, *, caller: Callable[[], Principal], send: Send | None = None
+        self,
+        methods: RpcMethods,
+        *,
+        caller: Callable[[], Principal],
+        send: Send | None = None,
+        counted: int = 0,
     ) -> None:
         self._methods = methods
+        self._counted = counted
+        """How many of the next calls were counted before they were read."""
         self._caller = caller
         self._send = send
         # Calls and subscriptions send at the same time; what one of them sends stays together and
@@ -63,6 +72,10 @@ class RpcConnection:
         self.left = asyncio.Event()
         """Set when the client has gone."""
 
+    def read(self, content: bytes) -> RpcMessage:
+        """Read a message of the client."""
+        return read_rpc_message(content, most=self._limit)
+
     async def take(self, message: RpcMessage) -> None:
         """Begin to answer what the client sent; waits only for a client that does not read."""
         count = len(message.requests)
@@ -74,7 +87,7 @@ class RpcConnection:
 
     async def answer(self, content: bytes) -> bytes | None:
         """Answer a message to its end, for a client that gets nothing else."""
-        message = read_rpc_message(content)
+        message = self.read(content)
         if len(message.requests) > self._free_calls:
             responses = self._refusals(message)
         else:
@@ -118,14 +131,33 @@ class RpcConnection:
         found = self._subscriptions.values()
         return [each.task for each in found if each.task is not None and not each.is_endless]
 
+    @property
+    def _limit(self) -> int:
+        return self._methods.server.hub.settings.calls_per_connection
+
     def _refusals(self, message: RpcMessage) -> list[bytes]:
-        limit = self._methods.server.hub.settings.calls_per_connection
-        full = rpc_error(OVERLOADED, "OVERLOADED", f"at most {limit} calls are in flight")
+        full = rpc_error(OVERLOADED, "OVERLOADED", f"at most {self._limit} calls are in flight")
         return [
-            error_to(each, each.error or full)
-            for each in message.requests
+            error_to(each, error)
+            for each, error in [(each, self._refusal(each, full)) for each in message.requests]
             if not each.is_notification or each.error is not None
         ]
+
+    def _refusal(self, request: RpcRequest, full: RpcError) -> RpcError:
+        try:
+            self._count()
+        except ProblemError as problem:
+            return rpc_error_of(problem)
+        return request.error or full
+
+    def _count(self) -> Principal:
+        """Count a call, also one that cannot be carried out; returns whose it is."""
+        principal = self._caller()
+        if self._counted:
+            self._counted -= 1
+        else:
+            self._methods.server.count(principal)
+        return principal
 
     async def _answer_and_send(self, message: RpcMessage) -> None:
         begun: list[RpcSubscription] = []
@@ -148,7 +180,8 @@ class RpcConnection:
     ) -> list[tuple[bytes | None, RpcSubscription | None]]:
         """Return the response to each request, and what follows it."""
         requests = message.requests
-        results = await asyncio.gather(*map(self._result, requests), return_exceptions=True)
+        with self._methods.server.hub.loop.watched():
+            results = await asyncio.gather(*map(self._result, requests), return_exceptions=True)
         return [
             _failed(request, result)
             if isinstance(result, BaseException)
@@ -157,22 +190,22 @@ class RpcConnection:
         ]
 
     async def _result(self, request: RpcRequest) -> tuple[Any, RpcSubscription | None]:
+        principal = self._count()
         if request.error is not None:
             raise request.error
-        principal = self._caller()
-        self._methods.server.count(principal)
         if request.method == STOP:
             return await self._stop(request.params), None
         can_stream = self._send is not None and not request.is_notification
-        answer = await self._methods.call(
-            request.method,
-            request.params,
-            RpcCaller(principal, self.left),
-            can_stream=can_stream,
-        )
-        match answer:
-            case FileAnswer():
+        with self._methods.server.in_progress(principal.owner):
+            answer = await self._methods.call(
+                request.method,
+                request.params,
+                RpcCaller(principal, self.left),
+                can_stream=can_stream,
+            )
+            if isinstance(answer, FileAnswer):
                 return await file_result(answer), None
+        match answer:
             case EventAnswer():
                 subscription = self._subscribe(answer)
                 told = {"subscription": subscription.id}

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.server.decoding import check_depth
+from holdfast.server.decoding import check_shape
 from holdfast.server.problems import ProblemBody, ProblemError, problem_of
 from holdfast.vocabulary.errors import (
     AgentError,
@@ -89,10 +89,13 @@ class RpcMessage(msgspec.Struct, frozen=True):
         return responses
 
 
-def read_rpc_message(content: bytes) -> RpcMessage:
-    """Read what a client sent; failures are in the requests."""
+def read_rpc_message(content: bytes, *, most: int) -> RpcMessage:
+    """Read what a client sent; failures are in the requests.
+
+    A batch of more than `most` calls is one failure: nothing is made for each of them.
+    """
     try:
-        check_depth(content)
+        check_shape(content)
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return _refused(PARSE_ERROR, "JSON_INVALID", f"this is not JSON: {error}")
@@ -102,6 +105,8 @@ def read_rpc_message(content: bytes) -> RpcMessage:
         return RpcMessage((_request_of(value),))
     if not value:
         return _refused(INVALID_REQUEST, "REQUEST_INVALID", "a batch has at least one request")
+    if len(value) > most:
+        return _refused(INVALID_REQUEST, "BATCH_TOO_LARGE", f"a batch has at most {most} calls")
     return RpcMessage(tuple(map(_request_of, value)), is_batch=True)
 
 

@@ -1,6 +1,6 @@
 """JSON-RPC over HTTP: WebSocket with events, and `POST /rpc` for calls alone.
 
-Both need a credential. The gate has checked host, origin and size before.
+Both need a credential. The gate has checked host and origin before.
 """
 
 import contextlib
@@ -13,11 +13,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.administration import OwnedTasks
 from holdfast.server.access import Principal
+from holdfast.server.bodies import json_of, limited_request
 from holdfast.server.endpoint import (
     SOCKET_PROTOCOL,
     authenticated,
     check_same_site,
-    json_of,
     noticing_departure,
 )
 from holdfast.server.gate import own_origins
@@ -25,7 +25,6 @@ from holdfast.server.operations import JSON, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response, refuse_websocket
 from holdfast.server.rpc_connection import RpcConnection
-from holdfast.server.rpc_messages import read_rpc_message
 from holdfast.server.rpc_methods import RpcMethods
 
 RPC_PATH = "/rpc"
@@ -56,10 +55,17 @@ class RpcEndpoint:
             principal = authenticated(self._server, request)
             if principal.by_cookie:
                 check_same_site(request.headers)
-            content = await json_of(request)
+            self._server.count(principal)
+            with self._server.in_progress(principal.owner):
+                return await self._answered(request, principal)
         except ProblemError as problem:
             return problem_response(problem, request.scope)
-        connection = RpcConnection(self._methods, caller=lambda: principal)
+
+    async def _answered(self, request: Request, principal: Principal) -> Response:
+        settings = self._server.hub.settings
+        request = limited_request(request, settings.body_bytes, seconds=settings.body_seconds)
+        content = await json_of(request)
+        connection = RpcConnection(self._methods, caller=lambda: principal, counted=1)
         async with noticing_departure(request, connection.left):
             answered = await connection.answer(content)
         if answered is None:
@@ -103,7 +109,7 @@ class RpcEndpoint:
                 if len(content) > limit:
                     await websocket.close(_TOO_LARGE, f"a message has at most {limit} bytes")
                     break
-                await connection.take(read_rpc_message(content))
+                await connection.take(connection.read(content))
         except ConnectionError:
             pass
         finally:

@@ -23,7 +23,7 @@ from holdfast.server.access import Access, Principal
 from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Operation, Server
 from holdfast.server.rpc_connection import RpcConnection
-from holdfast.server.rpc_messages import read_rpc_message, too_large_message
+from holdfast.server.rpc_messages import too_large_message
 from holdfast.server.rpc_methods import RpcMethods
 from holdfast.server.sessions import Hub
 
@@ -83,7 +83,7 @@ async def _read(source: int, connection: RpcConnection, *, limit: int) -> None:
                 if line is None:
                     await connection.take(too_large_message(limit))
                 elif line.strip():
-                    await connection.take(read_rpc_message(line))
+                    await connection.take(connection.read(line))
 
 
 async def _until(stopped: asyncio.Event, work: Coroutine[object, object, None]) -> None:

@@ -12,10 +12,14 @@ from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.doctor import KnownModel, known_models
 from holdfast.server.access import COOKIE, COOKIE_SECONDS, LOGIN_HEADER
 from holdfast.server.decoding import described
+from holdfast.server.loop_slices import Durations
 from holdfast.server.openapi import document
 from holdfast.server.operations import Call, Operation, OperationAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.tools import ToolSpec
+
+_LOGIN_BYTES = 8 * 1024
+"""Enough for the longest token, whichever way JSON writes its characters."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,27 @@ class ServerDescription(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
     model: str
     """The model of new sessions."""
+
+
+class LoopDurations(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in milliseconds of CPU time, since the server began."""
+
+    longest_ms: float
+    over_ms: dict[int, int]
+    """How many were longer than so many milliseconds."""
+
+
+class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server process does now, and whether its clients had to wait for each other."""
+
+    streams: int
+    """How many streams of events are open."""
+    requests: int
+    """How many requests are in progress."""
+    slices: LoopDurations
+    """How long the event loop worked in one go, without looking at any other client."""
+    delays: LoopDurations
+    """How long it was kept from that by any thread of the process, itself included."""
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +189,23 @@ async def describe_server(call: Call) -> OperationAnswer:
     )
 
 
+async def server_load(call: Call) -> OperationAnswer:
+    """Tell what the server does now."""
+    hub = call.server.hub
+    return OperationAnswer(
+        ServerLoad(
+            streams=hub.streams.open,
+            requests=call.server.requests_in_progress,
+            slices=_told(hub.loop.slices),
+            delays=_told(hub.loop.delays),
+        )
+    )
+
+
+def _told(durations: Durations) -> LoopDurations:
+    return LoopDurations(longest_ms=round(durations.longest, 1), over_ms=dict(durations.longer))
+
+
 async def list_models(call: Call) -> OperationAnswer:
     """List the models of providers whose key the server has."""
     known = await asyncio.to_thread(known_models)
@@ -250,6 +292,7 @@ SERVER_OPERATIONS = (
         scope=None,
         body=Login,
         answer=LoggedIn,
+        body_bytes=_LOGIN_BYTES,
         tag="server",
     ),
     Operation(
@@ -273,6 +316,17 @@ SERVER_OPERATIONS = (
         handler=describe_server,
         scope="read",
         answer=ServerDescription,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/load",
+        name="server_load",
+        rpc="server/load",
+        summary="Tell what the server does now, and how long its event loop works in one go.",
+        tag="server",
+        handler=server_load,
+        scope="read",
+        answer=ServerLoad,
     ),
     Operation(
         method="GET",

@@ -22,7 +22,8 @@ from holdfast.administration.unowned import LeftQueries
 from holdfast.administration.worker import is_running
 from holdfast.server.cut_off_queries import CutOffQueries
 from holdfast.server.feeds import Overview, SessionFeed, Source
-from holdfast.server.limits import ServerSettings, StreamLimit
+from holdfast.server.limits import OpenLimit, ServerSettings
+from holdfast.server.loop_slices import LoopSlices
 from holdfast.server.problems import ProblemError
 from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -54,7 +55,8 @@ class Hub:
         self._agents = agents
         self._known_owners = owners
         self.settings = settings
-        self.streams = StreamLimit(settings)
+        self.streams = OpenLimit("streams", each=settings.streams_per_owner, total=settings.streams)
+        self.loop = LoopSlices()
         limits = PoolLimits(
             sessions=settings.sessions,
             # Not all of them: one owner with many sessions must not keep the others out.

@@ -58,7 +58,7 @@ def _parts(request: ApprovalRequest) -> Iterator[CardPart]:
         )
     # None says that it is not known, and gives no warning.
     if request.facts.is_confined is False:
-        unconfined = "no sandbox would confine this command"
+        unconfined = "no full sandbox would confine this command"
         yield CardPart(kind="warning", words="ours", text=unconfined)
     if request.child is not None:
         yield CardPart(kind="reason", words="ours", text="a sub-agent asks")
