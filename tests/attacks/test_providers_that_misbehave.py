@@ -156,6 +156,13 @@ async def test_an_answer_of_nothing_is_an_error_and_the_next_request_is_valid() 
         assert (await session.chat("again")).text == "fine"
 
 
+async def test_an_answer_that_a_stop_sequence_ended_at_once_is_empty() -> None:
+    async with _session(_nothing_said, _answer) as session:
+        result = await session.chat("go", stop=("END",))
+        assert (result.text, result.stop_reason) == ("", "complete")
+        assert (await session.chat("again")).text == "fine"
+
+
 async def test_parts_opened_twice_closed_twice_or_never_opened_do_no_harm() -> None:
     async with _session(_doubled_keys) as session:
         assert (await session.chat("go")).text == "abc"

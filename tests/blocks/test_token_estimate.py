@@ -1,7 +1,10 @@
 """Estimates say that they are estimates and move with what is sent."""
 
+import pytest
+
 from holdfast.blocks.token_estimate import estimate_message, estimate_text, estimate_tokens
 from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -80,3 +83,26 @@ def test_media_is_counted_by_kind_and_not_by_the_length_of_its_base64() -> None:
     assert 100_000 < document < 200_000
     sound = estimate_message(user(MediaPart(mime="audio/mpeg", url="https://example.org/a.mp3")))
     assert sound == 304
+
+
+PICTURE = "iVBORw0KGgo" + "A" * 1_600_000
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": PICTURE},
+        {"inlineData": {"mimeType": "image/png", "data": PICTURE}},
+        {"type": "images", "images": [{"image_url": {"url": f"data:image/png;base64,{PICTURE}"}}]},
+        {"type": "x", "content": [{"data": "/9j/" + "A" * 900_000}]},
+    ],
+)
+def test_a_generated_picture_counts_as_a_picture(payload: JsonObject) -> None:
+    part = ProviderPart(provider="p", model="m", payload=payload)
+    given = MediaPart(mime="image/png", data=PICTURE)
+    assert abs(estimate_message(user(part)) - estimate_message(user(given))) < 60
+
+
+def test_what_only_a_provider_can_read_counts_by_its_length() -> None:
+    sealed = ProviderPart(provider="p", model="m", payload={"data": "c2VhbA" * 1000})
+    assert 1_500 <= estimate_message(user(sealed)) <= 1_600

@@ -169,7 +169,11 @@ async def test_a_reopened_session_is_what_it_was(kind: str, tmp_path: Path) -> N
         assert after.standing.grants != []
         assert after.notes.noted != ()
         provider.add(calls(("look", {})), says("looked again"))
-        assert (await session.chat("look again")).text == "looked again", "it is still approved"
+        result = await session.chat("look again")
+        assert result.text == "looked again", "it is still approved"
+        assert result.messages[: len(before.messages())] == before.messages()
+        assert result.messages[-len(result.new_messages) :] == result.new_messages
+        assert len({message.id for message in result.messages}) == len(result.messages)
         assert len(await session.expand()) == 20
     await store.close()
 

@@ -105,8 +105,16 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
         r"|maximum (context|prompt) length|context[_ ]length[_ ]exceeded"
         r"|exceeds? (the )?(context|available context|model's? maximum)"
         r"|context size has been exceeded|greater than the context length"
-        r"|input token count.{0,200}exceeds|reduce the length of the (messages|prompt)"
-        r"|request too large for (model|gpt)",
+        r"|input token count.{0,200}exceeds|reduce the length of the (input )?(messages|prompt)"
+        r"|request too large for (model|gpt)"
+        r"|exceed(s|ed) (the )?(model|max(imum)?) (token|input|prompt) (limit|length)"
+        r"|prompt exceeds (the )?max(imum)? length|range of input length should be"
+        r"|context window (is )?exceed(s|ed)( the)? limit|context window exceeds"
+        r"|loaded with (a )?context length of only"
+        r"|inputs?`? tokens \+ `?max_new_tokens`? must be <="
+        r"|(tokens?|length|prompt|input).{0,80}exceeds? the limit of"
+        r"|longer than the (model'?s )?(maximum )?context"
+        r"|model's (maximum )?context length is (only )?\d",
     ),
     (
         ErrorCode.QUOTA,

@@ -8,7 +8,7 @@ from typing import assert_never
 
 import msgspec
 
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -79,19 +79,67 @@ def _estimate_part(part: Part) -> int:
         case MediaPart():
             return _estimate_media(part)
         case ProviderPart():
-            return _estimate_json(part.payload)
+            return _estimate_payload(part.payload)
         case _:
             assert_never(part)
 
 
 def _estimate_media(part: MediaPart) -> int:
-    # Four characters of base64 are three bytes.
-    content = len(part.data or "") * 3 // 4
-    if part.mime.startswith("image/"):
+    return _estimate_content(part.mime, len(part.data or ""))
+
+
+def _estimate_content(mime: str, length: int) -> int:
+    """Estimate a medium from the length of its base64."""
+    if mime.startswith("image/"):
         return _TOKENS_PER_IMAGE
-    if part.mime.startswith(("audio/", "video/")):
+    content = length * 3 // 4  # four characters of base64 are three bytes
+    if mime.startswith(("audio/", "video/")):
         return max(_TOKENS_PER_SOUND, content // _SOUND_BYTES_PER_TOKEN)
     return max(_TOKENS_PER_DOCUMENT, content // _DOCUMENT_BYTES_PER_TOKEN)
+
+
+def _estimate_payload(payload: JsonObject) -> int:
+    """Estimate what only its provider understands; a medium in it, such as a picture, as one."""
+    media = 0
+    pending: list[Json] = [payload]
+    rest: list[Json] = []
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            rest += value.keys()
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        elif isinstance(value, str) and (mime := _mime_of_base64(value)):
+            media += _estimate_content(mime, len(value))
+        else:
+            rest.append(value)
+    return media + _estimate_json(rest)
+
+
+_SHORTEST_MEDIUM = 256
+_BASE64_BEGINNINGS = {
+    "iVBORw0KGgo": "image/png",
+    "/9j/": "image/jpeg",
+    "R0lGOD": "image/gif",
+    "UklGR": "image/webp",
+    "JVBERi0": "application/pdf",
+    "SUQz": "audio/mpeg",
+    "T2dnUw": "audio/ogg",
+    "ZkxhQw": "audio/flac",
+}
+"""How the base64 of media begins, by the first bytes of their formats."""
+
+
+def _mime_of_base64(text: str) -> str | None:
+    """Return what kind of medium a text is the base64 of, also in a data URL; None for no such."""
+    if len(text) < _SHORTEST_MEDIUM:
+        return None
+    if text.startswith("data:"):
+        mime, is_base64, _ = text[5:_SHORTEST_MEDIUM].partition(";base64,")
+        return mime if is_base64 else None
+    kinds = _BASE64_BEGINNINGS.items()
+    return next((mime for begin, mime in kinds if text.startswith(begin)), None)
 
 
 def _estimate_tool(tool: ToolSpec) -> int:

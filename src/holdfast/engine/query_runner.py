@@ -200,7 +200,7 @@ class QueryRunner:
     async def _learn(self, scope: QueryScope, outcome: TurnOutcome) -> TurnOutcome:
         """Take in what the provider says of the length of the conversation."""
         turn = outcome.turn
-        scope.session.meter.learn(turn.message_id, outcome.finished.usage)
+        scope.session.meter.learn(turn.message_id, outcome.finished)
         if any(isinstance(part, CompactionPart) and part.text for part in turn.answer.parts):
             await record_provider_summary(scope, outcome)
         return outcome
@@ -263,8 +263,10 @@ class QueryRunner:
         if progress.limit is not None and scope.turns > 1:
             return "limit"
         stop_reason = _STOP_REASONS[finish]
-        # The end of an answer is staged only if it has words; the fold does not have them yet.
-        if stop_reason == "complete" and not (scope.is_end_staged or _has_answer(scope)):
+        # The end of an answer is staged only if it has words; the fold does not have them yet. A
+        # stop sequence at its beginning leaves none, and is what was asked for.
+        said = scope.is_end_staged or bool(scope.settings.stop) or _has_answer(scope)
+        if stop_reason == "complete" and not said:
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the model ended its answer ({outcome.finished.reason}) without saying anything",

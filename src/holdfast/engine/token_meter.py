@@ -10,8 +10,8 @@ from holdfast.blocks.token_estimate import estimate_message, estimate_tokens
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.stream_parts import StreamFinished
 from holdfast.vocabulary.tools import ToolSpec
-from holdfast.vocabulary.usage import Usage
 
 _UNSETTLED = 2
 """So many messages at the end of a view may still be replaced by longer ones."""
@@ -37,9 +37,11 @@ class TokenMeter:
         self.waits_until = 0
         """Tokens up to which no summary is asked for again, after one that could not be used."""
 
-    def learn(self, message_id: MessageId, usage: Usage) -> None:
+    def learn(self, message_id: MessageId, finished: StreamFinished) -> None:
         """Take in what a provider counted for a request and its answer."""
-        self._answer = (message_id, usage.total) if usage.total else None
+        known = finished.context_tokens
+        tokens = finished.usage.total if known is None else known
+        self._answer = (message_id, tokens) if tokens else None
 
     def forget(self) -> None:
         """Take in that something else is sent from now on."""

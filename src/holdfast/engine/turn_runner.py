@@ -224,6 +224,7 @@ class TurnRunner:
             usage=finished.usage,
             cost=cost,
             context_window=self._catalogue.context_window(provider, model),
+            context_tokens=finished.context_tokens,
         )
         turn.measurement.ended = ended
         return ended

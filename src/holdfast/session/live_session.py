@@ -133,6 +133,7 @@ class LiveSession:
             recorder=self.recorder,
             channel=self.channel,
             children=LeftChildren(resources.store, resources.clock),
+            whole_fold=self._whole_fold,
         )
         self.queue = PromptQueue(
             scope=scope,
@@ -152,6 +153,9 @@ class LiveSession:
         self.answered = AnsweredCommands(self, resources.answering, tasks=self._tasks)
         self.commands = self._new_commands()
         self._title = self._new_title()
+
+    async def _whole_fold(self) -> SessionFold:
+        return await self.branches.whole_fold()
 
     def _new_title(self) -> SessionTitle:
         make, model = self._resources.make_title, self._resources.title_model

@@ -1,8 +1,10 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.blocks.control_channel.channel import ControlChannel
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
@@ -45,6 +47,7 @@ class QueryDriver:
         recorder: SessionRecorder,
         channel: ControlChannel,
         children: LeftChildren,
+        whole_fold: Callable[[], Awaitable[SessionFold]],
     ) -> None:
         self._runner = runner
         self._children = children
@@ -52,6 +55,9 @@ class QueryDriver:
         self._recorder = recorder
         self._channel = channel
         self._clock = children.clock
+        self._whole_fold = whole_fold
+        self._before_opening: tuple[Message, ...] | None = None
+        """The messages that a session opened from a compaction on does not hold, once read."""
 
     async def drive(self, handle: QueryHandle) -> None:
         """Run the query and finish its handle."""
@@ -132,7 +138,8 @@ class QueryDriver:
             # Before the caller gets the result, so that it finds done what `after_query` does.
             await scope.hooks.end(ended)
         error = outcome.error
-        result: Any = _result_of(scope, ended)
+        earlier = await self._earlier_messages()
+        result: Any = _result_of(scope, ended, earlier=earlier)
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
@@ -142,6 +149,22 @@ class QueryDriver:
         )
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
+
+    async def _earlier_messages(self) -> tuple[Message, ...]:
+        """Return the beginning of the conversation, where the session was opened without it."""
+        fold = self._recorder.fold
+        if not fold.compacted.is_partial:
+            return ()
+        if self._before_opening is None:
+            held = fold.messages()
+            try:
+                whole = (await self._whole_fold()).messages()
+            except StoreError:
+                return ()  # the end of the query is told also when the store has gone
+            first = held[0].id if held else None
+            ends = next((at for at, each in enumerate(whole) if each.id == first), len(whole))
+            self._before_opening = whole[:ends]
+        return self._before_opening
 
     async def _record_end(
         self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int, *, rests: bool
@@ -166,8 +189,10 @@ class QueryDriver:
         return ended, outcome
 
 
-def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
-    """Return what the caller gets."""
+def _result_of(
+    scope: QueryScope, ended: QueryEnded, *, earlier: tuple[Message, ...]
+) -> AgentResult[object]:
+    """Return what the caller gets; `earlier` is what the fold does not hold."""
     fold, turn = scope.fold, scope.turn
     messages = fold.messages()
     new_messages = _added_by(scope, messages)
@@ -176,7 +201,7 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
     return AgentResult(
         text=text,
         output=text if answers and scope.input.wants_text else scope.output,
-        messages=messages,
+        messages=earlier + messages,
         new_messages=new_messages,
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,

@@ -175,6 +175,8 @@ class TurnEnded(Entry, frozen=True, kw_only=True, tag="turn.ended"):
     usage: Usage = Usage()
     cost: Decimal | None = None
     context_window: int | None = None
+    context_tokens: int | None = None
+    """How much of the window is in use, where that is not the sum in `usage`; 0 if not known."""
     interrupted: bool = False
 
 

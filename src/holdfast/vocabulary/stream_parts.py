@@ -71,6 +71,9 @@ class StreamFinished(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """The provider's own word."""
     usage: Usage = Usage()
+    context_tokens: int | None = None
+    """How much of the context window request and answer fill, where `usage` counts some of it more
+    than once because a server's own tools took several rounds; 0 if that is not known."""
     cost: Decimal | None = None
     """What the provider says it billed, where it says so."""
     native: JsonObject | None = None

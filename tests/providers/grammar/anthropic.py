@@ -180,7 +180,15 @@ def result_content(body: JsonObject) -> Iterator[str]:
 
 
 def server_calls_answered(body: JsonObject) -> Iterator[str]:
-    for message in messages(body):
+    sent = messages(body)
+    for at, message in enumerate(sent):
+        # Beside a call of ours it may still run: its result begins the next answer.
+        later = sent[at + 2 : at + 3]
+        runs = any(b.get("type") == "tool_use" for b in blocks(message)) and all(
+            "tool_use_id" in block for each in later for block in blocks(each)[:1]
+        )
+        if runs:
+            continue
         asked = {b.get("id") for b in blocks(message) if b.get("type") == "server_tool_use"}
         given = {b.get("tool_use_id") for b in blocks(message)}
         yield from (str(each) for each in asked - given)

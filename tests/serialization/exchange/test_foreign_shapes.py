@@ -461,6 +461,42 @@ def test_old_and_new_forms_of_openai_messages_are_understood() -> None:
     assert [part.text for part in parts_of(session, ReminderPart)] == ["The user left."]
 
 
+ITEMS = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]},
+    {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'},
+    {"type": "function_call_output", "call_id": "c", "output": "seen"},
+    {"role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+    {"type": "message", "role": "user", "content": "and?"},
+    {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        ITEMS,
+        {"model": "gpt-x", "instructions": "Be brief.", "input": ITEMS},
+        {"model": "gpt-x", "instructions": "Be brief.", "output": ITEMS},
+    ],
+)
+def test_items_of_the_responses_api_are_understood(document: Any) -> None:
+    session = read("openai", document)
+    words = [each.what for each in heard_of(session) if each.by in {"user", "assistant"}]
+    assert words == ["go", "done", "and?", "no"]
+    assert [each.by for each in heard_of(session)] == [
+        *("user", "call", "result", "assistant", "user", "assistant")
+    ]
+    assert (session.report.opaque, session.report.opaque_parts) == ({}, {})
+    if isinstance(document, dict):
+        assert session.system_prompts == ("Be brief.",)
+
+
+def test_an_item_that_is_not_understood_is_told() -> None:
+    session = read("openai", [*ITEMS, {"type": "odd", "text": "x"}])
+    assert session.report.opaque == {"odd": 1}
+
+
 def test_a_body_of_anthropic_messages_is_understood() -> None:
     document = {"type": "text", "media_type": "text/plain", "data": "plain"}
     session = read(

@@ -217,7 +217,8 @@ class Screen:
             self.counts.cost += float(ended.cost)
         if ended.context_window:
             # Of this turn and not the sum: each request holds the whole conversation.
-            self.counts.context_used = ended.usage.total
+            used = ended.context_tokens
+            self.counts.context_used = ended.usage.total if used is None else used
             self.counts.context_window = ended.context_window
 
     def count_from(self, stats: SessionStats) -> None:

@@ -23,6 +23,7 @@ from holdfast.serialization.exchange.forms import (
     with_content,
 )
 from holdfast.serialization.exchange.message_builder import AnswerFacts, MessageBuilder
+from holdfast.serialization.exchange.responses_items import ItemReader, piece_of_item
 from holdfast.serialization.exchange.values import (
     LIMITS,
     ImportedSession,
@@ -148,21 +149,29 @@ def read_openai_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -> I
 
     """
     document = document_of(stream, limits)
-    given = document.get("messages") if isinstance(document, dict) else document
+    given = document
+    if isinstance(document, dict):
+        # A request of the Responses API names its list `input`.
+        given = document.get("messages", document.get("input", document.get("output")))
     if not isinstance(given, list):
         raise refused("this is not a document of OpenAI messages: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     builder.facts.model = text_in(document, "model")
+    _add_system(document.get("instructions") if isinstance(document, dict) else None, builder)
+    items = ItemReader(builder)
+    items.model = builder.facts.model
     for place, message in enumerate(checked_count(given, limits), start=1):
         builder.records += 1
-        if not isinstance(message, dict) or not _add(message, builder):
-            raw, kind = msgspec.json.encode(message), text_in(message, "role")
+        if not isinstance(message, dict) or not _add(message, builder, items):
+            raw, kind = msgspec.json.encode(message), text_in(message, "role", "type")
             builder.opaque(kind, "not understood", place=place, raw=raw)
     return builder.finish("a document of OpenAI messages")
 
 
-def _add(message: JsonObject, builder: MessageBuilder) -> bool:
-    """Add a message to the conversation; False if its role is not known."""
+def _add(message: JsonObject, builder: MessageBuilder, items: ItemReader) -> bool:
+    """Add a message, or an item of the Responses API; False if its role is not known."""
+    if message.get("type", "message") != "message":
+        return items.add(message, 0)
     content = message.get("content")
     match message.get("role"):
         case "system" | "developer":
@@ -231,6 +240,8 @@ def _part_of(piece: Json) -> Part | None:
     match text_in(piece, "type"):
         case "text" | "refusal" if text_in(piece, "text", "refusal"):
             return TextPart(text=text_in(piece, "text", "refusal"))
+        case "input_text" | "output_text" | "input_image" | "input_file":
+            return piece_of_item(piece)
         case "image_url":
             url = text_in(object_in(piece, "image_url"), "url") or text_in(piece, "image_url")
             return media_from_url(url, mime="image/png")

@@ -209,7 +209,7 @@ class ItemReader:
     def _message(self, item: JsonObject, time: int) -> bool:
         role, given = text_in(item, "role"), item.get("content")
         pieces = given if isinstance(given, list) else [given] if given else []
-        parts = [_piece(piece) or self._builder.opaque_part(piece) for piece in pieces]
+        parts = [piece_of_item(piece) or self._builder.opaque_part(piece) for piece in pieces]
         if role == "assistant":
             self._builder.assistant(parts, self._facts(), time=time)
         elif role == "user":
@@ -253,7 +253,8 @@ def _as_note(part: Part) -> Part:
     return ReminderPart(text=part.text, persisted=True) if isinstance(part, TextPart) else part
 
 
-def _piece(piece: Json) -> Part | None:
+def piece_of_item(piece: Json) -> Part | None:
+    """Read a piece of the content of an item; None if its kind is not known."""
     if isinstance(piece, str):
         return TextPart(text=piece)
     match text_in(piece, "type"):
@@ -269,7 +270,7 @@ def _piece(piece: Json) -> Part | None:
 
 
 def _content(piece: Json) -> ResultContent:
-    part = _piece(piece)
+    part = piece_of_item(piece)
     if isinstance(part, TextPart | MediaPart):
         return part
     return TextPart(text=msgspec.json.encode(piece).decode())

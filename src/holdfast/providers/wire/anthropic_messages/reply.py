@@ -32,6 +32,7 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     WireUsage,
     convert_event,
     decode_event,
+    read_context_tokens,
     read_usage,
 )
 from holdfast.providers.wire.lenient_decoding import (
@@ -204,6 +205,7 @@ class MessagesDecoder:
                 kind=FINISH_KINDS.get(reason, "other"),
                 reason=reason,
                 usage=read_usage(self._usage),
+                context_tokens=read_context_tokens(self._usage),
                 native=self._finish_native(),
             )
         )

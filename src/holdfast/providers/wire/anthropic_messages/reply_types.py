@@ -6,9 +6,9 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.providers.wire.failures import Failure, FailureRules, code_table, error_object
-from holdfast.providers.wire.lenient_decoding import as_text
+from holdfast.providers.wire.lenient_decoding import as_text, convert_leniently
 from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, objects_in
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage
 
@@ -237,6 +237,23 @@ def read_usage(wire: WireUsage) -> Usage:
         cache_write_1h=min(written, written_1h),
         reasoning=(details and details.thinking_tokens) or 0,
     )
+
+
+def read_context_tokens(wire: WireUsage) -> int | None:
+    """Return the tokens of the last round, where the totals are the sum of several; else None.
+
+    A server's own tools let the model answer in rounds, and every round counts the whole
+    conversation again. Where the rounds are not listed, 0: it is not known.
+    """
+    rounds = objects_in(wire.iterations)
+    answers = [row for row in rounds if row.get("type") == "message"]
+    if answers and len(rounds) > 1:
+        return max(0, read_usage(convert_leniently(answers[-1], WireUsage)).total)
+    if rounds:
+        return None
+    used = wire.server_tool_use
+    has_rounds = isinstance(used, dict) and any(isinstance(n, int) and n for n in used.values())
+    return 0 if has_rounds else None
 
 
 # Errors

@@ -16,7 +16,7 @@ from holdfast.providers.wire.prefix_cache import (
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import ReminderPart
+from holdfast.vocabulary.parts import ProviderPart, ReminderPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -161,7 +161,7 @@ def _encode_messages(
             is_tail = index == last and features.marks_tail
             blocks = _marked_blocks(message, features, is_first=index == 0, is_last=is_tail)
         else:
-            is_open = index == len(messages) - 1
+            is_open = _goes_on(messages[index + 1 : index + 3])
             blocks = blocks_of(message, keeps_compaction=features.compacts, is_open=is_open)
         if not blocks and isinstance(message, UserMessage):
             # Without it, two assistant messages would follow each other, or one would come first.
@@ -169,6 +169,24 @@ def _encode_messages(
         if blocks:
             role = "user" if isinstance(message, UserMessage) else "assistant"
             yield encode_lenient({"role": role, "content": blocks})
+
+
+def _goes_on(following: tuple[Message, ...]) -> bool:
+    """Whether an answer is continued by the next one: nothing but results comes between.
+
+    A server tool that was called beside a tool of the client ends in the answer to its results, if
+    there is one yet.
+    """
+    if not following:
+        return True
+    has_results = any(isinstance(part, ToolResultPart) for part in following[0].parts)
+    return has_results and all(map(_ends_server_tool, following[1:]))
+
+
+def _ends_server_tool(message: Message) -> bool:
+    return any(
+        isinstance(part, ProviderPart) and "tool_use_id" in part.payload for part in message.parts
+    )
 
 
 def _marked_blocks(

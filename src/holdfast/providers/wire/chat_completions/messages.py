@@ -117,6 +117,8 @@ def _lower_assistant(dialect: Dialect, message: AssistantMessage) -> list[JsonOb
     for audio in _of_type(payloads, "audio"):
         if "id" in audio:
             written["audio"] = {"id": audio["id"]}
+    for extra in _of_type(payloads, "extra_content"):
+        written["extra_content"] = extra
     details = [item for found in _of_type(payloads, "reasoning_details") for item in found]
     return [replayed_reasoning(dialect, message, detached_details=details).add_to(written)]
 

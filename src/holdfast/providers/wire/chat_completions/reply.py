@@ -75,6 +75,7 @@ class ChatDecoder:
         self._audio: JsonObject = {}
         self._executed_tools: dict[int, JsonObject] = {}
         self._extras: JsonObject = {}
+        self._extra_content: JsonObject = {}
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""
@@ -221,8 +222,8 @@ class ChatDecoder:
         if delta.tool_calls or delta.function_call is not None:
             self._close_part(out)
             self._calls.take(delta, out, is_finished=bool(self._finish_reason))
-        if delta.audio or delta.executed_tools:
-            self._keep_media(delta)
+        if delta.audio or delta.executed_tools or delta.extra_content:
+            self._keep_opaque(delta)
 
     def _take_reasoning(self, delta: Delta, out: list[StreamPart]) -> None:
         text = delta.reasoning_content or delta.reasoning or ""
@@ -295,7 +296,8 @@ class ChatDecoder:
             if isinstance(tokens, list):
                 self._extras.setdefault("logprobs", {}).setdefault(name, []).extend(tokens)
 
-    def _keep_media(self, delta: Delta) -> None:
+    def _keep_opaque(self, delta: Delta) -> None:
+        self._extra_content |= delta.extra_content or {}
         for name, value in (delta.audio or {}).items():
             grows = name in {"data", "transcript"} and isinstance(value, str)
             self._audio[name] = as_text(self._audio.get(name)) + value if grows else value
@@ -317,6 +319,8 @@ class ChatDecoder:
             payloads.append({"type": "refusal", "refusal": self._refusal.whole()})
         if self._audio:
             payloads.append({"type": "audio", "audio": self._audio})
+        if self._extra_content:
+            payloads.append({"type": "extra_content", "extra_content": self._extra_content})
         return payloads
 
     def _native(self) -> JsonObject | None:

@@ -62,6 +62,8 @@ class Delta(msgspec.Struct, gc=False):
     annotations: list[Any] | None = None
     audio: JsonObject | None = None
     executed_tools: list[JsonObject] | None = None
+    extra_content: JsonObject | None = None
+    """What the server wants back with the message, such as a signature of its thoughts."""
 
 
 class Choice(msgspec.Struct, gc=False):

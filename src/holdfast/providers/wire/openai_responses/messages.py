@@ -179,7 +179,9 @@ def _add_reasoning(waiting: list[JsonObject], part: ReasoningPart) -> None:
     if not name:
         return
     if not waiting or waiting[-1]["id"] != name:
-        waiting.append({"type": "reasoning", "id": name, "summary": []})
+        item = {"type": "reasoning", "id": name, "summary": []}
+        # OpenRouter says in which format another provider sealed or signed it.
+        waiting.append(item | _facts(native, "format", "signature"))
     item = waiting[-1]
     if native.get("raw"):
         item.setdefault("content", []).append({"type": "reasoning_text", "text": part.text})

@@ -236,7 +236,8 @@ class OutputItems:
         for name, piece in item.pieces.items():
             if piece.is_open:
                 raw: JsonObject = {"raw": True} if name.startswith("c") else {}
-                self._close(piece, item.facts("id") | raw, signature)
+                facts = item.facts("id", "format", "signature")
+                self._close(piece, facts | raw, signature)
 
     def _end_reasoning(self, item: Item) -> None:
         for letter, field in (("s", "summary"), ("c", "content")):
