@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import signal
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from typing import TypeAlias
+from types import FrameType
+from typing import Any, TypeAlias
 
 from holdfast import (
     Agent,
@@ -26,6 +28,7 @@ from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
 from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import QuerySuspended
 from holdfast.vocabulary.ids import parse_session_id
 
 _failures = FailureLog(
@@ -35,6 +38,10 @@ _failures = FailureLog(
 )
 SessionHandle: TypeAlias = AgentSession | AgentRemote
 """A session to talk to: open here, or reached through the inbox of the process that holds it."""
+
+
+SignalHandler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
+"""What `signal.getsignal` returns."""
 
 
 class Hub:
@@ -72,6 +79,9 @@ class Hub:
         self.health = StoreHealth(self._ask_store, settings)
         self._aborting = OwnedTasks()
         self._is_started = False
+        self._handlers: dict[int, SignalHandler] = {}
+        """What was called at a signal before this hub was told of it, too."""
+        self._own_handler: SignalHandler = None
         self.closing = asyncio.Event()
         """Set when the server shuts down."""
 
@@ -88,10 +98,43 @@ class Hub:
         if self._is_started or self.is_closing:
             return
         self._is_started = True
+        self._hear_of_the_end()
         self.cut_off.start(self._stores)
         # Files of this machine are asked when a request needs them; only a network can be away.
         if not isinstance(self._stores()[0].unowned, LeftQueries):
             self.health.start()
+
+    def _hear_of_the_end(self) -> None:
+        """End the streams as soon as the process is told to end.
+
+        A server waits for open responses before it tells an application to shut down, so it would
+        wait for streams for ever. Its own handler runs afterwards. Not in another thread than the
+        main one: there the program has to call `end_streams`.
+        """
+        loop = asyncio.get_running_loop()
+
+        def end(number: int, frame: FrameType | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.end_streams)
+            before = self._handlers[number]
+            if callable(before):
+                before(number, frame)
+            elif before is signal.SIG_DFL:
+                signal.signal(number, before)
+                signal.raise_signal(number)
+
+        with contextlib.suppress(ValueError):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._handlers[number] = signal.getsignal(number)
+                signal.signal(number, end)
+        self._own_handler = end
+
+    def _hear_no_more(self) -> None:
+        for number, before in self._handlers.items():
+            # A handler that was set meanwhile stays.
+            if signal.getsignal(number) is self._own_handler and before is not None:
+                signal.signal(number, before)
+        self._handlers.clear()
 
     def owner(self, owner: str) -> "OwnerSessions":
         """Return the sessions of an owner, for a request.
@@ -128,18 +171,26 @@ class Hub:
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
         self.closing.set()
-        for feeds in self._feeds.values():
+        for key, feeds in self._feeds.items():
+            last = _suspended(self._open.get(key))
             for feed in feeds:
-                feed.stop()
+                feed.stop(last)
         for overviews in self._overviews.values():
             for overview in overviews:
                 overview.end()
+
+    def suspend_queries(self) -> None:
+        """Close the sessions without waiting for their queries, which are carried on later."""
+        self.end_streams()
+        for session in self._open.values():
+            self._aborting.start(_close_now(session), name="holdfast-close-now")
 
     def abort_queries(self) -> None:
         """Close the sessions by force: their queries end now, as aborted in the log."""
         self.end_streams()
         for session in self._open.values():
-            self._aborting.start(_close_now(session), name="holdfast-close-now")
+            closing = _close_now(session, abort=True)
+            self._aborting.start(closing, name="holdfast-close-now")
 
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
@@ -151,6 +202,7 @@ class Hub:
         await self._pool.close()
         await asyncio.gather(*self._aborting)
         await self.cut_off.close()
+        self._hear_no_more()
 
     def open_here(self, owner: str, session_id: str) -> AgentSession | None:
         """Return a session that is open in this process."""
@@ -224,9 +276,18 @@ class Hub:
         self._open.pop((owner, session_id), None)
 
 
-async def _close_now(session: AgentSession) -> None:
+async def _close_now(session: AgentSession, *, abort: bool = False) -> None:
     with contextlib.suppress(AgentError):  # the pool closes it as well, and says what failed
-        await session.close(force=True)
+        await session.close(force=True, abort=abort)
+
+
+def _suspended(session: AgentSession | None) -> list[QuerySuspended]:
+    """Return what streams of a session are told last when its server shuts down."""
+    if session is None or session.closed or not is_running(session.status):
+        return []
+    query_id = session.unfinished.query_id
+    reason = "the server shuts down; the query goes on elsewhere, or when it is back"
+    return [QuerySuspended(query_id=query_id, reason=reason)] if query_id else []
 
 
 class OwnerSessions:
@@ -307,7 +368,7 @@ class OwnerSessions:
     async def discard(self, session_id: str, *, force: bool = False) -> None:
         """Close a session that is open here; by force, its query does not end by itself."""
         if force and (session := self.hub.open_here(self.owner, session_id)) is not None:
-            await session.close(force=True)
+            await session.close(abort=True)
         await self._pool.discard(session_id, owner=self.owner)
 
     def feed(self, session_id: str, *, after: int) -> SessionFeed:

@@ -338,12 +338,19 @@ class LiveSession:
     def _closed_error(self) -> SessionError:
         return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
-    async def close(self, *, force: bool = False) -> None:
-        """Close the session; callers that close it at the same time share the outcome."""
+    async def close(self, *, force: bool = False, abort: bool = False) -> None:
+        """Close the session; callers that close it at the same time share the outcome.
+
+        A running query may end by itself for a while, and is suspended then; with `force` it is
+        suspended at once, and with `abort` it ends now, as aborted.
+        """
         self.closed = True
-        if force:
-            self._forced = True
+        if abort:
             self.abort("the session is closed")
+        if force or abort:
+            self._forced = True
+            if self.queue.current is not None:
+                self.queue.current.suspend("the session was closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
             self.hooks.hurry()
         if self._closing is None:
@@ -353,7 +360,7 @@ class LiveSession:
             # Not among `_tasks`, which it cancels.
             self._closing = OwnedTasks().start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
-        if not force:
+        if not (force or abort):
             await asyncio.shield(self._closing)
             return
         await asyncio.wait({self._closing}, timeout=_FORCED_CLOSE_SECONDS)
