@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.ports.abort import AbortController, AbortSignal
     from holdfast.ports.tools import ToolContext
     from holdfast.serialization.session_state import SessionState
+    from holdfast.session.session_descriptions import Unfinished
     from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Deny
     from holdfast.vocabulary.entries import (
         ApprovalRequested,
