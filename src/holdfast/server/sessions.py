@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import signal
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from types import FrameType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from holdfast import (
     Agent,
@@ -26,6 +24,7 @@ from holdfast.server.cut_off_queries import CutOffQueries
 from holdfast.server.feeds import Overview, SessionFeed, Source
 from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
+from holdfast.server.shutdown import when_told_to_end
 from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import QuerySuspended
@@ -38,10 +37,6 @@ _failures = FailureLog(
 )
 SessionHandle: TypeAlias = AgentSession | AgentRemote
 """A session to talk to: open here, or reached through the inbox of the process that holds it."""
-
-
-SignalHandler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
-"""What `signal.getsignal` returns."""
 
 
 class Hub:
@@ -79,9 +74,7 @@ class Hub:
         self.health = StoreHealth(self._ask_store, settings)
         self._aborting = OwnedTasks()
         self._is_started = False
-        self._handlers: dict[int, SignalHandler] = {}
-        """What was called at a signal before this hub was told of it, too."""
-        self._own_handler: SignalHandler = None
+        self._hear_no_more: Callable[[], None] = lambda: None
         self.closing = asyncio.Event()
         """Set when the server shuts down."""
 
@@ -98,43 +91,11 @@ class Hub:
         if self._is_started or self.is_closing:
             return
         self._is_started = True
-        self._hear_of_the_end()
+        self._hear_no_more = when_told_to_end(self.end_streams)
         self.cut_off.start(self._stores)
         # Files of this machine are asked when a request needs them; only a network can be away.
         if not isinstance(self._stores()[0].unowned, LeftQueries):
             self.health.start()
-
-    def _hear_of_the_end(self) -> None:
-        """End the streams as soon as the process is told to end.
-
-        A server waits for open responses before it tells an application to shut down, so it would
-        wait for streams for ever. Its own handler runs afterwards. Not in another thread than the
-        main one: there the program has to call `end_streams`.
-        """
-        loop = asyncio.get_running_loop()
-
-        def end(number: int, frame: FrameType | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self.end_streams)
-            before = self._handlers[number]
-            if callable(before):
-                before(number, frame)
-            elif before is signal.SIG_DFL:
-                signal.signal(number, before)
-                signal.raise_signal(number)
-
-        with contextlib.suppress(ValueError):
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._handlers[number] = signal.getsignal(number)
-                signal.signal(number, end)
-        self._own_handler = end
-
-    def _hear_no_more(self) -> None:
-        for number, before in self._handlers.items():
-            # A handler that was set meanwhile stays.
-            if signal.getsignal(number) is self._own_handler and before is not None:
-                signal.signal(number, before)
-        self._handlers.clear()
 
     def owner(self, owner: str) -> "OwnerSessions":
         """Return the sessions of an owner, for a request.
