@@ -107,7 +107,7 @@ async def test_the_first_millisecond_of_a_day_belongs_to_it(tmp_path: Path) -> N
         live = await live_of(session)
         turn = TurnEnded(**Stamp(clock)(), message_id=MessageId("msg"), usage=USED, cost=Decimal(1))
         await live.recorder.commit([turn])
-        record = await agent.sessions.get(session.session_id)
+        record = await agent.sessions.get("one")
         assert record.updated == 10 * DAY * 1000, "the last entry is of midnight itself"
         clock.advance(DAY - 1)
         assert await stops_of(session, 1) == [("limit", "day_cost=1: 1 spent")]
@@ -197,9 +197,8 @@ async def test_a_deleted_child_that_is_kept_for_its_fork_was_paid_for(tmp_path: 
     async with agent, agent.session("parent") as session:
         await session.chat("go")
         child_id = await append_child(session, cost="2")
-        fork = await agent.sessions.fork(child_id)
+        await agent.sessions.fork(child_id)
         await agent.sessions.delete(child_id)
-        assert fork != child_id
         assert (await session.remaining_budget()).session_cost == 0
         assert await stops_of(session, 1) == [("limit", "session_cost=3: 3 spent")]
 

@@ -154,6 +154,28 @@ async def test_a_message_that_is_sent_eight_times_at_once_is_taken_in_once(tmp_p
     await store.close()
 
 
+def test_a_session_hears_commands_in_each_event_loop_that_uses_it() -> None:
+    agent = Agent(
+        "scripted/m",
+        providers=[ScriptedProvider([says("a"), says("b"), says("c")])],
+        environment={},
+    )
+    session = agent.session("s")
+
+    async def first() -> None:
+        assert (await session.chat("one")).text == "a"
+
+    async def second() -> None:
+        assert (await session.chat("two")).text == "b"
+        remote = await agent.remote("s")
+        await remote.send("three")
+        await until(lambda: len(session.messages) == 6)
+        await agent.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
 async def test_a_prompt_sent_while_the_holder_closes_is_for_the_next_holder() -> None:
     store, gate = MemoryStore(), Gate()
     async with _agent([[gate, *says("one")], says("two")], store) as agent:

@@ -201,9 +201,13 @@ class LiveSession:
         Prompts among it wait: opening a session starts no query.
         """
         await self.commands.carry_out_pending(opening=True)
-        self._command_pump = self._tasks.start(self.commands.pump(), name="holdfast-commands")
+        self._listen()
         if (leases := watched_leases(self._resources.store.leases)) is not None:
             self._tasks.start(self._watch_lease(leases), name="holdfast-lease")
+
+    def _listen(self) -> None:
+        """Carry out what comes into the inbox, in the event loop that runs now."""
+        self._command_pump = self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
     async def _watch_lease(self, leases: WatchedLeases) -> None:
         """Stop the query, and with it its tools, when another process has taken the session."""
@@ -334,6 +338,11 @@ class LiveSession:
         """Raise CLOSED once the session is closed."""
         if self.closed:
             raise self._closed_error()
+        # A program may use the session in one event loop after the other; the end of a loop ends
+        # its tasks.
+        pump = self._command_pump
+        if pump is not None and (pump.cancelled() or pump.get_loop().is_closed()):
+            self._listen()
 
     def _closed_error(self) -> SessionError:
         return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
