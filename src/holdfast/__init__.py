@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.ports.abort import AbortController, AbortSignal
     from holdfast.ports.tools import ToolContext
     from holdfast.serialization.session_state import SessionState
+    from holdfast.session.session_descriptions import Unfinished
     from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Deny
     from holdfast.vocabulary.entries import (
         ApprovalRequested,
@@ -129,6 +130,7 @@ __all__ = [
     "TurnDiscarded",
     "TurnEnded",
     "TurnStarted",
+    "Unfinished",
     "Usage",
     "UserMessage",
     "create_agent_session",
@@ -206,6 +208,7 @@ if not TYPE_CHECKING:
             "TurnDiscarded": "holdfast.vocabulary.entries",
             "TurnEnded": "holdfast.vocabulary.entries",
             "TurnStarted": "holdfast.vocabulary.entries",
+            "Unfinished": "holdfast.session.session_descriptions",
             "Usage": "holdfast.vocabulary.usage",
             "UserMessage": "holdfast.vocabulary.messages",
             "create_agent_session": "holdfast.agent.agent",

@@ -134,7 +134,7 @@ class Scene:
             await gate.reached.wait()
             asking.append(asyncio.ensure_future(session.chat("go", **options)))
             await until(lambda: session.view().pending)
-            await session.close(force=True)
+            await session.close(abort=True)
             await asyncio.gather(*asking, return_exceptions=True)
 
         await self.play(leave, [gate])

@@ -100,6 +100,19 @@ async def test_a_day_is_limited_over_sessions_and_processes_and_ends(tmp_path: P
         assert await stops_of(session, 1) == [("complete", None)]
 
 
+async def test_the_first_millisecond_of_a_day_belongs_to_it(tmp_path: Path) -> None:
+    clock = FakeClock(start_ms=10 * DAY * 1000)
+    agent, _ = make_agent(tmp_path, [answer()], clock, budgets={"day_cost": 1})
+    async with agent, agent.session("one") as session:
+        live = await live_of(session)
+        turn = TurnEnded(**Stamp(clock)(), message_id=MessageId("msg"), usage=USED, cost=Decimal(1))
+        await live.recorder.commit([turn])
+        record = await agent.sessions.get("one")
+        assert record.updated == 10 * DAY * 1000, "the last entry is of midnight itself"
+        clock.advance(DAY - 1)
+        assert await stops_of(session, 1) == [("limit", "day_cost=1: 1 spent")]
+
+
 async def test_an_owner_is_limited_over_all_days(tmp_path: Path) -> None:
     clock = FakeClock()
     agent, _ = make_agent(tmp_path, [answer(), answer()], clock, budgets={"owner_tokens": 2000})
@@ -177,6 +190,17 @@ async def test_a_child_spends_the_budget_of_its_parent(tmp_path: Path) -> None:
         assert await stops_of(session, 1) == [("limit", "session_cost=3: 3 spent")]
         async with agent.session(child_id) as child:
             assert await stops_of(child, 1) == [("limit", "session_cost=3: 3 spent")]
+
+
+async def test_a_deleted_child_that_is_kept_for_its_fork_was_paid_for(tmp_path: Path) -> None:
+    agent, _ = make_agent(tmp_path, [answer(), answer()], budgets={"session_cost": 3})
+    async with agent, agent.session("parent") as session:
+        await session.chat("go")
+        child_id = await append_child(session, cost="2")
+        await agent.sessions.fork(child_id)
+        await agent.sessions.delete(child_id)
+        assert (await session.remaining_budget()).session_cost == 0
+        assert await stops_of(session, 1) == [("limit", "session_cost=3: 3 spent")]
 
 
 async def test_a_sub_agent_works_within_the_budget_of_its_caller(tmp_path: Path) -> None:

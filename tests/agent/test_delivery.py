@@ -235,7 +235,7 @@ async def test_prompts_that_an_earlier_process_left_can_be_drained_or_resumed() 
         await gate.reached.wait()
         asking += [ask(session, "2"), ask(session, "3")]
         await until_waiting(session, 2)
-        await session.close(force=True)
+        await session.close(abort=True)
         codes = [(await failure_of(item)).code for item in asking]
         assert codes == [ErrorCode.ABORTED, ErrorCode.CLOSED, ErrorCode.CLOSED]
     later, provider = make_agent([says("two")], store=store)
@@ -256,7 +256,7 @@ async def test_prompts_that_an_earlier_process_left_follow_each_other_once_one_i
         await gate.reached.wait()
         asking += [ask(session, "2"), ask(session, "3")]
         await until_waiting(session, 2)
-        await session.close(force=True)
+        await session.close(abort=True)
         await asyncio.gather(*asking, return_exceptions=True)
     later, provider = make_agent([says("two"), says("three")], store=store)
     async with later, later.session("kept") as session:

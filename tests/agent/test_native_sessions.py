@@ -46,6 +46,7 @@ from holdfast.vocabulary.events import (
     ToolProgress,
 )
 from holdfast.vocabulary.file_snapshots import Snapshot
+from holdfast.vocabulary.parts import TextPart
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,
@@ -763,6 +764,39 @@ async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> Non
         assert (f"--resume={FIRST}" in second.argv) == (expected == "native")
         assert ("Hello Ana." in prompt) == (expected == "replay")
         assert prompt.endswith("Who am I?")
+
+
+async def test_settings_that_change_reach_a_program_that_is_open(tmp_path: Path) -> None:
+    steps = [*turn("One."), *turn("Two.", 2), *turn("Three.", 3)]
+    child = Child(tmp_path, steps)
+    transcript_of(child)
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        await session.chat("1")
+        await session.chat("2")
+        assert len(child.of("start")) == 1, "the same program answers while nothing changes"
+        await session.configure(thinking="high")
+        await session.chat("3")
+        assert len(child.of("start")) == 2
+    first, second = (each["argv"] for each in child.of("start"))
+    assert first != second
+
+
+async def test_an_edited_conversation_is_handed_over_anew(tmp_path: Path) -> None:
+    first, second = (
+        Child(tmp_path / "a", turn("Blue.")),
+        Child(tmp_path / "b", turn("Yes.", 2, SECOND)),
+    )
+    transcript_of(second)
+    store = f"sqlite:{tmp_path / 'chat.db'}"
+    async with agent_of(first, store=store, project="p") as agent, agent.session("ana") as session:
+        await session.chat("Which colour?")
+        await session.replace_part(session.messages[-1].id, 0, TextPart(text="Red."))
+    async with agent_of(second, store=store, project="p") as agent, agent.session("ana") as session:
+        answer = await session.chat("Sure?")
+    assert answer.resume == "replay", "the native session still says Blue"
+    prompt = second.of("user")[0]
+    assert "Red." in prompt
+    assert "Blue." not in prompt
 
 
 async def test_what_a_reopened_session_says_native_replay_and_wire_side_by_side(

@@ -193,7 +193,7 @@ async def left_waiting(desk: Desk, **options: Any) -> list[InputQueued]:
         await gate.reached.wait()
         asking.append(asyncio.ensure_future(session.chat("second", **options)))
         await until(lambda: session.view().pending)
-        await session.close(force=True)
+        await session.close(abort=True)
         await asyncio.gather(*asking, return_exceptions=True)
         found: list[InputQueued] = []
         if session.session_id is not None:

@@ -63,6 +63,7 @@ NAMES = {
     "TurnDiscarded",
     "TurnEnded",
     "TurnStarted",
+    "Unfinished",
     "Usage",
     "UserMessage",
     "create_agent_session",

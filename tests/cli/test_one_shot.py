@@ -165,7 +165,9 @@ def test_a_tool_that_is_allowed_runs_without_a_question(place: Place) -> None:
     assert (place.project / "a").read_text() == "b"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_still_prints_the_result_object(place: Place, number: int, code: int) -> None:
     _script(place, Turn(text=["Half", " an answer"], hold=threading.Event()))
     flags = ("--output-format", "stream-json", "--include-partial-messages")
@@ -182,6 +184,9 @@ def test_a_signal_still_prints_the_result_object(place: Place, number: int, code
     process.stderr.close()
     assert told["stop_reason"] == "aborted"
     assert told["result"] == "Half"
+    # Ctrl-C is an abort; whoever ends the process wants the answer still.
+    (listed,) = json.loads(place.run("sessions", "list", "--format", "json").stdout)
+    assert listed.get("phase", "idle") == ("idle" if number is signal.SIGINT else "running")
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(place: Place) -> None:

@@ -114,6 +114,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Hello."), says("Hard.")],
         [says("A long report.")],
         [says("Hello."), says("Noon.")],
+        [],
     ],
     "docs/errors.md": [
         [says("Sales grew.")],

@@ -56,11 +56,11 @@ def test_sigterm_ends_streams_at_once_and_lets_the_query_end_by_itself(tmp_path:
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_aborts_the_query_and_its_end_is_in_the_log(
+def test_a_second_signal_suspends_the_query_and_the_next_server_carries_it_on(
     second: signal.Signals, tmp_path: Path
 ) -> None:
     hold = threading.Event()
-    with scripted_server(Turn(["Hel", "lo."], hold=hold)) as model:
+    with scripted_server(Turn(["Hel", "lo."], hold=hold), Turn("Hello again.")) as model:
         place = Place(tmp_path, model, variables=_HOURS)
         with started(place) as server:
             session_id = _ask(server)
@@ -69,13 +69,19 @@ def test_a_second_signal_aborts_the_query_and_its_end_is_in_the_log(
                 events = sent_in(stream)
                 assert next(events)  # it has begun
                 server.process.send_signal(signal.SIGTERM)
-                for _ in events:  # it ends: the server has taken the first signal
-                    pass
+                told = list(events)  # it ends: the server has taken the first signal
+            assert told[-1]["kind"] == "query.suspended"
             assert server.end(second) == 0
             assert not server.path.exists()
             assert b"Traceback" not in b"".join(server.printed)
         with started(place) as server:
-            assert _end_of(server.log(session_id))["stop_reason"] == "aborted"
+            path = f"/api/v1/sessions/{session_id}/events"
+            with server.answer("GET", path) as stream:
+                assert any(event.get("kind") == "query.ended" for event in sent_in(stream))
+            log = server.log(session_id)
+    assert _end_of(log)["stop_reason"] == "complete"
+    assert [entry["seq"] for entry in log] == list(range(1, len(log) + 1))
+    assert len([entry for entry in log if entry["kind"] == "query.started"]) == 2  # and its resume
 
 
 def test_a_killed_server_leaves_a_query_that_the_next_one_carries_on(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import failure_of, live_of
 from tests.session.failing_store import FailingStore
+from tests.stores.store_factories import open_store
 
 RAN: list[str] = []
 ASKS = calls(("pay", {}))
@@ -118,6 +120,60 @@ async def test_every_command_is_consumed_by_the_append_that_holds_its_effect() -
         [],
         ["input.queued"],
     ]
+
+
+async def test_an_abort_of_a_query_that_has_ended_stops_no_other() -> None:
+    gate, store = Gate(), MemoryStore()
+    store.log = log = NotingLog(store._sessions)
+    steps = [says("one"), [gate, *says("two")], says("three")]
+    async with _agent(steps, store) as agent, agent.session("s") as session:
+        remote = await agent.remote("s")
+        stale = await remote.send("first")
+        await until(lambda: not session.unfinished and len(session.messages) == 2)
+        asking = asyncio.ensure_future(session.chat("second"))
+        await gate.reached.wait()
+        await remote.abort(query_id=stale)
+        await until(lambda: len(log.consuming) == 2)
+        gate.open()
+        assert (await asking).text == "two"
+
+
+async def test_a_message_that_is_sent_eight_times_at_once_is_taken_in_once(tmp_path: Path) -> None:
+    # A store of a file: others run while the log is read.
+    store = open_store("sqlite", tmp_path)
+    async with _agent([says("one")], store) as agent, agent.session("s") as session:
+        remote = await agent.remote("s")
+        senders = [remote.send, session.send] * 4
+        sent = await asyncio.gather(*(send("hello", message_id="msg_x") for send in senders))
+        assert len(set(sent)) == 1
+        await session.wait_idle()
+        await until(lambda: not session.unfinished)
+        assert [message.text for message in session.messages] == ["hello", "one"]
+        entries = await _entries(session)
+        assert sum(entry.kind == "input.queued" for entry in entries) == 1
+    await store.close()
+
+
+def test_a_session_hears_commands_in_each_event_loop_that_uses_it() -> None:
+    agent = Agent(
+        "scripted/m",
+        providers=[ScriptedProvider([says("a"), says("b"), says("c")])],
+        environment={},
+    )
+    session = agent.session("s")
+
+    async def first() -> None:
+        assert (await session.chat("one")).text == "a"
+
+    async def second() -> None:
+        assert (await session.chat("two")).text == "b"
+        remote = await agent.remote("s")
+        await remote.send("three")
+        await until(lambda: len(session.messages) == 6)
+        await agent.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
 
 
 async def test_a_prompt_sent_while_the_holder_closes_is_for_the_next_holder() -> None:

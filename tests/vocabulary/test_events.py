@@ -37,6 +37,7 @@ from holdfast.vocabulary.events import (
     Idle,
     Instrumented,
     LiveEvent,
+    QuerySuspended,
     ReasoningDelta,
     SessionDeleted,
     StatusChanged,
@@ -118,6 +119,7 @@ LIVE_KINDS = {
     "instrumentation.tool",
     "instrumentation.query",
     "observer.lagged",
+    "query.suspended",
 }
 
 OF_SESSIONS = [
@@ -242,6 +244,7 @@ def examples() -> list[Entry | LiveEvent]:
         SessionOpened(**stamp(), session_id=SessionId("s")),
         SessionChanged(**stamp(), changes={}),
         SessionDeleted(session_id=SessionId("s")),
+        QuerySuspended(query_id=QueryId("q"), reason="closed"),
         StatusChanged(status=Idle()),
         StatusChanged(status=Failed(error=failure)),
         InputPromoted(**stamp(), input_id=InputId("inp_1")),

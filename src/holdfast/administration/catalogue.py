@@ -130,7 +130,7 @@ class Catalogue(SessionFinder):
         record = await self.record(reference)
         live = self._composition.held(record.id)
         if live is not None:
-            await live.close(force=True)
+            await live.close(abort=True)
             await self._composition.forget(live)
         # Before anything is deleted: a session that another process holds keeps its sub-agents'.
         lease = await self._acquire(record.id)

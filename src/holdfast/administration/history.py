@@ -1,6 +1,6 @@
 """What a log says of its messages and of the session as a whole: times, costs, sums."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal
@@ -24,7 +24,7 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
 )
 from holdfast.vocabulary.errors import ErrorReport
-from holdfast.vocabulary.ids import InputId, MessageId, PartId, QueryId
+from holdfast.vocabulary.ids import CallId, InputId, MessageId, PartId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart, ToolResultPart
 from holdfast.vocabulary.usage import add_costs
@@ -37,7 +37,7 @@ def stats_of(fold: SessionFold, entries: Sequence[Entry]) -> SessionStats:
     """Add up what a session has come to; `entries` are its own."""
     # A log without entries says nothing of a cost, and 0 would say that it is known.
     stats = SessionStats(cost=Decimal(0) if entries else None)
-    for entry in entries:
+    for entry in _once(entries):
         stats += _counted(entry)
     return replace(stats, messages=len(fold.messages()))
 
@@ -50,7 +50,7 @@ def usage_of(
     `model` is that of what was used before the first turn.
     """
     groups: dict[str, SessionStats] = {}
-    for entry in entries:
+    for entry in _once(entries):
         if isinstance(entry, TurnStarted):
             model = f"{entry.provider}/{entry.model}"
         counted = _counted(entry)
@@ -60,6 +60,19 @@ def usage_of(
             key = model if by == "model" else _day_of(entry)
             groups[key] = groups.get(key, _NOTHING) + counted
     return groups
+
+
+def _once(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries, but of a call that was run again when its query was resumed only one start."""
+    begun: set[CallId] = set()
+    for entry in entries:
+        if isinstance(entry, TurnStarted):
+            begun.clear()  # the calls of another answer
+        elif isinstance(entry, ToolStarted):
+            if entry.call_id in begun:
+                continue
+            begun.add(entry.call_id)
+        yield entry
 
 
 def _counted(entry: Entry) -> SessionStats:

@@ -124,6 +124,10 @@ class QueryStream(Generic[OutputT]):
         """Stop the query, from any thread, also before it has begun; what was streamed is kept."""
         self._own.abort(reason)
 
+    def suspend(self, reason: str | None = None) -> None:
+        """Stop the query without an end, from any thread: `session.resume()` carries it on."""
+        self._own.abort(reason, suspends=True)
+
     async def aclose(self) -> None:
         """Leave the stream: a query that still runs is aborted, and its end waited for."""
         self._claimed = self._left = True
@@ -177,7 +181,7 @@ class QueryStream(Generic[OutputT]):
         # At exit no event loop is left in which the query could be stopped.
         self._dropping.atexit = False
         # A signal that was aborted since it was last looked at calls the listener at once.
-        self._forget = self._listen(handle.abort)
+        self._forget = self._listen(handle.follow)
         return handle
 
     async def _start_unless_aborted(self) -> "QueryHandle":
@@ -186,7 +190,7 @@ class QueryStream(Generic[OutputT]):
         # be taken for a cancellation by the caller.
         loop, timer = asyncio.get_running_loop(), asyncio.timeout(None)
 
-        def give_up(_reason: str | None) -> None:
+        def give_up(_signal: AbortSignal) -> None:
             # A signal may be aborted in any thread.
             loop.call_soon_threadsafe(_expire, timer)
 
@@ -209,8 +213,8 @@ class QueryStream(Generic[OutputT]):
                 self._refused = aborted_before(signal)
                 raise self._refused
 
-    def _listen(self, stop: Callable[[str | None], None]) -> Callable[[], None]:
-        """Call `stop` with the reason when any signal aborts, until the returned call."""
+    def _listen(self, stop: Callable[[AbortSignal], None]) -> Callable[[], None]:
+        """Call `stop` with the first signal that aborts, until the returned call."""
         forgets = [signal.add_listener(_telling(stop, signal)) for signal in self._signals]
 
         def forget() -> None:
@@ -304,8 +308,8 @@ def _drop(handle: "QueryHandle") -> None:
         handle.abort("the stream was dropped")
 
 
-def _telling(stop: Callable[[str | None], None], signal: AbortSignal) -> Callable[[], None]:
-    return lambda: stop(signal.reason)
+def _telling(stop: Callable[[AbortSignal], None], signal: AbortSignal) -> Callable[[], None]:
+    return lambda: stop(signal)
 
 
 def _expire(timer: asyncio.Timeout) -> None:

@@ -269,15 +269,19 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         check_handler(kind, handler)  # also of a session that is not open yet
         return self._opened().channel.on(kind, handler)
 
-    async def close(self, *, force: bool = False) -> None:
-        """Close the session: a running query may end by itself for a while, or not with `force`."""
+    async def close(self, *, force: bool = False, abort: bool = False) -> None:
+        """Close the session: a running query may end by itself for a while, and is suspended then.
+
+        A suspended query has no end: the next `resume()`, server or worker carries it on. With
+        `force` it is suspended at once. With `abort` it ends now, as aborted.
+        """
         # First: an opening that ends while this waits must not make the session open again.
         self._closed = True
         live = self._live
         if live is None and self._opening is not None:
             live = await _give_up(self._opening)
         elif live is not None:
-            await live.close(force=force)
+            await live.close(force=force, abort=abort)
         if live is not None:
             await self._composition.forget(live, is_one_shot=self._closes_after_query)
         if self._closes_agent:
@@ -287,7 +291,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         """Close the session by force and delete it, as `agent.sessions.delete()` does."""
         # Read before the close, after which the session cannot be reached any more.
         session_id = (await self._live_session()).session_id
-        await self.close(force=True)
+        await self.close(abort=True)
         owner, project = self._request.owner, self._request.project
         await late.Catalogue(self._composition, owner=owner, project=project).delete(session_id)
 

@@ -110,7 +110,7 @@ class _SubAgent:
                 await call.put(())
                 raise _failed(f"{error.code}: {error.message}", error.result) from error
             finally:
-                await child.close(force=True)
+                await child.close(force=True, abort=not context.signal.suspends)
             if isinstance(outcome, Resting):
                 return outcome
             await call.put(())

@@ -92,7 +92,7 @@ async def _ask(resources: SessionResources, settings: Settings, text: str) -> st
         await live.queue.wait_idle()
         return _answer(live)
     finally:
-        await live.close(force=True)
+        await live.close(abort=True)
 
 
 def _answer(live: LiveSession) -> str:

@@ -39,7 +39,11 @@ _WRONG_KEY = (
 _HELD = "next: end the program that holds it, or add --fork to continue in a copy"
 _PLAIN = re.compile(r"[\w ./:=@,+-]+")
 """Commands that are the same text in a rule and in a shell's single quotes."""
-_SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
+_SIGNALS = {
+    signal.SIGINT: Exit.INTERRUPTED,
+    signal.SIGTERM: Exit.TERMINATED,
+    signal.SIGHUP: Exit.HUNG_UP,
+}
 
 
 async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) -> Exit:
@@ -112,7 +116,7 @@ async def _watch(
     caught: list[Exit] = []
     result: AgentResult[Any] | None = None
     failure: AgentError | None = None
-    with _aborted_by_signals(stream, caught):
+    with _stopped_by_signals(stream, caught):
         try:
             async for event in stream:
                 printer.show(event)
@@ -126,14 +130,19 @@ async def _watch(
 
 
 @contextlib.contextmanager
-def _aborted_by_signals(stream: QueryStream[Any], caught: list[Exit]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop the query instead of the process; what came is kept."""
+def _stopped_by_signals(stream: QueryStream[Any], caught: list[Exit]) -> Iterator[None]:
+    """Let signals stop the query instead of the process; what came is kept.
+
+    A person who presses Ctrl-C does not want the answer any more. Whoever ends the process, such as
+    a system that shuts down, says nothing of the query: it is suspended.
+    """
     loop = asyncio.get_running_loop()
 
     def stop(number: signal.Signals) -> None:
         # The first one decides about the exit code.
         caught.append(_SIGNALS[number])
-        stream.abort(f"stopped by {number.name}")
+        stop_stream = stream.abort if number is signal.SIGINT else stream.suspend
+        stop_stream(f"stopped by {number.name}")
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop, number)
@@ -270,7 +279,9 @@ def explanations(outcome: OneShotOutcome) -> list[str]:
         f"Allow it with --allow-tool '{_rule_for(denial)}'"
         for denial in outcome.denials
     )
-    if outcome.signal is not None:
+    if result is not None and result.suspended:
+        lines.append("suspended; `holdfast -c` and /resume carry it on")
+    elif outcome.signal is not None:
         lines.append("interrupted; what was said until then is kept, go on with `holdfast -c`")
     elif result is not None and result.stop_reason not in {"complete", "aborted", "error"}:
         detail = f" ({result.stop_detail})" if result.stop_detail else ""

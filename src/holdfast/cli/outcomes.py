@@ -25,6 +25,7 @@ class Exit(enum.IntEnum):
     NO_SESSION = 4
     PERMISSION = 5
     """A tool call needed an approval and no person could be asked."""
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -73,7 +74,7 @@ class OneShotOutcome(msgspec.Struct, frozen=True, kw_only=True):
     error: AgentError | None = None
     denials: tuple[Denial, ...] = ()
     signal: Exit | None = None
-    """INTERRUPTED or TERMINATED, when a signal stopped it."""
+    """HUNG_UP, INTERRUPTED or TERMINATED, when a signal stopped it."""
 
     @property
     def exit(self) -> Exit:

@@ -205,7 +205,10 @@ class ToolExecution:
         scope.measurement.count_run(call.call_id)
         # A signal for each run: the end of this one must not stop its repeat.
         abort, child = AbortController(), CallOfChild(scope, call, clock=self._clock)
-        forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
+        stopped = scope.abort.signal
+        forget = stopped.add_listener(
+            lambda: abort.abort(stopped.reason, suspends=stopped.suspends)
+        )
         context: ToolContext[object] = ToolContext(
             session_id=scope.session.session_id,
             call_id=call.call_id,

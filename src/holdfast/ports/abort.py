@@ -23,6 +23,8 @@ class AbortSignal:
         self.aborted = False
         """Whether work should stop. Only for reading; a property would cost a call per delta."""
         self._reason: str | None = None
+        self.suspends = False
+        """Whether the work is to be carried on later: what it has begun gets no end."""
         self._listeners: dict[object, Callable[[], None]] = {}
         self._sources: tuple[AbortSignal, ...] = ()
         """The signals that this one follows; they live as long as it does."""
@@ -78,11 +80,11 @@ class AbortSignal:
             weakref.finalize(merged, forget).atexit = False
         return merged
 
-    def _abort(self, reason: str | None) -> None:
+    def _abort(self, reason: str | None, *, suspends: bool = False) -> None:
         with self._lock:
             if self.aborted:
                 return
-            self.aborted = True
+            self.aborted, self.suspends = True, suspends
             self._reason = reason
             listeners = list(self._listeners.values())
             self._listeners.clear()
@@ -98,8 +100,12 @@ class AbortSignal:
         abort = weakref.WeakMethod(self._abort)
 
         def stop() -> None:
-            if (alive := abort()) is not None:
-                alive(reason if isinstance(reason, str) else reason.reason)
+            if (alive := abort()) is None:
+                return
+            if isinstance(reason, str):
+                alive(reason)
+            else:
+                alive(reason.reason, suspends=reason.suspends)
 
         return stop
 
@@ -110,9 +116,10 @@ class AbortController:
     def __init__(self) -> None:
         self.signal = AbortSignal()
 
-    def abort(self, reason: str | None = None) -> None:
-        """Abort the signal; a second call has no effect."""
-        self.signal._abort(reason)  # noqa: SLF001 - only this module may abort a signal
+    def abort(self, reason: str | None = None, *, suspends: bool = False) -> None:
+        """Abort the signal; a second call has no effect. `suspends`: to be carried on later."""
+        # Only this module may abort a signal.
+        self.signal._abort(reason, suspends=suspends)  # noqa: SLF001
 
 
 async def until_aborted(signal: AbortSignal) -> None:

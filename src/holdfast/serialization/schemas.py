@@ -17,6 +17,7 @@ from holdfast.vocabulary.events import (
     ObserverLagged,
     QueryMeasured,
     QuerySummary,
+    QuerySuspended,
     ReasoningDelta,
     SessionDeleted,
     StatusChanged,
@@ -42,6 +43,7 @@ _LiveKinds: TypeAlias = (
     | ToolProgress
     | ToolFailed
     | StatusChanged
+    | QuerySuspended
     | SessionDeleted
     | SubagentChanged
     | SubagentEvent

@@ -78,6 +78,10 @@ class HoldfastApp:
         """End every open stream, so that a server can shut down: clients resume elsewhere."""
         self.hub.end_streams()
 
+    def suspend_queries(self) -> None:
+        """Close the sessions at once; their queries have no end, and are carried on later."""
+        self.hub.suspend_queries()
+
     def abort_queries(self) -> None:
         """Abort every running query and close the sessions: `close` then waits for little."""
         self.hub.abort_queries()

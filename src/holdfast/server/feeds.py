@@ -129,15 +129,18 @@ class SessionFeed:
         self._changed = asyncio.Event()
         """Set when it is to begin anew, or to end."""
         self._is_stopped = self._is_live = False
+        self._last: list[Event] = []
+        """What a client is told at the end, after everything that happened."""
 
     @property
     def is_begun(self) -> bool:
         """Whether it reads, or gets what happens."""
         return bool(self._parts)
 
-    def stop(self) -> None:
+    def stop(self, last: Sequence[Event] = ()) -> None:
         """End the feed, without waiting for it: the server shuts down, or the client left."""
         self._is_stopped = True
+        self._last = list(last)
         self._changed.set()
         self._leave()
         for reading in self._readings:
@@ -222,6 +225,13 @@ class SessionFeed:
 
         A store that does not answer is asked again: a client that got a first answer keeps it.
         """
+        async with contextlib.aclosing(self._each_batch(ping_seconds)) as batches:
+            async for batch in batches:
+                yield batch
+        if self._last:
+            yield self._last
+
+    async def _each_batch(self, ping_seconds: float) -> AsyncGenerator[list[Event], None]:
         try:
             while not self._is_stopped:
                 if not self.is_begun:

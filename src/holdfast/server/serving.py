@@ -49,7 +49,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 class HttpServer(uvicorn.Server):
     """Runs an application until it is told to exit; then streams end and queries may end.
 
-    When it is told so again, queries are aborted and nothing is waited for but their last entries.
+    When it is told so again, queries are suspended at once, and nothing is waited for but their
+    last entries.
     """
 
     def __init__(self, app: HoldfastApp, *, tls: Certificate | None = None) -> None:
@@ -102,7 +103,7 @@ class HttpServer(uvicorn.Server):
         del sig, frame
         if self.should_exit:
             self.force_exit = True
-            self._app.abort_queries()
+            self._app.suspend_queries()
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -25,8 +25,10 @@ from holdfast.server.feeds import Overview, SessionFeed, Source
 from holdfast.server.limits import OpenLimit, ServerSettings
 from holdfast.server.loop_slices import LoopSlices
 from holdfast.server.problems import ProblemError
+from holdfast.server.shutdown import when_told_to_end
 from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import QuerySuspended
 from holdfast.vocabulary.ids import parse_session_id
 
 _failures = FailureLog(
@@ -74,6 +76,7 @@ class Hub:
         self.health = StoreHealth(self._ask_store, settings)
         self._aborting = OwnedTasks()
         self._is_started = False
+        self._hear_no_more: Callable[[], None] = lambda: None
         self.closing = asyncio.Event()
         """Set when the server shuts down."""
 
@@ -90,6 +93,7 @@ class Hub:
         if self._is_started or self.is_closing:
             return
         self._is_started = True
+        self._hear_no_more = when_told_to_end(self.end_streams)
         self.cut_off.start(self._stores)
         # Files of this machine are asked when a request needs them; only a network can be away.
         if not isinstance(self._stores()[0].unowned, LeftQueries):
@@ -132,18 +136,26 @@ class Hub:
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
         self.closing.set()
-        for feeds in self._feeds.values():
+        for key, feeds in self._feeds.items():
+            last = _suspended(self._open.get(key))
             for feed in feeds:
-                feed.stop()
+                feed.stop(last)
         for overviews in self._overviews.values():
             for overview in overviews:
                 overview.end()
+
+    def suspend_queries(self) -> None:
+        """Close the sessions without waiting for their queries, which are carried on later."""
+        self.end_streams()
+        for session in self._open.values():
+            self._aborting.start(_close_now(session), name="holdfast-close-now")
 
     def abort_queries(self) -> None:
         """Close the sessions by force: their queries end now, as aborted in the log."""
         self.end_streams()
         for session in self._open.values():
-            self._aborting.start(_close_now(session), name="holdfast-close-now")
+            closing = _close_now(session, abort=True)
+            self._aborting.start(closing, name="holdfast-close-now")
 
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
@@ -155,6 +167,7 @@ class Hub:
         await self._pool.close()
         await asyncio.gather(*self._aborting)
         await self.cut_off.close()
+        self._hear_no_more()
 
     def open_here(self, owner: str, session_id: str) -> AgentSession | None:
         """Return a session that is open in this process."""
@@ -228,9 +241,18 @@ class Hub:
         self._open.pop((owner, session_id), None)
 
 
-async def _close_now(session: AgentSession) -> None:
+async def _close_now(session: AgentSession, *, abort: bool = False) -> None:
     with contextlib.suppress(AgentError):  # the pool closes it as well, and says what failed
-        await session.close(force=True)
+        await session.close(force=True, abort=abort)
+
+
+def _suspended(session: AgentSession | None) -> list[QuerySuspended]:
+    """Return what streams of a session are told last when its server shuts down."""
+    if session is None or session.closed or not is_running(session.status):
+        return []
+    query_id = session.unfinished.query_id
+    reason = "the server shuts down; the query goes on elsewhere, or when it is back"
+    return [QuerySuspended(query_id=query_id, reason=reason)] if query_id else []
 
 
 class OwnerSessions:
@@ -311,7 +333,7 @@ class OwnerSessions:
     async def discard(self, session_id: str, *, force: bool = False) -> None:
         """Close a session that is open here; by force, its query does not end by itself."""
         if force and (session := self.hub.open_here(self.owner, session_id)) is not None:
-            await session.close(force=True)
+            await session.close(abort=True)
         await self._pool.discard(session_id, owner=self.owner)
 
     def feed(self, session_id: str, *, after: int) -> SessionFeed:

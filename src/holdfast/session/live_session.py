@@ -208,9 +208,13 @@ class LiveSession:
         Prompts among it wait: opening a session starts no query.
         """
         await self.commands.carry_out_pending(opening=True)
-        self._command_pump = self._tasks.start(self.commands.pump(), name="holdfast-commands")
+        self._listen()
         if (leases := watched_leases(self._resources.store.leases)) is not None:
             self._tasks.start(self._watch_lease(leases), name="holdfast-lease")
+
+    def _listen(self) -> None:
+        """Carry out what comes into the inbox, in the event loop that runs now."""
+        self._command_pump = self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
     async def _watch_lease(self, leases: WatchedLeases) -> None:
         """Stop the query, and with it its tools, when another process has taken the session."""
@@ -346,16 +350,28 @@ class LiveSession:
         """Raise CLOSED once the session is closed."""
         if self.closed:
             raise self._closed_error()
+        # A program may use the session in one event loop after the other; the end of a loop ends
+        # its tasks.
+        pump = self._command_pump
+        if pump is not None and (pump.cancelled() or pump.get_loop().is_closed()):
+            self._listen()
 
     def _closed_error(self) -> SessionError:
         return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
-    async def close(self, *, force: bool = False) -> None:
-        """Close the session; callers that close it at the same time share the outcome."""
+    async def close(self, *, force: bool = False, abort: bool = False) -> None:
+        """Close the session; callers that close it at the same time share the outcome.
+
+        A running query may end by itself for a while, and is suspended then; with `force` it is
+        suspended at once, and with `abort` it ends now, as aborted.
+        """
         self.closed = True
-        if force:
-            self._forced = True
+        if abort:
             self.abort("the session is closed")
+        if force or abort:
+            self._forced = True
+            if self.queue.current is not None:
+                self.queue.current.suspend("the session was closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
             self.hooks.hurry()
         if self._closing is None:
@@ -365,7 +381,7 @@ class LiveSession:
             # Not among `_tasks`, which it cancels.
             self._closing = OwnedTasks().start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
-        if not force:
+        if not (force or abort):
             await asyncio.shield(self._closing)
             return
         await asyncio.wait({self._closing}, timeout=_FORCED_CLOSE_SECONDS)

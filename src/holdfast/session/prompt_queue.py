@@ -292,13 +292,13 @@ class PromptQueue:
         await self._idle.wait()
 
     async def settle(self, *, within: float) -> None:
-        """Let the running query end by itself for a while, then stop it."""
+        """Let the running query end by itself for a while, then suspend it."""
         current = self.current
         if current is None:
             return
         ended = self._tasks.start(current.wait(), name="holdfast-drain")
         await asyncio.wait({ended}, timeout=within)
-        current.abort("the session is closed")
+        current.suspend("the session was closed")
         await current.wait()
 
     def _start(self, handle: QueryHandle) -> None:

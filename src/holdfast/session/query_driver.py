@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
@@ -20,7 +22,7 @@ from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
-from holdfast.vocabulary.events import Busy, Event, Failed, Idle
+from holdfast.vocabulary.events import Busy, Event, Failed, Idle, QuerySuspended
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart
@@ -79,7 +81,10 @@ class QueryDriver:
                 outcome = QueryOutcome(stop_reason="error", error=error)
             else:
                 outcome = await self._work(handle, scope)
-            await self._close(handle, scope, outcome)
+            if handle.suspends and outcome.error is handle.stop_error:
+                await self._suspend(handle, scope, outcome)
+            else:
+                await self._close(handle, scope, outcome)
 
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
@@ -125,6 +130,29 @@ class QueryDriver:
         )
         scope.begin_hooks()
         return scope
+
+    async def _suspend(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
+        """Leave the query as a process leaves it that stops: what came is stored, and no end."""
+        saved: list[Event] = []
+        if scope.turn is not None and scope.fold.open_turn is not None:
+            scope.turn.answer.checkpoint(saved)
+        try:
+            await self._recorder.commit(())  # what the worker had staged comes first
+            await self._recorder.commit(saved)
+        except AgentError as error:
+            _logger.warning(
+                "query %s was suspended, and its last words are lost: %s", scope.query_id, error
+            )
+        ended = query_ended(scope, outcome, duration_ms=duration_ms_of(handle))
+        suspended = QuerySuspended(query_id=scope.query_id, reason=str(outcome.error))
+        self._recorder.show([*scope.measurement.end(ended), suspended])
+        scope.measurement.finish()
+        result: Any = replace(_result_of(scope, ended), suspended=True)
+        if outcome.error is not None:
+            outcome.error.result = result
+        handle.finish(result, outcome.error)
+        _logger.info("query %s was suspended", scope.query_id)
+        self._session.set_status(Idle())
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = duration_ms_of(handle)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.ports.abort import AbortController
+from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.entries import PartStarted
@@ -30,6 +30,9 @@ _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
     "holdfast_query", default=None
 )
 """The query on whose behalf something runs: a tool, an approver, a hook, and what they start."""
+
+
+_SUSPENDED = "the session was closed"
 
 
 class QueryHandle:
@@ -81,6 +84,8 @@ class QueryHandle:
         """What counts its time, from when it was submitted until it ends."""
         self.stop_error: AgentError | None = None
         """Why the query was stopped from outside, if it was."""
+        self.suspends = False
+        """Whether it was stopped to be carried on later, and so gets no end."""
         self.stopped: asyncio.Future[None] = self._loop.create_future()
         """Done when it was stopped."""
 
@@ -121,6 +126,21 @@ class QueryHandle:
         """Stop the query; what was streamed is kept."""
         message = f"aborted: {reason}" if reason else "aborted"
         self._from_any_thread(RequestError(ErrorCode.ABORTED, message))
+
+    def suspend(self, reason: str) -> None:
+        """Stop the query without an end; it is carried on when its session is open again."""
+        if self.stop_error is None and not self.ended:
+            self.suspends = True
+            self._stop(RequestError(ErrorCode.ABORTED, f"suspended: {reason}; resume() goes on"))
+
+    def follow(self, signal: AbortSignal) -> None:
+        """Stop as a signal says, from any thread."""
+        if not signal.suspends:
+            self.abort(signal.reason)
+        elif threading.get_ident() == self._thread:
+            self.suspend(signal.reason or _SUSPENDED)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.suspend, signal.reason or _SUSPENDED)
 
     def expire(self, seconds: float) -> None:
         """Stop the query because its time is up; the error says what it was waiting for."""
@@ -165,7 +185,8 @@ class QueryHandle:
     def _stop_now(self) -> None:
         # The signal first: the recorder refuses from then on, whatever the worker does.
         if self._work is not None:
-            self._work.abort(self.stop_error.message if self.stop_error else None)
+            message = self.stop_error.message if self.stop_error else None
+            self._work.abort(message, suspends=self.suspends)
         if self._worker is not None:
             self._worker.cancel()
         else:

@@ -254,6 +254,10 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     rewound: bool = False
     """Whether the query had ended, and the conversation went back to a point before its end."""
 
+    def __bool__(self) -> bool:
+        """Whether anything waits to be carried on: a query, or prompts."""
+        return self.query_id is not None or bool(self.inputs)
+
 
 def find_unfinished(fold: "SessionFold") -> Unfinished:
     """Name what is unfinished, call by call."""
@@ -282,6 +286,8 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
 def _fate_of(call: "CallRecord") -> CallFate:
     if call.outcome == "unknown":
         return "unknown"
+    if call.outcome == "cancelled":  # while it ran, if it had begun
+        return "not_started" if call.idempotent is None else "unknown"
     return "not_started" if call.ended is None or call.outcome == "interrupted" else "done"
 
 

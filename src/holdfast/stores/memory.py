@@ -268,7 +268,7 @@ class MemoryInbox:
         """Leave a command for the holder."""
         session = self._sessions.get_or_create(session_id)
         session.commands.setdefault(command.id, command)
-        session.commanded.set()
+        session.wake()
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Return the commands that are not consumed yet."""
@@ -281,8 +281,13 @@ class MemoryInbox:
         while all(command.id in seen for command in await self.pending(session_id)):
             # Each time: a session that was removed may have been made again.
             session = self._sessions.get_or_create(session_id)
-            session.commanded.clear()
-            await session.commanded.wait()
+            # One for each wait: an event belongs to the loop in which it was first waited for.
+            waiting = asyncio.Event()
+            session.waiting.append(waiting)
+            try:
+                await waiting.wait()
+            finally:
+                session.waiting.remove(waiting)
 
 
 class MemoryBlobs:

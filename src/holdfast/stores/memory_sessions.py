@@ -25,8 +25,9 @@ class MemorySession:
         self.commands: dict[CommandId, Command | None] = {}
         """None once consumed: the same command cannot come again."""
         self.blobs: dict[str, bytes] = {}
-        self.commanded = asyncio.Event()
-        """Set by a new command and a removal, so that no append wakes what waits for one."""
+        self.waiting: list[asyncio.Event] = []
+        """Set by a new command and a removal, one for each that waits, so that no append wakes what
+        waits for a command."""
         self._changed: asyncio.Event | None = None
 
     def announce(self) -> None:
@@ -40,6 +41,11 @@ class MemorySession:
         if self._changed is None:
             self._changed = asyncio.Event()
         return self._changed
+
+    def wake(self) -> None:
+        """Let those that wait for a command look again."""
+        for waiting in self.waiting:
+            waiting.set()
 
 
 class MemorySessions:
@@ -119,4 +125,4 @@ class MemorySessions:
         if (session := self._by_id.pop(session_id, None)) is not None:
             self.set_record(session, None)
             session.announce()
-            session.commanded.set()
+            session.wake()

@@ -339,9 +339,9 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """Close the session by force and delete it."""
         self._access.call(self._inner.delete())
 
-    def close(self, *, force: bool = False) -> None:
+    def close(self, *, force: bool = False, abort: bool = False) -> None:
         """Close the session."""
-        self._access.close(lambda: self._inner.close(force=force))
+        self._access.close(lambda: self._inner.close(force=force, abort=abort))
 
 
 class AgentRemote(SessionVerbs[AsyncAgentRemote]):

@@ -12,6 +12,7 @@ EVENT_ALIASES: dict[str, tuple[str, ...]] = {
     "session.status": ("session.status", "status", "session.error"),
     "input.promoted": ("message.created",),
     "query.started": ("start", "agent_start", "stream.start"),
+    "query.suspended": ("query.suspended",),
     "query.ended": ("finish", "agent_end", "stream.end", "done", "error"),
     "turn.started": ("step-start", "turn_start", "message.created", "message_start"),
     "turn.ended": ("message_usage", "turn_end", "message.updated", "message_end"),

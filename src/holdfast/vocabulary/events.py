@@ -155,6 +155,16 @@ class StatusChanged(LiveEvent, frozen=True, kw_only=True, tag="session.status"):
     status: SessionStatus
 
 
+class QuerySuspended(LiveEvent, frozen=True, kw_only=True, tag="query.suspended"):
+    """The query was stopped without an end, because its session is closed; nothing follows.
+
+    The next server or worker carries it on, or `resume()`.
+    """
+
+    query_id: QueryId
+    reason: str
+
+
 class SessionDeleted(LiveEvent, frozen=True, kw_only=True, tag="session.deleted"):
     """The session was deleted while it was observed; nothing follows."""
 

@@ -54,6 +54,8 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     """In US dollars; None when a price is unknown."""
     provider: str = ""
     model: str = ""
+    suspended: bool = False
+    """Whether the query has no end yet: its session was closed, and `resume()` carries it on."""
     session_id: SessionId | None = None
     message_id: MessageId | None = None
     """The last answer: where to fork after or rewind to."""

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import shutil
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ class Chat:
         self.session = session
         self.approvals = approvals
         self.leaving = False
+        self._ended_by: Exit | None = None
+        """What a signal that ended the chat gives as exit code."""
         # So long ago that the first Ctrl-C is never taken for the second.
         self._last_interrupt = -_TWICE
         self._typed: asyncio.Queue[str] = asyncio.Queue()
@@ -86,13 +89,32 @@ class Chat:
                 self._greet()
                 # Raw, because what is printed has colours of our own; guarded again, because the
                 # streams of `patch_stdout` are new ones, which log handlers write to, too.
-                with patch_stdout(raw=True), guarding_streams():
+                with patch_stdout(raw=True), guarding_streams(), self._ended_by_signals():
                     if first:
                         await self.say(first)
                     await self._read_prompts()
             finally:
                 await self._leave()
-        return Exit.OK
+        return self._ended_by or Exit.OK
+
+    @contextlib.contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Let SIGTERM and SIGHUP end the chat: its query is suspended, and not aborted."""
+        loop = asyncio.get_running_loop()
+        exits = {signal.SIGTERM: Exit.TERMINATED, signal.SIGHUP: Exit.HUNG_UP}
+
+        def end(number: signal.Signals) -> None:
+            self._ended_by = exits[number]
+            if self._prompt.app.is_running:
+                self._prompt.app.exit(exception=EOFError)
+
+        for number in exits:
+            loop.add_signal_handler(number, end, number)
+        try:
+            yield
+        finally:
+            for number in exits:
+                loop.remove_signal_handler(number)
 
     async def _read_prompts(self) -> None:
         """Keep one prompt on the screen until the person leaves.
@@ -219,8 +241,9 @@ class Chat:
         if self._following is not None:
             self._following.cancel()
         # Otherwise the close would wait for the query to end by itself.
-        self.session.abort("the terminal was left")
-        await self.session.close()
+        if self._ended_by is None:
+            self.session.abort("the terminal was left")
+        await self.session.close(force=True)
 
     # The prompt.
 
