@@ -147,7 +147,8 @@ class QueryDriver:
         suspended = QuerySuspended(query_id=scope.query_id, reason=str(outcome.error))
         self._recorder.show([*scope.measurement.end(ended), suspended])
         scope.measurement.finish()
-        result: Any = replace(_result_of(scope, ended), suspended=True)
+        earlier = await self._earlier_messages()
+        result: Any = replace(_result_of(scope, ended, earlier=earlier), suspended=True)
         if outcome.error is not None:
             outcome.error.result = result
         handle.finish(result, outcome.error)
