@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.tools import coding_tools, web_fetch_tool
 from holdfast.tools.public_hosts import WebRefusedError, is_public, read_url
-from holdfast.tools.web import WebFetch, text_of_page
+from holdfast.tools.page_text import text_of_page
+from holdfast.tools.web import WebFetch
 from tests.tools.toolbox import Toolbox
 
 PUBLIC = "93.184.216.34"
