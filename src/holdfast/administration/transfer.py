@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 _PAGE = 512
 """How many entries are held at a time."""
+_BATCH = 256 * 1024
+"""About how many bytes of an export are made before the event loop sees them."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +101,26 @@ async def export_session(
         return
     folded = await finder.folded(record.id)
     export = await conversation_of(composition, record, folded, has_media=not redact)
-    export = redacted(export, redactor) if redactor else export
-    for piece in format_named(format_name).write(export):
-        yield piece
+    if redactor is not None:
+        export = await asyncio.to_thread(redacted, export, redactor)
+    async for batch in _batches(format_named(format_name).write(export)):
+        yield batch
+
+
+async def _batches(pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield pieces that are made in a thread: the event loop has other sessions to serve."""
+
+    def make() -> bytes:
+        made, size = list[bytes](), 0
+        for piece in pieces:
+            made.append(piece)
+            size += len(piece)
+            if size >= _BATCH:
+                break
+        return b"".join(made)
+
+    while batch := await asyncio.to_thread(make):
+        yield batch
 
 
 async def conversation_of(
@@ -210,8 +229,8 @@ async def _redacted_archive_pieces(
         entries = [
             entry async for page in _pages(composition, session_id, through) for entry in page
         ]
-        for entry in redacted_entries(entries, redactor):
-            yield writer.entry(entry)
+        async for batch in _batches(map(writer.entry, redacted_entries(entries, redactor))):
+            yield batch
         yield writer.end_log()
     yield writer.end()
 
