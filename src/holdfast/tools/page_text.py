@@ -145,12 +145,11 @@ class _Tokens:
         begin = 0
         while (sign := html.find("<", self._at)) >= 0:
             self._at = sign + 1
-            following = html[sign + 1 : sign + 3]
-            is_end = following.startswith("/")
-            if _TAG_NAME.match(following[is_end:]):
+            is_end = html.startswith("/", sign + 1)
+            if name := _TAG_NAME.match(html, sign + 1 + is_end):
                 self._take_text(begin, sign)
-                self._take_tag(sign + 1 + is_end, is_end=is_end)
-            elif following and following[0] in "!?/":
+                self._take_tag(name, is_end=is_end)
+            elif html.startswith(("!", "?", "/"), sign + 1):
                 self._take_text(begin, sign)
                 self._skip_comment(sign)
             else:
@@ -178,9 +177,7 @@ class _Tokens:
         """Go on behind something, or at the end of the page if it was not found."""
         self._at = place + length if place >= 0 else len(self._html)
 
-    def _take_tag(self, begin: int, *, is_end: bool) -> None:
-        name = _TAG_NAME.match(self._html, begin)
-        assert name is not None  # the caller looked
+    def _take_tag(self, name: "re.Match[str]", *, is_end: bool) -> None:
         tag = name[0].lower()
         self._at = name.end()
         link = self._take_attributes()

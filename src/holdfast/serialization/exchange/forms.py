@@ -5,7 +5,6 @@ import datetime
 import re
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
-from itertools import chain, count
 from uuid import UUID, uuid5
 
 import msgspec
@@ -110,7 +109,8 @@ def cost_in(value: Json, name: str) -> Decimal | None:
         cost = Decimal(str(found))
     except InvalidOperation:
         return None
-    return cost if cost.is_finite() and cost >= 0 else None
+    # Written out, a larger one may take any number of digits.
+    return cost if cost.is_finite() and 0 <= cost <= _MOST else None
 
 
 def split_usage(*, fresh: int, read: int, written: int, output: int, reasoning: int = 0) -> Usage:
@@ -187,14 +187,18 @@ class UniqueCallIds:
 
     def __init__(self) -> None:
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """The last number that was tried for an id: those before it are used."""
         self._now: dict[str, str] = {}
 
     def of_call(self, call_id: str) -> str:
         """Return the id of a call that is being written."""
         plain = _NOT_IN_IDS.sub("_", call_id)[:_LONGEST_ID] or "call"
         # One that another begins with is no good: Claude Code loses a result to `call_1_2`.
-        made = (_made_id(f"{plain}/{number}") for number in count(2))
-        given = next(each for each in chain((plain,), made) if each not in self._used)
+        given = plain
+        while given in self._used:
+            number = self._numbers[plain] = self._numbers.get(plain, 1) + 1
+            given = _made_id(f"{plain}/{number}")
         self._used.add(given)
         self._now[call_id] = given
         return given
