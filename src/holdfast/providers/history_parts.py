@@ -61,10 +61,10 @@ class CallIds(msgspec.Struct, frozen=True):
 
     def _number(self, call_id: CallId, pattern: str) -> int:
         """Return the first number that makes an unused id of one that is used."""
-        tried = count(self.numbers.get(call_id, 1) + 1)
-        return next(
-            each for each in tried if made_id(f"{call_id}/{each}", pattern) not in self.used
-        )
+        number = self.numbers.get(call_id, 1) + 1
+        while made_id(f"{call_id}/{number}", pattern) in self.used:
+            number += 1
+        return number
 
 
 def well_formed(call_id: CallId, pattern: str) -> CallId:
