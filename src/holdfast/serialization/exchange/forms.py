@@ -32,7 +32,9 @@ _MOST = 2**53
 """The largest count that is believed."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID = 64
-_DATA_URL = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(?P<data>.*)")
+_DATA_URL = re.compile(
+    r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?P<parameters>;[\w=.+;-]*+),(?P<data>.*)"
+)
 _NAMES = UUID("6f9b0b6e-6f0f-5c53-8a43-5d1f4f0a7c11")
 """Where UUIDs are derived from; any would do, as long as it stays the same."""
 _REMINDER = re.compile(r"<system-reminder>\n(.*)\n</system-reminder>\n*", re.DOTALL)
@@ -232,7 +234,7 @@ def stand_in(part: MediaPart) -> str:
 def media_from_url(url: str, *, mime: str = "", filename: str | None = None) -> MediaPart | None:
     """Make a medium from a `data:` or web URL; None for any other, such as a local file's."""
     found = _DATA_URL.fullmatch(url)
-    if found:
+    if found and found["parameters"].endswith(";base64"):
         return media_from_data(found["data"], mime=found["mime"], filename=filename)
     if url.startswith(("https://", "http://")):
         return MediaPart(mime=mime or "application/octet-stream", filename=filename, url=url)
