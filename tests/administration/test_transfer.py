@@ -1,6 +1,8 @@
 """Sessions as files: exported from any store, imported into any other, by `agent.sessions`."""
 
 import io
+import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -253,3 +255,16 @@ async def test_an_unknown_format_names_those_there_are(store: Store) -> None:
     assert (error.code, "'html'" in error.message) == (ErrorCode.CONFIG_INVALID, True)
     error = await failure_of(agent.sessions.import_from(io.BytesIO(b"hello")))
     assert error.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "archive"])
+async def test_an_export_is_made_outside_the_event_loop(form: str) -> None:
+    agent, _ = make_agent([], store=MemoryStore())
+    text = "see /srv/shop/a.txt and **this** `code`\n\n" * 20_000
+    file = json.dumps([{"role": "user", "content": text}]).encode()
+    made = await agent.sessions.import_from(io.BytesIO(file), of="openai")
+    begin, all_begin = time.thread_time(), time.process_time()
+    pieces = [piece async for piece in agent.sessions.export(made.session.id, to=form, redact=True)]
+    here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
+    assert sum(map(len, pieces)) > len(text) / 2
+    assert here < everywhere / 3

@@ -13,9 +13,10 @@ _CLEAR = 1.2
 _ATTEMPTS = 3
 _SHORTEST = 0.002
 """Seconds at the smallest size: far above what the clock and other processes add."""
-_LONGEST = 0.4
-"""Seconds at the largest size; what takes that long is told apart at smaller sizes."""
+_LONGEST = 0.1
+"""Seconds at the largest size; no input is made larger if that would take longer."""
 _FIRST = 500
+_WORTH_WHILE = 1.2
 
 
 class Entry(NamedTuple):
@@ -31,17 +32,17 @@ class Entry(NamedTuple):
     """The functions that this is about, as `module:name`, without the package's name."""
 
 
-def exponent(entry: Entry) -> float:
+def exponent(entry: Entry, *, attempts: int = _ATTEMPTS) -> float:
     """Return the exponent of the growth: 1 for linear, 2 for quadratic; the lowest of a few tries.
 
     Only the time of this thread counts. What else runs on the machine can only make a try longer.
     """
-    return min(_exponents(entry))
+    return min(_exponents(entry, attempts))
 
 
-def _exponents(entry: Entry) -> list[float]:
+def _exponents(entry: Entry, attempts: int) -> list[float]:
     found: list[float] = []
-    for _ in range(_ATTEMPTS):
+    for _ in range(attempts):
         found.append(_measured(entry))
         if found[-1] < HIGHEST_EXPONENT:
             break
@@ -65,13 +66,14 @@ def _measured(entry: Entry) -> float:
 def _base(entry: Entry) -> tuple[int, int]:
     """Return the smallest size, and how often a call is repeated where inputs cannot be larger."""
     base = min(_FIRST, entry.most // SIZES[-1])
-    while (
-        base * 2 * SIZES[-1] <= entry.most
-        and (spent := seconds(entry, entry.make(base), 1)) < _SHORTEST
-        and seconds(entry, entry.make(base * SIZES[-1]), 1) < _LONGEST / 4
-    ):
-        base = math.ceil(base * min(max(_SHORTEST / spent, 1.2), 4))
-        base = min(base, entry.most // SIZES[-1])
+    while base * SIZES[-1] * 2 <= entry.most:
+        spent = seconds(entry, entry.make(base))
+        # If it is quadratic, the largest must not take too long.
+        room = math.sqrt(_LONGEST / seconds(entry, entry.make(base * SIZES[-1])))
+        factor = min(_SHORTEST / spent, room, 4)
+        if factor < _WORTH_WHILE:
+            break
+        base = min(math.ceil(base * factor), entry.most // SIZES[-1])
     spent = min(seconds(entry, entry.make(base), 1) for _ in range(2))
     return base, max(1, min(10_000, math.ceil(_SHORTEST / max(spent, 1e-7))))
 

@@ -6,10 +6,8 @@ its table.
 """
 
 import base64
-import difflib
 import io
 import json
-import tomllib
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -65,7 +63,7 @@ _LONGEST_NAME = 1000
 LINEAR_LIBRARIES: dict[str, tuple[Callable[[Any], object], str]] = {
     "base64.b64decode": (base64.b64decode, "aGFs"),
     "json.loads": (json.loads, "[1"),
-    "msgspec.json.decode": (lambda text: msgspec.json.decode(text), "[1"),
+    "msgspec.json.decode": (msgspec.json.decode, "[1"),
     "urlsplit": (urlsplit, "http://a?"),
     "urljoin": (lambda text: urljoin("http://a/b", text), "../"),
     "parse_qs": (lambda text: parse_qs(text[: 100 * 30]), "a="),
@@ -81,7 +79,7 @@ Who calls them need not be in the list.
 SUPERLINEAR_LIBRARIES = frozenset(
     {
         *("HTMLParser", "get_close_matches", "unified_diff", "SequenceMatcher", "ndiff"),
-        *("Markdown", "Syntax", "tomllib.loads", "shlex.split", "fnmatch", "translate", "fill"),
+        *("Markdown", "Syntax", "tomllib.loads", "shlex.split", "fnmatch", "fill"),
         *("validate", "iter_errors", "fromstring", "safe_load", "literal_eval", "parse_known"),
     }
 )
@@ -104,7 +102,13 @@ def quietly(call: Callable[[Any], object]) -> Callable[[Any], object]:
     def tried(given: Any) -> object:
         try:
             return call(given)
-        except (AgentError, ValueError, RecursionError, msgspec.MsgspecError, Exception) as error:
+        except (
+            AgentError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as error:
             return error
 
     return tried
@@ -261,7 +265,7 @@ def _pages_and_exports() -> Iterator[Entry]:
             _many_messages,
             most=200_000,
         )
-    yield Entry("call ids of an export", lambda size: _same_ids(size), lambda size: size)
+    yield Entry("call ids of an export", _same_ids, lambda size: size)
     yield Entry("call ids of an answer", with_distinct_calls, _calls)
     yield from _texts(
         "medium", media_from_url, "data:", "data:a/b", ";a", head="data:a/b", reads=()
@@ -578,6 +582,7 @@ def _permissions_and_tools() -> Iterator[Entry]:
         ",",
         "%41",
         head="data:",
+        most=200_000,
         reads=(),
     )
 

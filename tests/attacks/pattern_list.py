@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import holdfast
 from holdfast.blocks import error_classification
 from holdfast.providers.local import pip_command
+from holdfast.tools import page_text
 from holdfast.vocabulary import secrets
 
 SOURCE = Path(holdfast.__file__).parent
 _USES = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
-_NOT_USES = frozenset({"compile", "escape"})
 
 TABLES: dict[str, list["re.Pattern[str]"]] = {
     "blocks.error_classification:_first_match": [
@@ -29,6 +29,7 @@ TABLES: dict[str, list["re.Pattern[str]"]] = {
     "serialization.exchange.redaction:Redactor.__init__": [
         re.compile(r"/work/me(?:[\\/][^\s/\\]+)*[\\/]?|/home/me(?:[\\/][^\s/\\]+)*[\\/]?")
     ],
+    "tools.page_text:": list(page_text._RAW_ENDS.values()),
     "vocabulary.secrets:scrub": [re.compile(secrets._CREDENTIAL)],
 }
 """Patterns that come out of tables, by the function that uses them. Rules of redaction that are
@@ -104,7 +105,6 @@ def found_patterns() -> tuple[list[UsedPattern], list[str]]:
 
 def _patterns_of(name: str, tree: ast.Module, known: list[UsedPattern], untold: list[str]) -> None:
     words = vars(importlib.import_module(f"holdfast.{name}")) | {"re": re}
-    constants: dict[str, re.Pattern[Any]] = {}
     for function, node in with_functions(tree):
         if not (isinstance(node, ast.Call) and _is_of_re(node.func)):
             continue
@@ -117,21 +117,24 @@ def _patterns_of(name: str, tree: ast.Module, known: list[UsedPattern], untold: 
             untold.append(where)
         elif method != "compile":
             known.append(UsedPattern(where, pattern, method))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            value = words.get(node.targets[0].id)
-            if isinstance(value, re.Pattern) and node in tree.body:
-                constants[node.targets[0].id] = value
-    uses: dict[str, set[str]] = {each: set() for each in constants}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in uses and node.attr in _USES:
-                uses[node.value.id].add(node.attr)
-    for constant, pattern in constants.items():
+    for constant, methods in _constants(tree, words).items():
         known += [
-            UsedPattern(f"{name}:{constant}", pattern, method)
-            for method in sorted(uses[constant] or {"search"})
+            UsedPattern(f"{name}:{constant}", words[constant], method)
+            for method in sorted(methods or {"search"})
         ]
+
+
+def _constants(tree: ast.Module, words: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the names of a module's compiled patterns, with the methods that are called."""
+    targets = (node.targets[0] for node in tree.body if isinstance(node, ast.Assign))
+    names = (each.id for each in targets if isinstance(each, ast.Name))
+    uses = {each: set[str]() for each in names if isinstance(words.get(each), re.Pattern)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            continue
+        if node.value.id in uses and node.attr in _USES:
+            uses[node.value.id].add(node.attr)
+    return uses
 
 
 def _is_of_re(called: ast.expr) -> bool:

@@ -183,9 +183,8 @@ def _json_of(body: bytes) -> Json:
 def _readable(body: bytes, status: int) -> str:
     """Return a readable line for a body that is not a known error report."""
     text = _title_in(body.decode("utf-8", "replace"))
-    # Behind the last `>` there are no tags. To look for their ends there would take quadratic time.
-    tagged, sign, rest = text.rpartition(">")
-    text = " ".join((re.sub(r"<[^>]*>", " ", tagged + sign) + rest).split())
+    # Up to the next `<` only: to look for the end of each further on would take quadratic time.
+    text = " ".join(re.sub(r"<[^<>]*+>", " ", text).split())
     return _shortened(text) or f"the provider answered with status {status} and nothing else"
 
 

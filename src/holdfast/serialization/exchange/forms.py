@@ -32,9 +32,7 @@ _MOST = 2**53
 """The largest count that is believed."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID = 64
-_DATA_URL = re.compile(
-    r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?P<parameters>;[\w=.+;-]*+),(?P<data>.*)"
-)
+_DATA_URL = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?P<parameters>;[\w=.+;-]*+),(?P<data>.*)")
 _NAMES = UUID("6f9b0b6e-6f0f-5c53-8a43-5d1f4f0a7c11")
 """Where UUIDs are derived from; any would do, as long as it stays the same."""
 _REMINDER = re.compile(r"<system-reminder>\n(.*)\n</system-reminder>\n*", re.DOTALL)
