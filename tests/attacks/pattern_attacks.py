@@ -6,11 +6,13 @@ place in the expression the texts repeat what leads up to it, or what is repeate
 go on so that the whole does not fit.
 """
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from re import _constants as words  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
+
+words: Any = importlib.import_module("re._constants")
+parser: Any = importlib.import_module("re._parser")
 
 _ALPHABET = [chr(code) for code in range(0x20, 0x7F)] + [
     "\n",
@@ -93,11 +95,11 @@ def _example(nodes: "list[Any]") -> str:
 def _example_of(node: "tuple[Any, Any]") -> str:
     op, value = node
     if op is words.LITERAL:
-        return chr(value)
+        return chr(int(value))
     if op in {words.NOT_LITERAL, words.IN, words.ANY, words.CATEGORY}:
         return next((c for c in "a0-_ /.=:\n" + "".join(_ALPHABET) if _fits(op, value, c)), "")
     if op in {words.MAX_REPEAT, words.MIN_REPEAT, words.POSSESSIVE_REPEAT}:
-        return _example(list(value[2])) * value[0]
+        return _example(list(value[2])) * int(value[0])
     if op is words.SUBPATTERN:
         return _example(list(value[-1]))
     if op is words.ATOMIC_GROUP:
