@@ -94,6 +94,14 @@ def between(head: str, text: str, tail: str = "") -> Callable[[int], str]:
     return lambda size: head + repeated(text)(size) + tail
 
 
+def _open_drawings(size: int) -> str:
+    return repeated("<svg>")(size // 2) + repeated("</b>")(size // 2)
+
+
+def _numbered(row: str) -> Callable[[int], str]:
+    return lambda size: "".join(row % number for number in range(size // 8))
+
+
 def quietly(call: Callable[[Any], object]) -> Callable[[Any], object]:
     """Return a call whose refusals are no failure: what counts is its time."""
 
@@ -309,8 +317,7 @@ def _pages_of_the_web() -> Iterator[Entry]:
     for name, text in (("tags", "<b a='c'>"), ("links", "<a href=/b>c</a>")):
         read = (f"{tokens}read", f"{tokens}_take_attributes")
         yield Entry(f"web page of {name}", text_of_page, repeated(text), reads=read)
-    nested = lambda size: repeated("<svg>")(size // 2) + repeated("</b>")(size // 2)  # noqa: E731
-    yield Entry("web page of open drawings", text_of_page, nested)
+    yield Entry("web page of open drawings", text_of_page, _open_drawings)
     yield from _texts(
         "URL",
         read_url,
@@ -386,7 +393,7 @@ def _configuration() -> Iterator[Entry]:
         most=64_000,
     )
     for name, row in (("keys", "a%d=1\n"), ("tables", "[a%d]\n"), ("arrays", "[[a]]\n#%d\n")):
-        make = lambda size, row=row: "".join(row % number for number in range(size // 8))  # noqa: E731
+        make = _numbered(row)
         yield Entry(
             f"lines of {name}",
             key_lines,

@@ -14,7 +14,7 @@ from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
 from holdfast.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
-from holdfast.tools.isolated_python import IsolatedRun
+from holdfast.tools.isolated_python import IsolatedProcess
 from holdfast.tools.output import Outputs
 from holdfast.tools.tree_walk import SKIPPED, walk_files
 
@@ -177,7 +177,7 @@ def _joined(start: str, path: str) -> str:
 
 def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float) -> bytes:
     """Let a process of its own search; kill it after `seconds`, or when the query is aborted."""
-    search = IsolatedRun(_PROGRAM, *SKIPPED, str(start), descriptors=(start,))
+    search = IsolatedProcess(_PROGRAM, *SKIPPED, str(start), descriptors=(start,))
     forget = context.signal.add_listener(search.stop)
     try:
         # Not msgspec: the path may hold bytes that are no text, which `json` escapes.

@@ -28,8 +28,8 @@ def isolated_python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, PACKAGE_FOLDER, module, *arguments]
 
 
-class IsolatedRun:
-    """One run of such a process, which answers what it is asked; another thread can stop it."""
+class IsolatedProcess:
+    """Such a process, which answers what it is asked; another thread can stop it."""
 
     def __init__(self, module: str, *arguments: str, descriptors: tuple[int, ...] = ()) -> None:
         self._command = isolated_python(module, *arguments)

@@ -22,7 +22,7 @@ from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
-from holdfast.tools.isolated_python import IsolatedRun
+from holdfast.tools.isolated_python import IsolatedProcess
 from holdfast.tools.output import Outputs
 from holdfast.tools.public_hosts import (
     Resolve,
@@ -242,7 +242,7 @@ class _PageText:
     def __init__(self, page: WebPage, seconds: float) -> None:
         self._page = page
         self._seconds = seconds
-        self._reading = IsolatedRun(_PROGRAM, _charset(page.kind))
+        self._reading = IsolatedProcess(_PROGRAM, _charset(page.kind))
 
     def shown(self) -> str:
         """Return what the model is shown of the page."""
