@@ -31,6 +31,7 @@ _PARSERS = frozenset(
 """Libraries that read text; which function uses which is in the list below."""
 _PARSERS_IN_USE = {
     "agent.option_checks": "ast",
+    "blocks.permission_rules.shell_words": "tree_sitter",
     "providers.wire.failures": "email",
     "serialization.exchange.html_page": "html",
     "server.responses": "html",
