@@ -1,6 +1,8 @@
 """Sessions as files: exported from any store, imported into any other, by `agent.sessions`."""
 
 import io
+import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -284,3 +286,16 @@ async def test_what_the_agent_names_ranks_above_the_settings_of_a_file(
     async with silent.session(again.session.id, must_exist=True) as session:
         assert session.settings.system_prompts == ("Obey.",)
         assert session.settings.seed == (7 if name == "archive" else None)
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "archive"])
+async def test_an_export_is_made_outside_the_event_loop(form: str) -> None:
+    agent, _ = make_agent([], store=MemoryStore())
+    text = "see /srv/shop/a.txt and **this** `code`\n\n" * 20_000
+    file = json.dumps([{"role": "user", "content": text}]).encode()
+    made = await agent.sessions.import_from(io.BytesIO(file), of="openai")
+    begin, all_begin = time.thread_time(), time.process_time()
+    pieces = [piece async for piece in agent.sessions.export(made.session.id, to=form, redact=True)]
+    here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
+    assert sum(map(len, pieces)) > len(text) / 2
+    assert here < everywhere / 3

@@ -130,7 +130,7 @@ async def test_no_command_reads_a_canary_of_a_home_that_an_agent_was_told_of(
     names = HOMES[kind]
     agent, _ = make_agent([], environment=variables(kind, home, place))
     plant(home, names)  # after: what is planted is no configuration
-    tools = Toolbox(coding_tools(root, sandbox=BACKENDS[backend]))
+    tools = Toolbox(coding_tools(root, sandbox=BACKENDS[backend]), is_approved=True)
     told = await told_by_commands(tools, home, names)
     await agent.close()
     assert "exit status" in told
@@ -145,7 +145,7 @@ async def test_no_command_reads_a_canary_of_the_home_that_the_process_was_given(
     home, root = place / "home", make_root(place)
     plant(home, KNOWN + BY_NAME)
     monkeypatch.setenv("HOME", str(home))
-    tools = Toolbox(coding_tools(root, sandbox=BACKENDS[backend]))
+    tools = Toolbox(coding_tools(root, sandbox=BACKENDS[backend]), is_approved=True)
     told = await told_by_commands(tools, home, KNOWN + BY_NAME)
     assert CANARY not in told
     assert CANARY not in taken(root)
@@ -170,7 +170,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 assert libc.mount(os.fsencode(users), b"/etc/passwd", None, bind, None) == 0
 assert pwd.getpwuid(user).pw_dir == told["home"]
 root = Path(told["root"])
-tools = Toolbox(coding_tools(root, sandbox=BACKENDS[told["backend"]]))
+tools = Toolbox(coding_tools(root, sandbox=BACKENDS[told["backend"]]), is_approved=True)
 for folder in (told["home"], told["other"]):
     print(asyncio.run(told_by_commands(tools, Path(folder), tuple(told["names"]))))
 print(taken(root))
@@ -381,7 +381,7 @@ async def test_the_name_of_the_user_reaches_git_in_a_command_and_nothing_else_of
     )
     for sandbox in BACKENDS.values():
         own = {"HOME": str(home)}
-        tools = Toolbox(coding_tools(root, environment=own, sandbox=sandbox))
+        tools = Toolbox(coding_tools(root, environment=own, sandbox=sandbox), is_approved=True)
         told = await tools.call(
             "shell",
             folder="work",

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools import coding_tools, web_fetch_tool
+from holdfast.tools.page_text import text_of_page
 from holdfast.tools.public_hosts import WebRefusedError, is_public, read_url
-from holdfast.tools.web import WebFetch, text_of_page
+from holdfast.tools.web import WebFetch
 from tests.tools.toolbox import Toolbox
 
 PUBLIC = "93.184.216.34"
@@ -315,6 +316,39 @@ def test_tags_that_html_lets_authors_leave_out_change_no_text(head: str, body: s
 )
 def test_what_is_not_shown_ends_where_a_browser_ends_it(page: str, text: str) -> None:
     assert text_of_page(page) == text
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a <!-- b --> c<!--> d<!--->e<!-- f --!>g", "a c deg"),
+        ("a <b title='>'>b</b> < c <?x?>d</ >e", "a b < c de"),
+        ("<a href=/x?a=1&amp;b=2>y</a>", "y (/x?a=1&b=2)"),
+        ("<script>if (a < b) '</scrip'</SCRIPT >a", "a"),
+        ("a<b", "a"),
+        ("a<b title='", "a"),
+        ("&#65;&#0000000000000000065;&#99999999999999;&lt;", "AA\ufffd<"),
+        ("&#" + "9" * 5000 + ";", "\ufffd"),
+        ("<svg/>a<svg><path/></svg>b", "ab"),
+        ("a<br/>b", "a\nb"),
+    ],
+)
+def test_tokens_are_those_of_a_browser(page: str, text: str) -> None:
+    assert text_of_page(page) == text
+
+
+async def test_a_page_made_to_take_long_is_read(web: Web) -> None:
+    web.page("/", b"<p>seen</p>" + b"<b" * 1_000_000, Content_Type="text/html")
+    told = await tools_of(web).call("web_fetch", url="http://docs.example/")
+    assert told.split("\n")[1] == "seen"
+
+
+async def test_the_time_limit_covers_the_reading(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap = "import time; time.sleep(60)"
+    monkeypatch.setattr("holdfast.tools.isolated_python._BOOTSTRAP", bootstrap)
+    web.page("/", b"<p>a", Content_Type="text/html")
+    told = await tools_of(web, seconds=1.0).call("web_fetch", url="http://docs.example/")
+    assert "was not read within 1 s" in told
 
 
 async def test_fetches_at_the_same_time_do_not_meet(web: Web) -> None:

@@ -101,7 +101,7 @@ async def export_session(
         return
     folded = await finder.folded(record.id)
     export = await conversation_of(composition, record, folded, has_media=not redact)
-    if redactor:
+    if redactor is not None:
         export = await asyncio.to_thread(redacted, export, redactor)
     async for piece in _made_in_threads(iter(format_named(format_name).write(export))):
         yield piece

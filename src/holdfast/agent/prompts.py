@@ -26,8 +26,8 @@ from holdfast.vocabulary.parts import MediaPart, check_content
 from holdfast.vocabulary.prompts import prompt_parts
 from holdfast.vocabulary.requests import OutputSchema
 
-_FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
-"""JSON text in the fence that some models put around it."""
+_FENCE_BEGIN = re.compile(r"(?i)```(?:json)?")
+_FENCE_END = "```"
 
 
 def make_query(prompt: Prompt, options: QueryOptions[Any]) -> QueryInput:
@@ -172,5 +172,9 @@ def _inlined(described: JsonObject, components: JsonObject) -> JsonObject:
 
 def _bare(text: str) -> str:
     """Return JSON text without the fence that some models put around it."""
-    fenced = re.match(_FENCED, text)
-    return fenced[1] if fenced else text
+    # Not one pattern for both ends: with blanks on either side it takes cubic time.
+    bare = text.strip()
+    begin = _FENCE_BEGIN.match(bare)
+    if begin is None or not bare.endswith(_FENCE_END, begin.end()):
+        return text
+    return bare[begin.end() : -len(_FENCE_END)].strip()

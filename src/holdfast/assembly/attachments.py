@@ -26,7 +26,7 @@ from holdfast.vocabulary.parts import MediaPart, TextPart
 _URL = re.compile(r"(?i)(https?://|data:)")
 _DATA_SCHEME = re.compile(r"(?i)data:")
 _DATA_URL = re.compile(
-    r"(?i:data):(?P<mime>[^;,]*)(?:;[^;,]+)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
+    r"(?i:data):(?P<mime>[^;,]*+)(?P<parameters>;[^,]*+)?+,(?P<data>.*)", re.DOTALL
 )
 
 
@@ -80,7 +80,8 @@ def _inline(url: str, limits: ContentLimits) -> bytes:
         raise too_large_attachment(name, limits.media)
     try:
         encoded = unquote_to_bytes(text)
-        return base64.b64decode(encoded, validate=True) if match["base64"] else encoded
+        is_base64 = (match["parameters"] or "").endswith(";base64")
+        return base64.b64decode(encoded, validate=True) if is_base64 else encoded
     except binascii.Error:
         raise refused_attachment(name, "its base64 is broken") from None
 

@@ -24,7 +24,7 @@ _MOST_NAMES = 100
 _LONGEST_DESCRIPTION = 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
-_FIELD = re.compile(r"^(name|description):[ \t]*(.*)$")
+_FIELD = re.compile(r"^(name|description):[ \t]*+(.*)$")
 
 
 class ContextFolders:

@@ -47,6 +47,10 @@ T = TypeVar("T")
 
 SECTIONS = ("defaults", "runtime", "providers", "models", "fallbacks", "prices", "mcpServers")
 LARGEST_CONFIG_FILE = 1 << 20
+_MOST_STEPS = 50
+_KEY_NAME = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+# `tomllib` takes time in the square of the number of names.
+_DEEP_KEY = rf"(?m)(?:^|[\[{{,])[ \t]*+{_KEY_NAME}(?:[ \t]*+\.[ \t]*+{_KEY_NAME}){{{_MOST_STEPS}}}"
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _SECRET_FIELDS = frozenset({"api_key", "apikey", "auth_token", "password", "secret", "token"})
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
@@ -172,11 +176,14 @@ def parse_config(
     `key_headers` are the headers in which providers get their keys, in lower case.
     """
     tomllib = late_module("tomllib")
+    where = path or "the configuration"
+    if re.search(_DEEP_KEY, text):
+        message = f"{where} has a key of more than {_MOST_STEPS} names"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message)
     try:
         # Prices are kept exactly as they are written; `without_decimals` is for everything else.
         raw = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        where = path or "the configuration"
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{where} is not valid TOML: {error}") from None
     nothing = ConfigFile(path=path, lines=key_lines(text))
     return _Reader(raw, nothing, secret_headers=_SECRET_HEADERS | key_headers).read()

@@ -32,7 +32,8 @@ T = TypeVar("T")
 Complain: TypeAlias = Callable[[KeyPath, str], ConfigError]
 """Makes the error for a value: where it stands, and what is wrong with it."""
 
-_KEY_PATH = r" - at `(?:key in )?\$(.*)`$"
+_PLACE = " - at `"
+"""What msgspec puts between what is wrong and where."""
 _STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 
 
@@ -201,11 +202,19 @@ def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> 
     try:
         result = msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        found = re.search(_KEY_PATH, str(error))
-        steps = _steps(found.group(1)) if found else ()
+        steps = _steps(_parted(error)[1])
         raise complain((*at, *steps), _fault(error, values, kind=kind, steps=steps)) from None
     refuse_out_of_bounds(values, kind, at=at, complain=complain)
     return result
+
+
+def _parted(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return what is wrong, and the path to it; the path is empty when none is told."""
+    # From the end: what is wrong may quote a value, in which anything may be written.
+    fault, _, place = str(error).rpartition(_PLACE)
+    place = place.removeprefix("key in ")
+    is_place = place.startswith("$") and place.endswith("`")
+    return (fault, place[1:-1]) if is_place else (str(error), "")
 
 
 def _fault(
@@ -220,11 +229,11 @@ def _fault(
         struct = struct_in(kind)
         fields = declared_fields(struct) if struct is not None else {}
         if step not in fields or not isinstance(found, Mapping) or step not in found:
-            return re.sub(_KEY_PATH, "", str(error))
+            return _parted(error)[0]
         kind, found = fields[step].kind, found[step]
     allowed = allowed_words(kind)
     if not allowed or not isinstance(found, str):
-        return re.sub(_KEY_PATH, "", str(error))
+        return _parted(error)[0]
     return word_fault(found, allowed)
 
 

@@ -37,6 +37,7 @@ class _Scanner:
         self._text = text
         self._at = 0
         self._counts: dict[KeyPath, int] = {}
+        self._line, self._counted = 1, 0
 
     def read_document(self) -> None:
         table: KeyPath = ()
@@ -163,4 +164,7 @@ class _Scanner:
         return self._text[self._at : self._at + 1]
 
     def _note(self, path: KeyPath, position: int) -> None:
-        self.lines.setdefault(path, self._text.count("\n", 0, position) + 1)
+        # Places are noted in their order, so no line is counted twice.
+        self._line += self._text.count("\n", self._counted, position)
+        self._counted = position
+        self.lines.setdefault(path, self._line)

@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
 from types import MappingProxyType
 
 import msgspec
@@ -20,6 +19,7 @@ from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.parts import MediaPart, TextPart
 from holdfast.vocabulary.tools import ToolSpec
 
+_NO_NUMBERS: Mapping[CallId, int] = MappingProxyType({})
 _NO_CHANGES: Mapping[CallId, CallId] = MappingProxyType({})
 # The smallest limit of the patterns in use: a name that is made is accepted everywhere.
 _NAME_LIMIT = 64
@@ -37,24 +37,34 @@ class CallIds(msgspec.Struct, frozen=True):
 
     used: frozenset[CallId] = frozenset()
     changed: Mapping[CallId, CallId] = _NO_CHANGES
+    numbers: Mapping[CallId, int] = _NO_NUMBERS
+    """The last number that was tried for an id: those before it are used."""
 
     def with_answer(self, calls: Sequence[CallId], pattern: str) -> "CallIds":
         """Return the ids after an answer that makes `calls`."""
         if not calls:
-            return self if not self.changed else CallIds(self.used)
+            return self if not self.changed else CallIds(self.used, numbers=self.numbers)
         ids = [well_formed(call_id, pattern) for call_id in calls]
-        again = {call_id: self._unused(call_id, pattern) for call_id in self.used & set(ids)}
+        twice = self.used.intersection(ids)
+        numbers = {call_id: self._number(call_id, pattern) for call_id in twice}
+        again = {
+            call_id: made_id(f"{call_id}/{number}", pattern) for call_id, number in numbers.items()
+        }
         used = self.used.union(again.get(call_id, call_id) for call_id in ids)
-        return CallIds(used, again or _NO_CHANGES)
+        known = {**self.numbers, **numbers} if numbers else self.numbers
+        return CallIds(used, again or _NO_CHANGES, known)
 
     def of(self, call_id: CallId, pattern: str) -> CallId:
         """Return the id to send for a call of the last answer, or for its result."""
         formed = well_formed(call_id, pattern)
         return self.changed.get(formed, formed)
 
-    def _unused(self, call_id: CallId, pattern: str) -> CallId:
-        made = (made_id(f"{call_id}/{number}", pattern) for number in count(2))
-        return next((each for each in made if each not in self.used), call_id)
+    def _number(self, call_id: CallId, pattern: str) -> int:
+        """Return the first number that makes an unused id of one that is used."""
+        number = self.numbers.get(call_id, 1) + 1
+        while made_id(f"{call_id}/{number}", pattern) in self.used:
+            number += 1
+        return number
 
 
 def well_formed(call_id: CallId, pattern: str) -> CallId:

@@ -35,7 +35,7 @@ _WAIT_FOR_START = 30.0
 _OF_COMMANDS = "tmp"
 """The name of the commands' temporary folder in the one of the runner's own."""
 _IDENTITY_SECONDS = 60.0
-_SECTION = re.compile(r"\s*\[\s*([^\]]*?)\s*\]")
+_SECTION = re.compile(r"\s*\[([^\]]*)\]")
 _USER_VALUE = re.compile(r"\s*(name|email)\s*=\s*(.*)", re.IGNORECASE)
 _LARGEST_GIT_FILE = 1 << 20
 
@@ -209,7 +209,7 @@ def _git_identity(environment: Mapping[str, str]) -> list[str]:
         for line in _lines_of(path):
             header = _SECTION.match(line)
             if header is not None:
-                section = header[1].lower()
+                section = header[1].strip().lower()
             begin = header.end() if header else 0  # a value may stand behind the header
             if section == "user" and (told := _USER_VALUE.match(line, begin)) is not None:
                 # As it stands there, quotes and comments included: git reads it again.

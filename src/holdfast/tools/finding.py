@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import subprocess
 from typing import Annotated
 
 import msgspec
@@ -15,7 +14,7 @@ from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
 from holdfast.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
-from holdfast.tools.isolated_python import isolated_python
+from holdfast.tools.isolated_python import IsolatedProcess
 from holdfast.tools.output import Outputs
 from holdfast.tools.sandbox.private_beneath import PrivateBeneath
 from holdfast.tools.tree_walk import SKIPPED, walk_files
@@ -184,29 +183,18 @@ def _joined(start: str, path: str) -> str:
 
 def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float) -> bytes:
     """Let a process of its own search; kill it after `seconds`, or when the query is aborted."""
-    child = subprocess.Popen(  # noqa: S603 - our own program
-        isolated_python(_PROGRAM, *SKIPPED, str(start)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(start,),
-        env={},
-        cwd="/",
-        start_new_session=True,
-    )
-    forget = context.signal.add_listener(child.kill)
+    search = IsolatedProcess(_PROGRAM, *SKIPPED, str(start), descriptors=(start,))
+    forget = context.signal.add_listener(search.stop)
     try:
         # Not msgspec: the path may hold bytes that are no text, which `json` escapes.
         request = json.dumps(msgspec.to_builtins(wanted)).encode() + b"\n"
-        found, _ = child.communicate(request, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
+        found = search.answer(request, seconds=seconds)
+    except TimeoutError:
         message = f"the search took longer than {seconds:g} s; try a simpler pattern"
         raise SearchError(message) from None
     finally:
         forget()
     # An abort has killed it, or its own alarm has.
-    if child.returncode:
+    if found is None:
         raise SearchError("the search was stopped before it finished")
     return found

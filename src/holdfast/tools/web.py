@@ -13,7 +13,6 @@ import socket
 import ssl
 import zlib
 from collections.abc import Callable
-from html.parser import HTMLParser
 from typing import TypeAlias
 from urllib.parse import urljoin
 
@@ -23,6 +22,7 @@ from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.threads import run_in_thread
 from holdfast.ports.tools import ToolContext
+from holdfast.tools.isolated_python import IsolatedProcess
 from holdfast.tools.output import Outputs
 from holdfast.tools.public_hosts import (
     Resolve,
@@ -47,28 +47,8 @@ _CHARSETS = (
     r"utf-?(8|16)|us-ascii|iso-8859-\d{1,2}|windows-125\d|koi8-[ru]|shift_jis|euc-(jp|kr)|"
     r"gb(k|2312|18030)|big5"
 )
+_PROGRAM = "holdfast.tools.page_text"
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
-
-_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "title"})
-_IN_HEAD = frozenset(
-    {
-        "base", "basefont", "bgsound", "head", "html", "link", "meta", "noframes", "noscript",
-        "script", "style", "template", "title",
-    }
-)  # fmt: skip
-"""Every other element ends a head whose end tag was left out."""
-_HTML_IN_SVG = frozenset({"foreignobject", "desc"})
-"""Elements of a drawing that may hold elements of HTML; so may its `title`."""
-_BLOCKS = frozenset(
-    {
-        "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure",
-        "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav",
-        "ol", "p", "pre", "section", "table", "tr", "ul",
-    }
-)  # fmt: skip
-_ENDS_SVG = _BLOCKS | {"body", "img", "span", "b", "i", "em", "strong", "code"}
-"""Elements of HTML that end a drawing whose end tag was left out."""
-_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 
 Connect: TypeAlias = Callable[[str, int, float], socket.socket]
 """Opens a connection to an address and port, within so many seconds."""
@@ -102,18 +82,28 @@ class WebFetch:
         self._resolve = resolve or _resolve
         self._connect = connect or _connect
 
-    async def fetch(self, url: str) -> WebPage:
-        """Fetch a page and follow its redirects, each checked like the first URL.
+    async def read(self, url: str) -> str:
+        """Fetch a page and return its text, both within the time limit.
+
+        Redirects are followed, each checked like the first URL.
 
         Raises:
-            WebRefusedError: it is not fetched, or did not come in time.
+            WebRefusedError: it is not fetched, or was not received and read in time.
 
         """
+        done = "received"
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._follow(url)
+                page = await self._follow(url)
+                done = "read"
+                text = _PageText(page, self._seconds)
+                try:
+                    return await run_in_thread(text.shown)
+                finally:
+                    # A timeout or an abort leaves the thread behind, but no process.
+                    text.stop()
         except TimeoutError:
-            raise WebRefusedError(f"the page was not received within {self._seconds:g} s") from None
+            raise WebRefusedError(f"the page was not {done} within {self._seconds:g} s") from None
 
     async def _follow(self, url: str) -> WebPage:
         for _ in range(_MOST_REDIRECTS + 1):
@@ -237,20 +227,46 @@ def web_fetch_tool(fetch: WebFetch | None = None, *, blobs: Blobs | None = None)
             url: An http or https URL of a public host.
 
         """
-        return await outputs.shown(context, _shown(await pages.fetch(url)))
+        return await outputs.shown(context, await pages.read(url))
 
     return web_fetch
 
 
-def _shown(page: WebPage) -> str:
-    head = f"[{page.status} {page.url}]"
-    if not any(kind in page.kind for kind in _TEXTS):
-        return f"{head}\n[{len(page.content)} bytes of {page.kind or 'no known kind'}, not text]"
-    text = page.content.decode(_charset(page.kind), "replace")
-    if "html" in page.kind:
-        text = text_of_page(text)
-    more = "" if page.is_whole else f"\n[cut after {_MOST_BYTES >> 20} MiB]"
-    return f"{head}\n{text}{more}"
+class _PageText:
+    """The text of a page, worked out in a thread; another thread can stop it.
+
+    HTML is read by a process of its own: it may be large and made to take long, and no thread can
+    be killed.
+    """
+
+    def __init__(self, page: WebPage, seconds: float) -> None:
+        self._page = page
+        self._seconds = seconds
+        self._reading = IsolatedProcess(_PROGRAM, _charset(page.kind))
+
+    def shown(self) -> str:
+        """Return what the model is shown of the page."""
+        page = self._page
+        head = f"[{page.status} {page.url}]"
+        if not any(kind in page.kind for kind in _TEXTS):
+            kind = page.kind or "no known kind"
+            return f"{head}\n[{len(page.content)} bytes of {kind}, not text]"
+        text = self._html() if "html" in page.kind else self._decoded()
+        more = "" if page.is_whole else f"\n[cut after {_MOST_BYTES >> 20} MiB]"
+        return f"{head}\n{text}{more}"
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        self._reading.stop()
+
+    def _decoded(self) -> str:
+        return self._page.content.decode(_charset(self._page.kind), "replace")
+
+    def _html(self) -> str:
+        text = self._reading.answer(self._page.content, seconds=self._seconds)
+        if text is None:
+            raise WebRefusedError("the page could not be read")
+        return text.decode()
 
 
 def _charset(kind: str) -> str:
@@ -259,69 +275,3 @@ def _charset(kind: str) -> str:
         return codecs.lookup(name).name if re.fullmatch(_CHARSETS, name) else "utf-8"
     except LookupError:
         return "utf-8"
-
-
-class _Reader(HTMLParser):
-    """Collects what is shown, one line per block."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
-        self._silent: list[str] = []
-        self._link: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        while self._silent and _ends(tag, self._silent[-1]):
-            self._silent.pop()
-        if tag in _SILENT or (tag in _HTML_IN_SVG and "svg" in self._silent):
-            self._silent.append(tag)
-        if self._silent:
-            return
-        if tag in _BLOCKS:
-            self.pieces.append("\n")
-        if tag in _HEADINGS:
-            self.pieces.append(f"{_HEADINGS[tag]} ")
-        elif tag == "li":
-            self.pieces.append("- ")
-        elif tag == "a":
-            self._link = dict(attrs).get("href")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._silent:
-            # What was opened inside and not closed ends with it.
-            while self._silent.pop() != tag:
-                pass
-            return
-        if self._silent:
-            return
-        if tag in _BLOCKS:
-            self.pieces.append("\n")
-        if tag == "a" and self._link and self._link.startswith(("http:", "https:", "/")):
-            self.pieces.append(f" ({self._link})")
-            self._link = None
-
-    def handle_data(self, data: str) -> None:
-        if self._silent == ["head"] and data.strip(" \t\r\n\f"):
-            self._silent.clear()  # a head has no text of its own
-        if not self._silent:
-            self.pieces.append(data)
-
-
-def _ends(tag: str, silent: str) -> bool:
-    """Say whether a start tag ends an element that is not shown, without its end tag."""
-    if silent == "head":
-        return tag not in _IN_HEAD
-    if silent == "svg":
-        return tag in _ENDS_SVG
-    return tag == "body" and silent != "template"
-
-
-def text_of_page(html: str) -> str:
-    """Return the text of a page; scripts, styles and what is not shown are left out."""
-    reader = _Reader()
-    reader.feed(html)
-    reader.close()
-    lines = (
-        re.sub(r"[ \t\r\f\v]+", " ", line).strip() for line in "".join(reader.pieces).split("\n")
-    )
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

@@ -1,7 +1,6 @@
 """Tool calls: what is known of each, their approvals and results; the repair of other histories."""
 
 from collections.abc import Iterable
-from itertools import chain, count
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -271,11 +270,13 @@ def _has_results(message: Message) -> bool:
 def _with_distinct_ids(messages: list[Message]) -> list[Message]:
     """Give a message that has the id of an earlier one another id, made from it."""
     seen: set[MessageId] = set()
+    numbers: dict[MessageId, int] = {}
     distinct: list[Message] = []
     for message in messages:
-        numbered = (MessageId(f"{message.id}_{number}") for number in count(2))
-        fresh = chain((message.id,), numbered)
-        message_id = next(each for each in fresh if each not in seen)
+        message_id = message.id
+        while message_id in seen:
+            number = numbers[message.id] = numbers.get(message.id, 1) + 1
+            message_id = MessageId(f"{message.id}_{number}")
         seen.add(message_id)
         distinct.append(message if message_id == message.id else replace(message, id=message_id))
     return distinct
@@ -340,14 +341,16 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
     if len(set(ids)) == len(ids):
         return message
     taken, seen = set(ids), set[CallId]()
+    numbers: dict[CallId, int] = {}
 
     def distinct(part: Part) -> Part:
         if not isinstance(part, ToolCallPart):
             return part
         call_id = part.call_id
         if call_id in seen:
-            numbered = (CallId(f"{part.call_id}_{number}") for number in count(2))
-            call_id = next(each for each in numbered if each not in taken)
+            while call_id in taken:
+                number = numbers[part.call_id] = numbers.get(part.call_id, 1) + 1
+                call_id = CallId(f"{part.call_id}_{number}")
             taken.add(call_id)
         seen.add(call_id)
         return replace(part, call_id=call_id)

@@ -63,9 +63,11 @@ def read_command(text: str) -> tuple[Words, ...] | Unreadable:
     reason = reader.read()
     if reason is not None:
         return Unreadable(reason)
-    if (grammar := _grammar()) is not None and not _agrees(grammar, text, reader.commands):
-        return Unreadable("two parsers read it differently")
-    return _checked(reader.commands)
+    checked = _checked(reader.commands)
+    if isinstance(checked, Unreadable) or (grammar := _grammar()) is None:
+        return checked
+    agrees = _agrees(grammar, text, reader.commands)
+    return checked if agrees else Unreadable("two parsers read it differently")
 
 
 def read_pattern(text: str) -> Words | Unreadable:
@@ -133,9 +135,12 @@ class _Reader:
 
     def _take_operator(self) -> bool:
         # A digit before a redirection belongs to it: `2>&1` was read above, anything else is not.
-        if self._text[self._at] in "<>" or self._take(_OPERATOR) is None:
+        if self._text[self._at] in "<>" or (found := self._take(_OPERATOR)) is None:
             return False
         self._end_word()
+        if not self._words and found[0] != "\n":
+            self._at = found.start()  # a shell expects a command before it
+            return False
         self._end_command()
         return True
 

@@ -5,10 +5,12 @@ folders. `{a,b}` is either. Standard library only: a process of its own imports 
 """
 
 import re
+from functools import lru_cache
 
 # Groups multiply, and a pattern may hold any number of them. One group of a rule, which has at most
 # 1000 characters, is never too large.
 _MOST_ALTERNATIVES = 512
+_LONGEST = 1000
 
 
 def matches_word(pattern: str, word: str) -> bool:
@@ -72,16 +74,20 @@ def _ends(segments: list[str], names: list[str]) -> set[int]:
     return reached
 
 
-def alternatives(pattern: str) -> list[str]:
+@lru_cache(maxsize=256)
+def alternatives(pattern: str) -> "tuple[str, ...]":
     """Return the patterns that `{a,b}` stands for, in any depth.
 
     A brace without a partner is a character, and so are those around text without a comma.
 
     Raises:
-        ValueError: when there are too many of them. Leaving some out would make a rule narrower
-            than it is written.
+        ValueError: when the pattern is too long, or there are too many of them. Leaving some out
+            would make a rule narrower than it is written.
 
     """
+    if len(pattern) > _LONGEST:
+        message = f"it is longer than {_LONGEST} characters"
+        raise ValueError(message)
     pieces = re.split(r"([{},])", pattern)
     groups = _groups(pieces)
     # What is open, from the outside in: the options of a group that are complete, and the one that
@@ -104,7 +110,7 @@ def alternatives(pattern: str) -> list[str]:
                 message = f"its braces stand for more than {_MOST_ALTERNATIVES} patterns"
                 raise ValueError(message)
             before[:] = [each + option for each in before for option in options]
-    return levels[0][1]
+    return tuple(levels[0][1])
 
 
 def _groups(pieces: list[str]) -> set[int]:

@@ -17,37 +17,52 @@ class MarkdownBlocks:
     """Cuts a growing text into blocks: paragraphs, lists and fenced code, none of them split."""
 
     def __init__(self) -> None:
-        self._text = ""
+        self._block: list[str] = []
+        """The complete lines of the block that is not complete yet."""
+        self._fence = ""
+        self._line: list[str] = []
+        """The pieces of the last line."""
 
     @property
     def rest(self) -> str:
         """What has come of the block that is not complete yet."""
-        return self._text
+        return "\n".join([*self._block, "".join(self._line)])
 
     def feed(self, text: str) -> list[str]:
         """Take more text and return the blocks that are complete by now."""
-        self._text += text
-        *lines, last = self._text.split("\n")
-        blocks, current, fence = [], list[str](), ""
+        blocks: list[str] = []
+        # Each line is looked at once, when it is complete.
+        *lines, last = text.split("\n")
         for line in lines:
-            mark = _FENCE.match(line)
-            current.append(line)
-            if fence:
-                # A closing fence is at least as long as the opening one and has nothing after it.
-                is_end = mark is not None and mark[1].startswith(fence) and line.strip() == mark[1]
-                fence = "" if is_end else fence
-            elif mark is not None:
-                fence = mark[1]
-            elif not line.strip():
-                blocks.append("\n".join(current))
-                current = []
-        self._text = "\n".join([*current, last])
-        return [block for block in blocks if block.strip()]
+            block = self._take("".join([*self._line, line]))
+            self._line = []
+            if block is not None and block.strip():
+                blocks.append(block)
+        self._line.append(last)
+        return blocks
 
     def end(self) -> str:
         """Return what is left, and begin anew."""
-        left, self._text = self._text, ""
+        left = self.rest
+        self._block, self._fence, self._line = [], "", []
         return left
+
+    def _take(self, line: str) -> str | None:
+        """Take a line; returns the block that it completes."""
+        mark = _FENCE.match(line)
+        self._block.append(line)
+        if self._fence:
+            # A closing fence is at least as long as the opening one and has nothing after it.
+            is_end = (
+                mark is not None and mark[1].startswith(self._fence) and line.strip() == mark[1]
+            )
+            self._fence = "" if is_end else self._fence
+        elif mark is not None:
+            self._fence = mark[1]
+        elif not line.strip():
+            block, self._block = "\n".join(self._block), []
+            return block
+        return None
 
 
 class Renderer:

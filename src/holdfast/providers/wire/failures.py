@@ -183,10 +183,18 @@ def _json_of(body: bytes) -> Json:
 def _readable(body: bytes, status: int) -> str:
     """Return a readable line for a body that is not a known error report."""
     text = _title_in(body.decode("utf-8", "replace"))
-    # Behind the last `>` there are no tags. To look for their ends there would take quadratic time.
-    tagged, sign, rest = text.rpartition(">")
-    text = " ".join((re.sub(r"<[^>]*>", " ", tagged + sign) + rest).split())
+    text = " ".join(_without_tags(text).split())
     return _shortened(text) or f"the provider answered with status {status} and nothing else"
+
+
+def _without_tags(text: str) -> str:
+    # No pattern: it would look for the end of a tag from every `<` anew.
+    *pieces, rest = text.split(">")
+    shown: list[str] = []
+    for piece in pieces:
+        before, sign, _ = piece.partition("<")
+        shown += (before, " ") if sign else (piece, ">")
+    return "".join([*shown, rest])
 
 
 def _title_in(text: str) -> str:

@@ -5,7 +5,6 @@ import datetime
 import re
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
-from itertools import chain, count
 from uuid import UUID, uuid5
 
 import msgspec
@@ -35,7 +34,7 @@ _MOST = 2**53
 """The largest count that is believed."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID = 64
-_DATA_URL = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(?P<data>.*)")
+_DATA_URL = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?P<parameters>;[\w=.+;-]*+),(?P<data>.*)")
 _NAMES = UUID("6f9b0b6e-6f0f-5c53-8a43-5d1f4f0a7c11")
 """Where UUIDs are derived from; any would do, as long as it stays the same."""
 _REMINDER = re.compile(r"<system-reminder>\n(.*)\n</system-reminder>\n*", re.DOTALL)
@@ -198,14 +197,18 @@ class UniqueCallIds:
 
     def __init__(self) -> None:
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """The last number that was tried for an id: those before it are used."""
         self._now: dict[str, str] = {}
 
     def of_call(self, call_id: str) -> str:
         """Return the id of a call that is being written."""
         plain = _NOT_IN_IDS.sub("_", call_id)[:_LONGEST_ID] or "call"
         # One that another begins with is no good: Claude Code loses a result to `call_1_2`.
-        made = (_made_id(f"{plain}/{number}") for number in count(2))
-        given = next(each for each in chain((plain,), made) if each not in self._used)
+        given = plain
+        while given in self._used:
+            number = self._numbers[plain] = self._numbers.get(plain, 1) + 1
+            given = _made_id(f"{plain}/{number}")
         self._used.add(given)
         self._now[call_id] = given
         return given
@@ -239,7 +242,7 @@ def stand_in(part: MediaPart) -> str:
 def media_from_url(url: str, *, mime: str = "", filename: str | None = None) -> MediaPart | None:
     """Make a medium from a `data:` or web URL; None for any other, such as a local file's."""
     found = _DATA_URL.fullmatch(url)
-    if found:
+    if found and found["parameters"].endswith(";base64"):
         return media_from_data(found["data"], mime=found["mime"], filename=filename)
     if url.startswith(("https://", "http://")):
         return MediaPart(mime=mime or "application/octet-stream", filename=filename, url=url)

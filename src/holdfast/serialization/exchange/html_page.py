@@ -53,13 +53,12 @@ PAGE_POLICY = (
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 """Control characters, and those that turn the direction of writing around."""
-_FENCE = re.compile(
-    r"^(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)(?:^(?P=fence)[ \t]*$|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_FENCE = re.compile(r"`{3,}+|~{3,}+")
 _INLINE = re.compile(r"`(?P<code>[^`\n]+)`|\*\*(?P<strong>[^*\n]+)\*\*")
 _HEADING = re.compile(r"#{1,6} (?P<text>[^\n]+)")
 _SHOWN_ARGUMENTS = 100
+_SLICE = 64 * 1024
+"""The most characters that are escaped at once: other threads wait meanwhile."""
 _FOLDED: dict[type[Part], tuple[str, str]] = {
     ReasoningPart: ("Reasoning", "reasoning"),
     ReminderPart: ("Note from the program", "note"),
@@ -100,11 +99,12 @@ def _head(title: str) -> str:
 
 def _text(text: str) -> str:
     """Return text as it may stand anywhere in the page."""
-    return escape(_UNSEEN.sub("\ufffd", text), quote=True)
+    slices = (text[at : at + _SLICE] for at in range(0, len(text), _SLICE))
+    return "".join(escape(_UNSEEN.sub("\ufffd", each), quote=True) for each in slices)
 
 
 def _article(export: SessionExport, index: int, each: TimedMessage) -> str:
-    following = export.messages[index + 1 :][:1]
+    following = export.messages[index + 1 : index + 2]
     results = results_in(following[0].message if following else None)
     shown = _Shown(export, results, answers_calls(export, index))
     inner = "".join(
@@ -195,13 +195,28 @@ def _prose(text: str) -> str:
 
 
 def _prose_blocks(text: str) -> Iterable[str]:
-    end = 0
-    # Searched in the text itself and escaped piece by piece, so that no entity is cut in two.
-    for found in _FENCE.finditer(text):
-        yield _paragraphs(text[end : found.start()])
-        yield _code(found["code"].removesuffix("\n"))
-        end = found.end()
-    yield _paragraphs(text[end:])
+    # Line by line: a pattern for a whole fence would go back from wherever one is not closed.
+    lines, fence = list[str](), ""
+    *before, last = text.split("\n")
+    for line in before:
+        mark = _FENCE.match(line)
+        if fence and line.rstrip(" \t") != fence:
+            lines.append(line)
+        elif fence:
+            yield _code("\n".join(lines))
+            lines, fence = [], ""
+        elif mark is not None:
+            yield _paragraphs("\n".join(lines))
+            lines, fence = [], mark[0]
+        else:
+            lines.append(line)
+    # The last line has no line end: it can close a fence, but not open one.
+    if not fence:
+        yield _paragraphs("\n".join([*lines, last]))
+    elif last.rstrip(" \t") == fence:
+        yield _code("\n".join(lines))
+    else:
+        yield _code("\n".join([*lines, *([last] if last else [])]))
 
 
 def _paragraphs(text: str) -> str:

@@ -47,7 +47,7 @@ def write_markdown(export: SessionExport) -> Iterator[bytes]:
     for name, value in session_facts(export):
         yield f"- {name}: {plain_line(value)}\n".encode()
     for index, each in enumerate(export.messages):
-        following = export.messages[index + 1 :][:1]
+        following = export.messages[index + 1 : index + 2]
         results = results_in(following[0].message if following else None)
         text = "\n\n".join(_blocks(each, results, is_answered=answers_calls(export, index)))
         if text:

@@ -9,6 +9,8 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
+_LONGEST_NAME = 255
+
 
 class PrivateBeneath(NamedTuple):
     """Paths relative to the root; travels as JSON, which makes lists of the collections."""
@@ -40,7 +42,9 @@ class PrivateBeneath(NamedTuple):
         if home != "." and not path.startswith(f"{home}/"):
             return False
         names = path if home == "." else path[len(home) + 1 :]
-        return any(_compiled(self.names).fullmatch(name) for name in names.split("/"))
+        # No file has a longer name.
+        possible = (name for name in names.split("/") if len(name) <= _LONGEST_NAME)
+        return any(_compiled(self.names).fullmatch(name) for name in possible)
 
 
 @lru_cache(maxsize=1)

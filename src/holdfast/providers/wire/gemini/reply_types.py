@@ -103,7 +103,8 @@ class Reply(msgspec.Struct, rename="camel"):
 _LONGEST_PATH = 100
 _LAST_POSITION = 10_000
 """The largest index in an array; a larger one is ignored, because all before it would be filled."""
-_STEP = re.compile(r"\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[['\"](.*?)['\"]\]")
+# A quoted name that does not end takes the rest, so that no search for an end begins twice.
+_STEP = re.compile(r"\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[['\"](.*?)(?:['\"]\]|\Z)", re.DOTALL)
 
 
 def put_argument(arguments: JsonObject, piece: PartialArgument) -> None:

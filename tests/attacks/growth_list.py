@@ -1,0 +1,629 @@
+"""The list of what reads text from outside: functions, libraries and patterns, with worst inputs.
+
+A function is in it with hand-written texts. Every pattern of `re` is in it by itself: see
+`pattern_list`. A new rule of a table (of redaction, of error texts) is in it as soon as it is in
+its table.
+"""
+
+import base64
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import parse_qs, unquote_to_bytes, urljoin, urlsplit
+
+import msgspec
+
+from holdfast.agent.prompts import _bare
+from holdfast.assembly.attachments import attachment_part
+from holdfast.blocks.conversation.tool_calls import with_distinct_calls
+from holdfast.blocks.error_classification import code_of_text
+from holdfast.blocks.permission_rules.rules import mentions_forbidden, parse_rule
+from holdfast.blocks.permission_rules.shell_words import read_command
+from holdfast.blocks.permission_rules.wildcards import alternatives, matches_path, matches_word
+from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
+from holdfast.cli.prompt_input import _named, fenced
+from holdfast.cli.terminal import safe
+from holdfast.config.context_files import _front_matter
+from holdfast.config.file import parse_config
+from holdfast.config.toml_lines import key_lines
+from holdfast.providers.history_parts import CallIds
+from holdfast.providers.transport.sse import SseParser
+from holdfast.providers.wire.failures import Failure, _readable, _reported_wait, _wait_in_headers
+from holdfast.providers.wire.gemini.reply_types import steps_of
+from holdfast.providers.wire.lenient_decoding import decode_lenient
+from holdfast.serialization.exchange.formats import FORMATS
+from holdfast.serialization.exchange.forms import UniqueCallIds, cost_in, media_from_url
+from holdfast.serialization.exchange.html_page import write_html
+from holdfast.serialization.exchange.markdown import write_markdown
+from holdfast.serialization.exchange.redaction import Redactor
+from holdfast.serialization.exchange.values import LIMITS, SessionExport, TimedMessage
+from holdfast.server.decoding import decode_body
+from holdfast.session.titles import clean_title
+from holdfast.stores.jsonl.lines import commands_in, quarantined_in
+from holdfast.stores.text_search import TextQuery
+from holdfast.tools.editing import difference
+from holdfast.tools.mcp.offered_tools import clean
+from holdfast.tools.page_text import text_of_page
+from holdfast.tools.public_hosts import read_url
+from holdfast.vocabulary.ids import CallId, MessageId, SessionId
+from holdfast.vocabulary.json_types import python_words
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
+from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.parts import TextPart, ToolCallPart
+from holdfast.vocabulary.secrets import scrub
+from tests.attacks.growth import Entry
+
+LINEAR_LIBRARIES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "base64.b64decode": (base64.b64decode, "aGFs"),
+    "json.loads": (json.loads, "[1"),
+    "msgspec.json.decode": (msgspec.json.decode, "[1"),
+    "urlsplit": (urlsplit, "http://a?"),
+    "urljoin": (lambda text: urljoin("http://a/b", text), "../"),
+    "parse_qs": (lambda text: parse_qs(text[: 100 * 30]), "a="),
+    "unquote_to_bytes": (unquote_to_bytes, "%4"),
+    "parsedate_to_datetime": (parsedate_to_datetime, "Mon, 1 "),
+    "fromisoformat": (datetime.fromisoformat, "2"),
+    "Decimal": (Decimal, "9"),
+}
+"""Functions of libraries that take linear time whatever they are given, and a text that shows it.
+
+Who calls them need not be in the list.
+"""
+SUPERLINEAR_LIBRARIES = frozenset(
+    {
+        *("HTMLParser", "get_close_matches", "unified_diff", "SequenceMatcher", "ndiff"),
+        *("Markdown", "Syntax", "tomllib.loads", "shlex.split", "fnmatch", "fill"),
+        *("validate", "iter_errors", "fromstring", "safe_load", "literal_eval", "parse_known"),
+    }
+)
+"""Functions of libraries that may take more: who calls one must be in the list."""
+
+
+def repeated(text: str) -> Callable[[int], str]:
+    """Return a maker of one text that is repeated to a size."""
+    return lambda size: (text * (size // len(text) + 1))[:size]
+
+
+def between(head: str, text: str, tail: str = "") -> Callable[[int], str]:
+    """Return a maker of a text that is repeated between two others."""
+    return lambda size: head + repeated(text)(size) + tail
+
+
+def _open_drawings(size: int) -> str:
+    return repeated("<svg>")(size // 2) + repeated("</b>")(size // 2)
+
+
+def _numbered(row: str) -> Callable[[int], str]:
+    return lambda size: "".join(row % number for number in range(size // 8))
+
+
+def quietly(call: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return a call whose refusals are no failure: what counts is its time."""
+
+    def tried(given: Any) -> None:
+        with contextlib.suppress(Exception):
+            call(given)
+
+    return tried
+
+
+def _texts(
+    name: str,
+    call: Callable[[Any], object],
+    *texts: str,
+    reads: tuple[str, ...],
+    most: int = 1 << 20,
+    head: str = "",
+) -> Iterator[Entry]:
+    for text in texts:
+        yield Entry(
+            f"{name} of {text!r}", quietly(call), between(head, text), most=most, reads=reads
+        )
+
+
+def _said(text: str) -> SessionExport:
+    message = UserMessage(id=MessageId("m"), parts=(TextPart(text=text),))
+    return _export(message)
+
+
+def _export(*messages: Any) -> SessionExport:
+    timed = tuple(TimedMessage(message=each) for each in messages)
+    return SessionExport(session_id=SessionId("s"), messages=timed)
+
+
+def _many_messages(size: int) -> SessionExport:
+    message = UserMessage(id=MessageId("m"), parts=(TextPart(text="a"),))
+    return _export(*[message] * (size // 20))
+
+
+def _calls(size: int) -> AssistantMessage:
+    part = ToolCallPart(call_id=CallId("c"), name="a", arguments={})
+    return AssistantMessage(
+        id=MessageId("m"), parts=(part,) * (size // 20), model="m", provider="p"
+    )
+
+
+def _written_as_html(export: SessionExport) -> bytes:
+    return b"".join(write_html(export))
+
+
+def _written_as_markdown(export: SessionExport) -> bytes:
+    return b"".join(write_markdown(export))
+
+
+def _page(text: str) -> bytes:
+    return _written_as_html(_said(text))
+
+
+def _markdown(text: str) -> bytes:
+    return _written_as_markdown(_said(text))
+
+
+def _streamed(text: str) -> list[list[str]]:
+    blocks = MarkdownBlocks()
+    return [blocks.feed(text[at : at + 20]) for at in range(0, len(text), 20)]
+
+
+def _sse(text: str) -> list[Any]:
+    parser, frames = SseParser(), list[Any]()
+    for at in range(0, len(text), 100):
+        parser.feed(text[at : at + 100].encode(), frames)
+    parser.flush(frames)
+    return frames
+
+
+def _same_ids(size: int) -> list[str]:
+    ids = UniqueCallIds()
+    return [ids.of_call("call") for _ in range(size // 20)]
+
+
+def _reader(name: str) -> Callable[[bytes], object]:
+    read = FORMATS[name].read
+    assert read is not None
+    return lambda content: read(io.BytesIO(content), LIMITS)
+
+
+def _rows(row: Callable[[int], Any]) -> Callable[[int], bytes]:
+    return lambda size: b"".join(
+        msgspec.json.encode(row(number)) + b"\n" for number in range(size // 100)
+    )
+
+
+def _claude_line(number: int) -> dict[str, Any]:
+    content = [{"type": "tool_use", "id": "c", "name": "n", "input": {}}]
+    if number % 2:
+        content = [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]
+    role = "user" if number % 2 else "assistant"
+    message = {"role": role, "id": f"m{number}", "content": content}
+    parent = f"u{number - 1}" if number else None
+    return {"type": role, "uuid": f"u{number}", "parentUuid": parent, "message": message}
+
+
+def _pi_line(number: int) -> dict[str, Any]:
+    if not number:
+        return {"type": "session", "version": 3, "id": "s", "cwd": "/"}
+    message = {"role": "user", "content": "x"}
+    return {"type": "message", "id": f"{number}", "parentId": f"{number - 1}", "message": message}
+
+
+def _codex_line(number: int) -> dict[str, Any]:
+    item = {"type": "function_call", "name": "n", "call_id": "c", "arguments": "{}"}
+    return {"timestamp": "2026-01-01T00:00:00Z", "type": "response_item", "payload": item}
+
+
+def _openai_messages(size: int) -> bytes:
+    call = {"id": "c", "type": "function", "function": {"name": "n", "arguments": "{}"}}
+    rows = [
+        {"role": "assistant", "tool_calls": [call]}
+        if number % 2
+        else {"role": "user", "content": "x"}
+        for number in range(size // 60)
+    ]
+    return msgspec.json.encode(rows)
+
+
+def _lines_apart(size: int) -> tuple[str, str]:
+    """Return two texts whose lines have all their partners, in the other order."""
+    numbers = [str(number % 40) + "\n" for number in range(size // 4)]
+    return "x\n" + "".join(numbers) + "y\n", "z\n" + "".join(reversed(numbers)) + "w\n"
+
+
+def _pages_and_exports() -> Iterator[Entry]:
+    html = "serialization.exchange.html_page:"
+    yield from _texts(
+        "HTML page",
+        _page,
+        *(
+            "`",
+            "~",
+            "```\n",
+            "``` ",
+            "````\n```\n",
+            "**",
+            "*",
+            "`a",
+            "**a",
+            "# ",
+            "\n",
+            "\x1b",
+            "&",
+        ),
+        reads=(f"{html}_prose_blocks", f"{html}_line", f"{html}_text"),
+        most=400_000,
+    )
+    yield from _texts(
+        "Markdown",
+        _markdown,
+        "`",
+        "\n",
+        "```\n",
+        reads=("serialization.exchange.markdown:_blocks",),
+    )
+    for name, writer in (("HTML", _written_as_html), ("Markdown", _written_as_markdown)):
+        yield Entry(f"{name} of many messages", writer, _many_messages, most=200_000)
+    yield Entry("call ids of an export", _same_ids, lambda size: size)
+    yield Entry("call ids of an answer", with_distinct_calls, _calls)
+    yield from _texts(
+        "medium", media_from_url, "data:", "data:a/b", ";a", head="data:a/b", reads=()
+    )
+    yield from _texts("cost", lambda text: cost_in({"cost": text}, "cost"), "9", "1e", reads=())
+
+
+def _redaction() -> Iterator[Entry]:
+    redactor = Redactor(["/work/me", "/home/me"])
+    yield from _texts(
+        "redaction",
+        redactor.text,
+        *("/", "/a", "/a/", "~/", "\\", "\\\\a", "C:\\", "file://", "file:///a", "a.", "/home/"),
+        *("data:", "data:a/a;", "a.b/", "/work/me", "%41"),
+        reads=("serialization.exchange.redaction:Redactor.text",),
+        most=400_000,
+    )
+    yield from _texts(
+        "scrubbing",
+        scrub,
+        *("sk-", "bearer ", "key ", "api_key=", "eyJ", "eyJaaaaaaaa.", "AIza", "basic\n", "%"),
+        reads=("vocabulary.secrets:scrub",),
+        most=400_000,
+    )
+
+
+def _pages_of_the_web() -> Iterator[Entry]:
+    tokens = "tools.page_text:_Tokens."
+    yield from _texts(
+        "web page",
+        text_of_page,
+        *("<b", "<b ", "<!--", "<!", "</", "<script>", "<script></scrip", "<svg>", "<svg><desc>"),
+        *(
+            "&#9",
+            "&",
+            "<a href='",
+            '<a href="',
+            "<b ='\"",
+            "<p>",
+            "<!-->",
+            "<?",
+            "</b",
+            "<a =",
+            " ",
+        ),
+        reads=(f"{tokens}read",),
+    )
+    for name, text in (("tags", "<b a='c'>"), ("links", "<a href=/b>c</a>")):
+        read = (f"{tokens}read", f"{tokens}_take_attributes")
+        yield Entry(f"web page of {name}", text_of_page, repeated(text), reads=read)
+    yield Entry("web page of open drawings", text_of_page, _open_drawings)
+    yield from _texts(
+        "URL",
+        read_url,
+        "a",
+        ".",
+        "a.",
+        "1.",
+        "[",
+        "@",
+        "xn--a.",
+        head="http://",
+        reads=("tools.public_hosts:read_url",),
+    )
+
+
+def _terminal() -> Iterator[Entry]:
+    markdown = "cli.chat.markdown:"
+    renderer = Renderer(width=80, colour=True)
+    yield from _texts(
+        "rendered Markdown",
+        renderer.markdown,
+        *("`", "*a_ ", "[", "![", "[a](", "<", "> ", "- ", "|-|\n", "[a]: ", "\\"),
+        reads=(f"{markdown}Renderer.markdown",),
+        most=8_000,
+    )
+    yield from _texts(
+        "rendered diff",
+        renderer.difference,
+        "+",
+        "@@",
+        "-a\n",
+        reads=(f"{markdown}Renderer.difference",),
+        most=16_000,
+    )
+    yield from _texts(
+        "wrapped text",
+        renderer.wrapped,
+        "a ",
+        "a",
+        "\t",
+        reads=(f"{markdown}Renderer.wrapped",),
+        most=64_000,
+    )
+    yield from _texts(
+        "streamed Markdown",
+        _streamed,
+        "a",
+        "a\n",
+        "\n",
+        head="```\n",
+        reads=(f"{markdown}MarkdownBlocks.feed",),
+        most=200_000,
+    )
+    yield from _texts("terminal text", safe, "\x1b", "\u202e", "\ud800", reads=())
+    yield from _texts(
+        "files in a prompt",
+        _named,
+        "@",
+        '@"',
+        "@a ",
+        reads=("cli.prompt_input:_named",),
+        most=100_000,
+    )
+    yield from _texts("piped text", fenced, "`", "``` ", reads=("cli.prompt_input:fenced",))
+
+
+def _configuration() -> Iterator[Entry]:
+    yield from _texts(
+        "configuration",
+        parse_config,
+        *("a.", "[a.", "a=[", '"\\', "a={a=", "[[a]]\n", '"a".', "x={a."),
+        reads=("config.file:parse_config",),
+        most=64_000,
+    )
+    for name, row in (("keys", "a%d=1\n"), ("tables", "[a%d]\n"), ("arrays", "[[a]]\n#%d\n")):
+        make = _numbered(row)
+        yield Entry(
+            f"lines of {name}",
+            key_lines,
+            make,
+            most=400_000,
+            reads=("config.toml_lines:_Scanner._skip_blank",),
+        )
+    yield Entry("lines of a list", key_lines, between("a=[", "1,\n", "1]"), most=399_999)
+    yield from _texts(
+        "front matter",
+        _front_matter,
+        "---\n",
+        "name: ",
+        "name:\n",
+        "--- ",
+        " ",
+        head="---\n",
+        reads=(),
+        most=64_000,
+    )
+    yield from _texts(
+        "name that is not known",
+        lambda name: unknown_name(name, ("system_prompts", "max_tokens")),
+        "s",
+        "system_prompts",
+        reads=("vocabulary.option_declarations:_closest",),
+    )
+
+
+def _providers() -> Iterator[Entry]:
+    yield from _texts(
+        "events of a stream",
+        _sse,
+        "data: a\n\n",
+        "data:\n",
+        "\r",
+        "\n",
+        "a",
+        "id:\0",
+        ":",
+        reads=("providers.transport.sse:SseParser.feed",),
+    )
+    yield from _texts(
+        "failed reply",
+        lambda text: _readable(text.encode(), 500),
+        "<",
+        "<a",
+        "<title>",
+        "</title>",
+        ">",
+        "<>",
+        reads=(),
+    )
+    yield from _texts(
+        "wait in a text",
+        lambda text: _reported_wait(Failure(message=text)),
+        "try again in 1",
+        "retry after ",
+        "9",
+        "try again in 9.",
+        reads=(),
+    )
+    yield from _texts(
+        "wait in a header",
+        lambda text: _wait_in_headers({"retry-after": text, "date": text}),
+        "Mon, ",
+        "1 ",
+        "(",
+        ":",
+        '"',
+        "-",
+        reads=(),
+        most=64_000,
+    )
+    yield from _texts(
+        "error text",
+        code_of_text,
+        "a",
+        "context ",
+        "maximum ",
+        "token",
+        "rate limit ",
+        "input ",
+        "prompt ",
+        "model ",
+        "exceed",
+        reads=(),
+    )
+    yield from _texts(
+        "lenient JSON",
+        lambda text: decode_lenient(text.encode("utf-8", "surrogatepass")),
+        "[",
+        '{"a":',
+        '"\ud800',
+        '"\\ud800"',
+        "9",
+        reads=(),
+    )
+    yield from _texts(
+        "path in arguments", steps_of, ".a", "[", '["a', "[0]", '["', "']", '["a\n', reads=()
+    )
+    yield from _texts("fenced answer", _bare, "`", " ", "\n", "```json ", head="```json", reads=())
+
+    def answers(size: int) -> CallIds:
+        ids = CallIds()
+        for _ in range(size // 200):
+            ids = ids.with_answer([CallId("call")], "[a-zA-Z0-9_-]{1,64}")
+        return ids
+
+    yield Entry("same call id in each answer", answers, lambda size: size, most=400_000)
+
+
+def _permissions_and_tools() -> Iterator[Entry]:
+    rule = parse_rule("shell(rm *)", "deny")
+    yield from _texts(
+        "shell command",
+        read_command,
+        "'",
+        '"',
+        "a ",
+        ">",
+        "&>",
+        "|",
+        "a;",
+        "a^",
+        "''",
+        "2>&1 ",
+        reads=(),
+        most=10_000,
+    )
+    yield from _texts(
+        "command not read",
+        lambda text: mentions_forbidden(rule, text),
+        "a",
+        "r\\",
+        "rm$",
+        '"',
+        reads=(),
+    )
+    yield from _texts(
+        "word and wildcards",
+        lambda text: matches_word("a*" * 50 + "b", text),
+        "a",
+        "ab",
+        reads=(),
+        most=20_000,
+    )
+    yield from _texts(
+        "path and wildcards",
+        lambda text: matches_path("**/a/" * 20 + "b", text),
+        "a/",
+        reads=(),
+        most=4_000,
+    )
+    uncached = alternatives.__wrapped__
+    yield from _texts("braces", uncached, "{", "},", "{a,b}", "{a,", ",", reads=(), most=100_000)
+    yield from _texts(
+        "rule", lambda text: parse_rule(text, "deny"), "a", "(", "*", "{,", head="read(", reads=()
+    )
+    yield Entry(
+        "difference",
+        lambda pair: difference(pair[0], pair[1], "a"),
+        _lines_apart,
+        most=16_000,
+        reads=("tools.editing:difference",),
+    )
+    yield from _texts(
+        "text of an MCP server",
+        clean,
+        "\x1b",
+        "\x1b[",
+        "\x1b]",
+        "\x1b[0",
+        "\x1b[ ",
+        "\x1b]\x1b",
+        reads=(),
+    )
+    yield from _texts("fault", python_words, "`", "`a", "array`", reads=())
+    yield from _texts("title", clean_title, " ", "#", "\n", "# ", '"', " \n", reads=())
+    yield from _texts(
+        "attachment",
+        lambda text: attachment_part(text, cwd="/"),
+        "data:",
+        ";a",
+        ";base64",
+        ",",
+        "%41",
+        head="data:",
+        most=200_000,
+        reads=(),
+    )
+
+
+def _stores_and_imports() -> Iterator[Entry]:
+    query = TextQuery("a-" * 200)  # as long as a server takes
+    yield from _texts("search", query.score, "a ", "a-", reads=(), most=40_000)
+    yield from _texts("snippet", query.snippet, "a ", reads=(), most=400_000)
+    yield from _texts(
+        "body of a request",
+        lambda text: decode_body(text.encode(), dict),
+        "[",
+        '"\\',
+        '{"[":',
+        '"',
+        reads=(),
+    )
+    yield from _texts(
+        "waiting commands", lambda text: commands_in(text.encode()), "\n", "{}\n", "{", reads=()
+    )
+    yield from _texts(
+        "quarantine", lambda text: quarantined_in(text.encode()), "\n", "{}\n", "{", reads=()
+    )
+    for name, row in (("claude-code", _claude_line), ("pi", _pi_line), ("codex", _codex_line)):
+        yield Entry(f"file of {name}", _reader(name), _rows(row), most=400_000)
+    yield Entry("file of messages", _reader("openai"), _openai_messages, most=400_000)
+
+
+def _libraries() -> Iterator[Entry]:
+    for name, (call, text) in LINEAR_LIBRARIES.items():
+        yield Entry(f"library {name}", quietly(call), repeated(text))
+
+
+ENTRIES = (
+    *_pages_and_exports(),
+    *_redaction(),
+    *_pages_of_the_web(),
+    *_terminal(),
+    *_configuration(),
+    *_providers(),
+    *_permissions_and_tools(),
+    *_stores_and_imports(),
+    *_libraries(),
+)

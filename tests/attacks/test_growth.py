@@ -1,0 +1,219 @@
+"""The cost of an input is bounded by its size: whatever reads text from outside is linear."""
+
+import ast
+import html.parser
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from tests.attacks.growth import HIGHEST_EXPONENT, Entry, exponent, seconds
+from tests.attacks.growth_list import ENTRIES, LINEAR_LIBRARIES, SUPERLINEAR_LIBRARIES, repeated
+from tests.attacks.pattern_attacks import attacks_on
+from tests.attacks.pattern_list import (
+    EXCEPTIONS,
+    TABLES,
+    UsedPattern,
+    found_patterns,
+    modules,
+    with_functions,
+)
+
+_PARSERS = frozenset(
+    {
+        *("ast", "configparser", "csv", "email", "fnmatch", "glob", "html", "html.parser"),
+        *("jsonschema", "markdown", "markdown_it", "plistlib", "pygments", "regex", "sgmllib"),
+        *("string", "tokenize", "tree_sitter", "xml", "xml.etree", "yaml", "lxml", "bs4"),
+    }
+)
+"""Libraries that read text; which function uses which is in the list below."""
+_PARSERS_IN_USE = {
+    "agent.option_checks": "ast",
+    "blocks.permission_rules.shell_words": "tree_sitter",
+    "providers.wire.failures": "email",
+    "serialization.exchange.html_page": "html",
+    "server.responses": "html",
+    "tools.page_text": "html",
+    "providers.transport.http": "email",
+}
+"""Modules that import one: `email.utils` for dates, `html` to escape and unescape."""
+_OWN_TEXT = {
+    "cli.login_commands:_ask_provider": "names of ours",
+    "cli.one_shot:_answer_type.Answer.model_validate_json": "the caller's own schema",
+    "cli.chat.slash_commands:SlashCommands.run": "what a person types into the chat",
+    "config.mcp_server_edits:_replace": "the user's own file, checked by `parse_config` before",
+    "config.mcp_server_edits:_says": "the user's own file, checked by `parse_config` before",
+    "config.mcp_server_edits:_is_of": "one line of the user's own file",
+    "providers.catalogue:CatalogueFile._with_colon": "the name of a model that a person chooses",
+    "providers.catalogue:CatalogueFile.full_names": "the name of a model that a person chooses",
+}
+_ENTRIES = {entry.name: entry for entry in ENTRIES}
+
+_FENCE_OF_BEFORE = re.compile(
+    r"^(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<code>.*?)(?:^(?P=fence)[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def _parsed_by_the_library(text: str) -> None:
+    parser = html.parser.HTMLParser()
+    parser.feed(text)
+    parser.close()
+
+
+@pytest.mark.parametrize("name", _ENTRIES)
+def test_time_grows_with_the_size(name: str) -> None:
+    assert exponent(_ENTRIES[name]) < HIGHEST_EXPONENT
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        Entry("a fence", lambda text: list(_FENCE_OF_BEFORE.finditer(text)), repeated("`")),
+        Entry("html.parser", _parsed_by_the_library, repeated("<b")),
+    ],
+    ids=lambda control: control.name,
+)
+def test_what_is_not_linear_is_found(control: Entry) -> None:
+    assert exponent(control, attempts=1) > HIGHEST_EXPONENT
+
+
+_QUICK, _QUICK_SIZE = 0.0005, 4000
+
+
+def _used(used: UsedPattern, text: str) -> object:
+    given = text.encode("utf-8", "replace") if isinstance(used.pattern.pattern, bytes) else text
+    if used.method in {"sub", "subn"}:
+        return used.pattern.sub(lambda _: given[:0], given)
+    found = getattr(used.pattern, used.method)(given)
+    return list(found) if used.method == "finditer" else found
+
+
+def _is_fast(entry: Entry) -> bool:
+    """Whether a first look shows that the time does not grow too much."""
+    small, large = entry.make(_QUICK_SIZE // 8), entry.make(_QUICK_SIZE)
+    before = min(seconds(entry, small) for _ in range(2))
+    if before > _QUICK * 8:
+        return False
+    after = min(seconds(entry, large) for _ in range(2))
+    return after < _QUICK or after < before * 8**1.25
+
+
+def _slow_attacks(used: UsedPattern, *, attempts: int = 3) -> Iterator[str]:
+    for make in attacks_on(used.pattern):
+        entry = Entry(used.where, lambda text: _used(used, text), make)
+        # Nearly all are so fast that there is nothing to measure.
+        if not _is_fast(entry) and exponent(entry, attempts=attempts) >= HIGHEST_EXPONENT:
+            yield f"{used.where} with {make(40)!r}"
+
+
+_BY_MODULE: defaultdict[str, list[UsedPattern]] = defaultdict(list)
+for _each in found_patterns()[0]:
+    _BY_MODULE[_each.where.partition(":")[0]].append(_each)
+
+
+@pytest.mark.parametrize("module", _BY_MODULE)
+def test_no_pattern_goes_back_further_the_longer_the_text(module: str) -> None:
+    assert [told for used in _BY_MODULE[module] for told in _slow_attacks(used)] == []
+
+
+@pytest.mark.parametrize("pattern", [_FENCE_OF_BEFORE, re.compile("<[^>]*>")])
+def test_a_pattern_that_goes_back_is_found(pattern: "re.Pattern[str]") -> None:
+    assert next(_slow_attacks(UsedPattern("control", pattern, "finditer"), attempts=1), None)
+
+
+def test_every_pattern_is_known() -> None:
+    _, untold = found_patterns()
+    assert sorted(set(untold) - TABLES.keys() - EXCEPTIONS.keys()) == []
+    assert sorted(EXCEPTIONS.keys() - set(untold)) == []
+
+
+def _library_of(call: ast.Call) -> str | None:
+    """Return the function of a library that may take more than linear time, if one is called."""
+    called = ast.unparse(call.func)
+    for name in SUPERLINEAR_LIBRARIES:
+        if called == name or called.endswith(f".{name}"):
+            return name
+    return None
+
+
+def _searches_in_a_loop(loop: ast.AST) -> bool:
+    """Whether a loop looks for something in a text, each time anew."""
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"find", "rfind", "index", "rindex", "count"}
+        for node in ast.walk(loop)
+    )
+
+
+def _readers() -> set[str]:
+    """Return the functions that take text apart by more than a pattern or a linear decoder."""
+    found = set()
+    for name, tree in modules().items():
+        for function, node in with_functions(tree):
+            is_library = isinstance(node, ast.Call) and _library_of(node) is not None
+            if is_library or (isinstance(node, ast.While) and _searches_in_a_loop(node)):
+                found.add(f"{name}:{function}")
+            if isinstance(node, ast.ClassDef) and any(
+                ast.unparse(base).endswith("HTMLParser") for base in node.bases
+            ):
+                found.add(f"{name}:{node.name}")
+    return found
+
+
+_IN_LOOPS = {
+    "stores.jsonl.scan:_line_starts": "goes from one line to the next, each found once",
+    "tools.editing:_lines_of": "ends after ten places",
+}
+
+
+def test_every_reader_is_in_the_list() -> None:
+    listed = {read for entry in ENTRIES for read in entry.reads}
+    assert sorted(_readers() - listed - _OWN_TEXT.keys() - _IN_LOOPS.keys()) == []
+
+
+def test_every_library_that_reads_text_is_known() -> None:
+    found = {
+        (module, imported)
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        for imported in _imported(node)
+        if imported in _PARSERS or imported.partition(".")[0] in _PARSERS
+    }
+    assert {(module, name.partition(".")[0]) for module, name in found} <= set(
+        _PARSERS_IN_USE.items()
+    )
+    assert {name for _, name in found if name == "html.parser"} == set()
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_entries_run_what_they_say() -> None:
+    run: set[str] = set()
+    for entry in ENTRIES:
+
+        def note(frame: object, event: str, _: object) -> None:
+            if event == "call":
+                module = frame.f_globals.get("__name__", "")  # type: ignore[attr-defined]
+                code = frame.f_code  # type: ignore[attr-defined]
+                run.add(f"{module.removeprefix('holdfast.')}:{code.co_qualname}")
+
+        given = entry.make(200)
+        sys.setprofile(note)
+        try:
+            entry.call(given)
+        finally:
+            sys.setprofile(None)
+    assert sorted({read for entry in ENTRIES for read in entry.reads} - run) == []
+
+
+def test_linear_libraries_are_measured() -> None:
+    measured = {entry.name for entry in ENTRIES}
+    assert {f"library {name}" for name in LINEAR_LIBRARIES} <= measured
