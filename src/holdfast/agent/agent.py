@@ -37,6 +37,7 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.clock import Clock
+from holdfast.ports.owned_tasks import LEAVING_SECONDS, to_its_end
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, without_frames
@@ -121,7 +122,7 @@ class Agent(AgentFacts):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+        await to_its_end(self.close(), name="holdfast-leaving", within=LEAVING_SECONDS)
 
     @takes(SingleQueryOptions)
     async def run(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from holdfast.agent.query_options import AnswerOptions
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
+from holdfast.ports.owned_tasks import LEAVING_SECONDS, to_its_end
 from holdfast.vocabulary.errors import (
     AgentError,
     ErrorCode,
@@ -141,12 +142,15 @@ class QueryStream(Generic[OutputT]):
         if self._dropping is not None:
             # It would keep the query as long as this stream, which the query's own error may hold.
             self._dropping.detach()
+        leaving = self._leave(handle)
+        await to_its_end(leaving, name="holdfast-leaving", within=LEAVING_SECONDS)
+
+    async def _leave(self, handle: "QueryHandle") -> None:
+        """Wait until the query is at rest and in the log, and what it alone needed is closed."""
         try:
             await handle.wait()
         finally:
             self._forget()
-            # Also when this is cancelled while it waits: a session that was opened for this query
-            # is closed.
             await self._clean_up()
         self._was_closed = True
 

@@ -18,6 +18,7 @@ from holdfast.agent.prompts import make_prompt, make_query, with_attachments, wi
 from holdfast.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_surroundings import SessionSurroundings
+from holdfast.ports.owned_tasks import LEAVING_SECONDS, to_its_end
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
@@ -82,7 +83,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.close()
+        await to_its_end(self.close(), name="holdfast-leaving", within=LEAVING_SECONDS)
 
     @property
     def session_id(self) -> SessionId | None:

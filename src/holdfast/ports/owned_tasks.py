@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextvars import Context
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from holdfast.ports.logs import scrubbed_logger
 
@@ -84,3 +84,30 @@ async def until_done(task: "asyncio.Task[object]") -> bool:
         except asyncio.CancelledError:
             is_cancelled = True
     return is_cancelled
+
+
+LEAVING_SECONDS = 10.0
+"""How long a caller that was cancelled waits until what it leaves is settled."""
+
+
+async def to_its_end(work: Coroutine[Any, Any, None], *, name: str, within: float) -> None:
+    """Wait for the end of something, also when the caller is cancelled again and again meanwhile.
+
+    For what gives something back or settles it. A cancelled task is cancelled once by asyncio, and
+    at every wait by the cancel scopes of `anyio`; either way it is over when this raises. A caller
+    that was cancelled waits no longer than `within` seconds; the work goes on then.
+    """
+    task = OwnedTasks().start(work, name=name)
+    loop = asyncio.get_running_loop()
+    cancelled: asyncio.CancelledError | None = None
+    until = 0.0
+    while not task.done() and (cancelled is None or loop.time() < until):
+        try:
+            await asyncio.wait({task}, timeout=None if cancelled is None else until - loop.time())
+        except asyncio.CancelledError as error:
+            if cancelled is None:
+                until = loop.time() + within
+            cancelled = error  # the last one: a scope knows its own by what it says
+    if cancelled is not None:
+        raise cancelled
+    task.result()
