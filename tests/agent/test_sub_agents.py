@@ -236,7 +236,7 @@ async def test_an_imported_session_runs_no_sub_agent_that_waited(tmp_path: Path)
         await agent.sessions.export_to(tmp_path / "main", "main")
         await agent.sessions.import_from(tmp_path / "main", name="copy")
         async with agent.session("copy") as session:
-            assert not session.unfinished
+            assert session.unfinished.query_id is None
             with pytest.raises(SessionError) as raised:
                 await session.resume()
             assert raised.value.code is ErrorCode.NOTHING_TO_SEND
