@@ -27,7 +27,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.clocks import one_turn
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.events import SubagentChanged, SubagentEvent
 from tests.scripted_agents import (
     HeldWork,
@@ -220,7 +220,7 @@ async def test_a_sub_agent_that_needs_an_approval_is_asked_about_once() -> None:
     family.check()
 
 
-async def test_an_imported_session_asks_again_whether_a_sub_agent_may_run(tmp_path: Path) -> None:
+async def test_an_imported_session_runs_no_sub_agent_that_waited(tmp_path: Path) -> None:
     family = Family(
         [calls(("careful", {"prompt": "write a"}))],
         careful=[calls(("write", {"text": "a"}))],
@@ -236,8 +236,10 @@ async def test_an_imported_session_asks_again_whether_a_sub_agent_may_run(tmp_pa
         await agent.sessions.export_to(tmp_path / "main", "main")
         await agent.sessions.import_from(tmp_path / "main", name="copy")
         async with agent.session("copy") as session:
-            pending = (await session.resume()).pending
-            assert "careful" in {request.tool for request in pending}
+            assert session.unfinished.query_id is None
+            with pytest.raises(SessionError) as raised:
+                await session.resume()
+            assert raised.value.code is ErrorCode.NOTHING_TO_SEND
     assert len(family.providers["careful"].requests) == 1
     assert family.effects == []
 

@@ -21,6 +21,7 @@ OTHER_WAYS = {
     "administration/failure_log.py": {"StreamHandler"},
     "server/command.py": {"click.echo"},
     "server/rpc_stdio.py": {"sys.stdout"},  # only flushed
+    "tools/page_text.py": {"sys.stdout"},  # the text of a page, to its parent through a pipe
     # Lines of ASCII JSON, from a child process to its parent.
     "tools/sandbox/probes.py": {"sys.stdout"},
     "tools/search_program.py": {"sys.stdout"},

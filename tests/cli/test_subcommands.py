@@ -71,6 +71,10 @@ def test_a_flag_that_several_commands_have_is_the_same_in_all_of_them() -> None:
         assert len({str(each) for each in found.values()}) == 1, found
 
 
+_OF_OTHERS = {"--rm", "--upload-pack", "--compress-program", "--output"}
+"""Flags of docker, git and sort that the pages speak of."""
+
+
 def test_every_flag_that_a_page_names_exists() -> None:
     known = {
         name
@@ -81,7 +85,7 @@ def test_every_flag_that_a_page_names_exists() -> None:
     pages = Path(__file__).parents[2] / "docs"
     for page in ("command-line", "rpc", "permissions", "managing-sessions", "mcp", "configuration"):
         text = (pages / f"{page}.md").read_text(encoding="utf-8")
-        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--rm"}  # of docker
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - _OF_OTHERS
         assert named <= known, page
 
 

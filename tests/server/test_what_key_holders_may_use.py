@@ -145,12 +145,6 @@ async def a_fork(place: Place, model: str) -> tuple[int, Any]:
 
 
 @way
-async def an_import(place: Place, model: str) -> tuple[int, Any]:
-    session_id = await place.left_elsewhere(model=model)
-    return await place.imported(session_id)
-
-
-@way
 async def json_rpc_creates(place: Place, model: str) -> tuple[int, Any]:
     return await place.rpc("session/create", model=model)
 
@@ -168,6 +162,16 @@ async def json_rpc_resumes(place: Place, model: str) -> tuple[int, Any]:
 async def _last_moment(place: Place, model: str) -> dict[str, Any]:
     """Ask in a session whose log names a model; returns the end of the query."""
     return await place.end_of(await place.left_elsewhere(model=model))
+
+
+@pytest.mark.parametrize("model", [MODEL, "local:/srv/there.gguf", "local:missing.gguf"])
+async def test_an_import_leaves_such_a_model_out(model: str, tmp_path: Path) -> None:
+    async with Place(tmp_path, allowed_tools=[]).running() as place:
+        session_id = await place.left_elsewhere(model=model)
+        status, told = await place.imported(session_id)
+        assert status == 201
+        assert told["session"].get("model") != model
+    assert place.started == []
 
 
 @pytest.mark.parametrize("way", WAYS)
