@@ -51,6 +51,8 @@ class Node:
             aiohttp.ClientSession(headers=headers, timeout=_TIME_LIMIT) as client,
             client.get(f"{self.url}{path}/events") as answer,
         ):
+            if answer.status == 503:  # it shuts down: a client goes to another one
+                answer.raise_for_status()
             assert answer.status == 200, await answer.text()
             yield read_events(answer.content)
 
@@ -139,8 +141,8 @@ class Follower:
             self._parts = {}
         elif event.kind in {"text.delta", "part.checkpoint"}:
             known, offset = self._parts.get(data["part_id"], ""), data.get("offset", 0)
-            assert offset <= len(known)
-            self._parts[data["part_id"]] = known[:offset] + data["text"]
+            if offset <= len(known):  # deltas before it may be missing after a reconnect
+                self._parts[data["part_id"]] = known[:offset] + data["text"]
         elif event.kind == "part.ended" and data["part"]["type"] == "text":
             self._parts[data["part_id"]] = data["part"]["text"]
         self.text = "".join(self._parts.values())
