@@ -184,7 +184,7 @@ def test_a_signal_still_prints_the_result_object(place: Place, number: int, code
     process.stderr.close()
     assert told["stop_reason"] == "aborted"
     assert told["result"] == "Half"
-    # Ctrl-C is an abort; whoever ends the process wants the answer still.
+    # Ctrl-C is an abort; a process that is ended leaves the query to the next one.
     (listed,) = json.loads(place.run("sessions", "list", "--format", "json").stdout)
     assert listed.get("phase", "idle") == ("idle" if number is signal.SIGINT else "running")
 

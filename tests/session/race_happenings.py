@@ -40,7 +40,7 @@ async def _abort(world: World) -> None:
 
 
 async def _close(world: World) -> None:
-    await world.session.close(force=world.by_chance(0.5))
+    await world.session.close(force=world.by_chance(0.5), abort=world.by_chance(0.3))
 
 
 async def _steer(world: World) -> None:
@@ -81,8 +81,10 @@ async def _drain(world: World) -> None:
 async def _rewind(world: World) -> None:
     await world.until_idle()
     session = world.session
-    # The summary that a conversation begins with after a compaction is no message of the log.
-    messages = [item for item in session.messages if not item.id.endswith("_summary")]
+    # The summary that a conversation begins with after a compaction is no message of the log, nor
+    # is what a model would be told of the calls of a query that has no end yet.
+    passing = ("_summary", "_results") if session.unfinished.query_id else ("_summary",)
+    messages = [item for item in session.messages if not item.id.endswith(passing)]
     if messages:
         target = world.chance.choice(messages[-3:] if world.by_chance(0.7) else messages).id
         await _move(world, session, lambda: session.rewind(to=target))

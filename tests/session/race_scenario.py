@@ -6,7 +6,7 @@ from holdfast import AgentSession, Approve, QueryEnded, QueryStarted
 from holdfast.testing import says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.events import Failed, Idle
+from holdfast.vocabulary.events import Failed, Idle, QuerySuspended
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import live_of
@@ -77,7 +77,7 @@ async def _consume(world: World, timeout: float | None) -> None:
         async for event in session.stream(text, total_timeout=timeout):
             assert ends == 0, "an event came after the terminal one"
             begun += isinstance(event, QueryStarted)
-            ends += isinstance(event, QueryEnded)
+            ends += isinstance(event, QueryEnded | QuerySuspended)
     except AgentError as caught:
         error = caught
     assert ends == 1 or (error is not None and not begun), f"{ends} terminal events, {error!r}"

@@ -133,8 +133,8 @@ async def _watch(
 def _stopped_by_signals(stream: QueryStream[Any], caught: list[Exit]) -> Iterator[None]:
     """Let signals stop the query instead of the process; what came is kept.
 
-    A person who presses Ctrl-C does not want the answer any more. Whoever ends the process, such as
-    a system that shuts down, says nothing of the query: it is suspended.
+    A person who presses Ctrl-C does not want the answer any more. A process that is
+    ended, such as by a system that shuts down, leaves the query suspended.
     """
     loop = asyncio.get_running_loop()
 

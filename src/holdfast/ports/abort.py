@@ -118,8 +118,8 @@ class AbortController:
 
     def abort(self, reason: str | None = None, *, suspends: bool = False) -> None:
         """Abort the signal; a second call has no effect. `suspends`: to be carried on later."""
-        # Only this module may abort a signal.
-        self.signal._abort(reason, suspends=suspends)  # noqa: SLF001
+        abort = self.signal._abort  # noqa: SLF001 - only this module may abort a signal
+        abort(reason, suspends=suspends)
 
 
 async def until_aborted(signal: AbortSignal) -> None:

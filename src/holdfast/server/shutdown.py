@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.administration import OwnedTasks
+
 ValueT = TypeVar("ValueT")
 SignalHandler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 """What `signal.getsignal` returns."""
@@ -67,27 +69,31 @@ async def until_shutdown(values: AsyncIterator[ValueT]) -> AsyncGenerator[ValueT
     """
     ended = asyncio.Event()
     stop = when_told_to_end(ended.set)
-    ending = asyncio.ensure_future(ended.wait())
-    coming: asyncio.Future[ValueT] | None = None
     try:
-        while True:
-            coming = asyncio.ensure_future(anext(values))
-            await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                return
-            try:
-                value = coming.result()
-            except StopAsyncIteration:
-                return
-            yield value
+        async with OwnedTasks() as tasks:
+            ending = tasks.start(_wait_for(ended), name="holdfast-shutdown")
+            while True:
+                coming = tasks.start(_next_of(values), name="holdfast-until-shutdown")
+                await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
+                found = coming.result() if coming.done() else ()
+                if not found:
+                    return
+                yield found[0]
     finally:
         stop()
-        for waiting in (coming, ending):
-            if waiting is not None and not waiting.done():
-                waiting.cancel()
-                await asyncio.wait({waiting})
         if isinstance(values, AsyncGenerator):
             await values.aclose()
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _next_of(values: AsyncIterator[ValueT]) -> tuple[ValueT, ...]:
+    """Return the next value; nothing at the end, for a task cannot raise `StopAsyncIteration`."""
+    async for value in values:
+        return (value,)
+    return ()
 
 
 def _nothing() -> None:

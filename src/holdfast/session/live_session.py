@@ -127,19 +127,11 @@ class LiveSession:
         self.hooks = self._new_hooks(bindings)
         self._scope = scope = self._new_scope(fold, bindings)
         self._native = scope.native
-        driver = QueryDriver(
-            runner=resources.runner,
-            session=scope,
-            recorder=self.recorder,
-            channel=self.channel,
-            children=LeftChildren(resources.store, resources.clock),
-            whole_fold=self._whole_fold,
-        )
         self.queue = PromptQueue(
             scope=scope,
             recorder=self.recorder,
             channel=self.channel,
-            drive=driver.drive,
+            drive=self._new_driver(scope).drive,
             stamp=self.stamp,
             new_handle=self.new_handle,
         )
@@ -153,6 +145,16 @@ class LiveSession:
         self.answered = AnsweredCommands(self, resources.answering, tasks=self._tasks)
         self.commands = self._new_commands()
         self._title = self._new_title()
+
+    def _new_driver(self, scope: SessionScope) -> QueryDriver:
+        return QueryDriver(
+            runner=self._resources.runner,
+            session=scope,
+            recorder=self.recorder,
+            channel=self.channel,
+            children=LeftChildren(self._resources.store, self._resources.clock),
+            whole_fold=self._whole_fold,
+        )
 
     async def _whole_fold(self) -> SessionFold:
         return await self.branches.whole_fold()

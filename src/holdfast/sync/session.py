@@ -91,6 +91,10 @@ class QueryStream(Generic[OutputT]):
         """Stop the query, from any thread; what was streamed is kept."""
         self._inner.abort(reason)
 
+    def suspend(self, reason: str | None = None) -> None:
+        """Stop the query without an end, from any thread: `session.resume()` carries it on."""
+        self._inner.suspend(reason)
+
     def close(self) -> None:
         """Leave the stream: a query that still runs is aborted, and its end waited for."""
         self._access.close(self._inner.aclose)
