@@ -81,13 +81,14 @@ async def _drain(world: World) -> None:
 async def _rewind(world: World) -> None:
     await world.until_idle()
     session = world.session
-    # The summary that a conversation begins with after a compaction is no message of the log, nor
-    # is what a model would be told of the calls of a query that has no end yet.
-    passing = ("_summary", "_results") if session.unfinished.query_id else ("_summary",)
-    messages = [item for item in session.messages if not item.id.endswith(passing)]
+    # The summary that a conversation begins with after a compaction is no message of the log.
+    messages = [item for item in session.messages if not item.id.endswith("_summary")]
     if messages:
         target = world.chance.choice(messages[-3:] if world.by_chance(0.7) else messages).id
-        await _move(world, session, lambda: session.rewind(to=target))
+        # What a model is told of calls without an end, in the place of their results, is not in the
+        # log, either.
+        codes = (ErrorCode.MESSAGE_NOT_FOUND,) if target.endswith("_results") else ()
+        await _move(world, session, lambda: session.rewind(to=target), *codes)
 
 
 async def _undo(world: World) -> None:
