@@ -257,7 +257,8 @@ class _GroupIsLockedError(Exception):
 
 def _locked_error(seconds: float) -> StoreError:
     return StoreError(
-        ErrorCode.UNAVAILABLE, f"another transaction has kept the session locked for {seconds:.0f} s"
+        ErrorCode.UNAVAILABLE,
+        f"another transaction has kept the session locked for {seconds:.0f} s",
     )
 
 

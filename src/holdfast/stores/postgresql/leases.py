@@ -174,15 +174,18 @@ class PostgresLeases:
         self, session_id: SessionId, holder: str, ticket: int | None = None
     ) -> Lease:
         claim = _Claim(session_id, holder, new_id("acq"), ticket)
+        if (lease := await self._try_unless_locked(claim)) is not None:
+            return lease
         deadline, wait = monotonic_seconds() + TOTAL_WAIT_SECONDS, _FIRST_LOCKED_SECONDS
-        while (lease := await self._try_unless_locked(claim)) is None:
-            if monotonic_seconds() >= deadline:
-                told = f"another transaction keeps session {session_id} locked"
-                raise StoreError(ErrorCode.UNAVAILABLE, told)
-            # Not in the thread, which has other sessions to serve.
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, _WAIT_SECONDS)
-        return lease
+        with self._connections.notifier.watch(session_id) as waiter:
+            while monotonic_seconds() < deadline:
+                # Not in the thread, which has other sessions to serve.
+                await waiter.wait(wait)
+                if (lease := await self._try_unless_locked(claim)) is not None:
+                    return lease
+                wait = min(2 * wait, _WAIT_SECONDS)
+        told = f"another transaction keeps session {session_id} locked"
+        raise StoreError(ErrorCode.UNAVAILABLE, told)
 
     async def _try_unless_locked(self, claim: "_Claim") -> Lease | None:
         """Acquire a session; None while its row is another transaction's."""
@@ -412,7 +415,7 @@ class PostgresLeases:
 
 
 def _digest(leases: Sequence[Lease]) -> str:
-    """Return what `holdfast.renew_leases` compares: of the epochs alone, each of which is used once."""
+    """Return what `holdfast.renew_leases` compares. No epoch is used twice, so they are enough."""
     epochs = ",".join(map(str, sorted(lease.epoch for lease in leases)))
     return hashlib.sha256(epochs.encode()).hexdigest() if epochs else ""
 

@@ -69,10 +69,12 @@ class SilenceWatch:
 
 def _cut(connection: _Connection) -> None:
     """End a connection so that the thread that waits for its answer gets an error."""
-    with contextlib.suppress(OSError, psycopg.Error):
-        # Of a copy of the descriptor: the connection itself is closed by the thread that has it.
-        with socket.socket(fileno=os.dup(connection.fileno())) as copy:
-            copy.shutdown(socket.SHUT_RDWR)
+    # Of a copy of the descriptor: the connection itself is closed by the thread that has it.
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.fileno())) as copy,
+    ):
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 class ReplicationWatch:
