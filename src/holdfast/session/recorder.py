@@ -153,7 +153,8 @@ class SessionRecorder:
         self._consumed.extend(consumed)
         # What this call staged ends here; others may stage more while it waits for the lock.
         last = self._seq
-        async with self._lock:
+        # The time of the store is that of the appends before this one, too.
+        async with self._answering(), self._lock:
             if has_entries and self.fold.head >= last:
                 return  # another call's append held them, perhaps the last one of a closing session
             # The store may have failed, or the session been given up, while the lock was another's.
@@ -230,7 +231,7 @@ class SessionRecorder:
         """Go on after a failed append: what the log holds is what happened."""
         if self._failure is None:
             return
-        async with self._lock:
+        async with self._answering(), self._lock:
             # Another caller may have gone on meanwhile, and what is staged now is its own.
             if self._failure is None:
                 return
@@ -238,13 +239,12 @@ class SessionRecorder:
             # It may be stored all the same: the log says so.
             self._staged.clear()
             self._consumed.clear()
-            async with self._answering():
-                if self._is_abandoned:
-                    # Stores do the appends of a session in order: behind this one, an append that
-                    # was not waited for has been stored or refused.
-                    await self._log.append(self._lease, ())
-                    self._is_abandoned = False
-                entries = await self._log.read(self._lease.session_id, after=self.fold.head)
+            if self._is_abandoned:
+                # Stores do the appends of a session in order: behind this one, an append that was
+                # not waited for has been stored or refused.
+                await self._log.append(self._lease, ())
+                self._is_abandoned = False
+            entries = await self._log.read(self._lease.session_id, after=self.fold.head)
             for entry in entries:
                 self.fold.apply(entry)
             self._seq = self.fold.head
@@ -267,8 +267,10 @@ class SessionRecorder:
         try:
             async with store_answers(self._stopped, within=_STORE_SECONDS):
                 yield
-        except StoreSilentError:
+        except StoreSilentError as error:
             self._is_abandoned = True
+            # As after any failed append: nothing may follow before the log is read.
+            self._failure = self._failure or error
             raise
 
     def _refuse_when_over(self) -> None:
@@ -307,8 +309,7 @@ class SessionRecorder:
         consumed = tuple(self._consumed)
         if entries or consumed:
             try:
-                async with self._answering():
-                    await self._log.append(self._lease, entries, consumed=consumed)
+                await self._log.append(self._lease, entries, consumed=consumed)
             # Kept: the append may have been stored all the same, so nothing may follow before the
             # log is read.
             except AgentError as error:
