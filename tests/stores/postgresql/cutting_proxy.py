@@ -40,9 +40,9 @@ class CuttingProxy:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def url(self, database: str) -> str:
+    def url(self, database: str, *, role: str = "postgres") -> str:
         """Return the URL of a database behind the proxy."""
-        return f"postgresql://postgres@/{database}?host={self.folder}"
+        return f"postgresql://{role}@/{database}?host={self.folder}"
 
     def cut_all(self) -> None:
         """Cut every connection."""
