@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from holdfast.administration import doctor
+from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.stores.postgresql.watches import replication_warning
 from holdfast.testing.store_conformance.samples import command, new_session, note, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.postgresql.server import PostgresServer
@@ -96,6 +98,7 @@ async def test_how_commits_are_acknowledged_is_told_when_the_store_is_opened(
     standbys: str,
     told: str | None,
     caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     _wait_for_replicas(postgres, standbys)
     url = f"{postgres.url(database)}&options=-csynchronous_commit%3D{commit}"
@@ -104,7 +107,10 @@ async def test_how_commits_are_acknowledged_is_told_when_the_store_is_opened(
         await store.index.browse("ana", "p")
     said = [text for text in caplog.messages if "synchronous_commit" in text]
     assert bool(said) == (told is not None)
-    with psycopg.connect(url) as connection:
-        warning = replication_warning(connection)
-    assert warning == told or (told is not None and warning is not None and told in warning)
+    assert store.warning == told or (told is not None and told in str(store.warning))
     await store.close()
+    environment = {"HOLDFAST_STORE": url, "HOME": str(tmp_path)}
+    sources = ConfigurationSources(environment=environment, config_dir=tmp_path, cwd=tmp_path)
+    finding = await doctor._store(sources, owner="ana")
+    assert finding.verdict == ("ok" if told is None else "note")
+    assert told is None or told in finding.found

@@ -15,11 +15,18 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.stores.postgresql.migrations import migrate
-from holdfast.stores.postgresql.watches import ReplicationWatch, SilenceWatch, tell_replication
+from holdfast.stores.postgresql.watches import (
+    ReplicationWatch,
+    SilenceWatch,
+    replication_warning,
+)
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.json_types import writable
+
+_logger = scrubbed_logger(__name__)
 
 PgConnection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 Row: TypeAlias = tuple[Any, ...]
@@ -70,6 +77,8 @@ class Database:
         self.owner_text = None if owner is None else to_text(owner)
         self._migrated = threading.Lock()
         self._is_migrated = False
+        self.warning: str | None = None
+        """What is wrong with how the server acknowledges commits, once there was a connection."""
         self.closing = threading.Event()
         self._silence = SilenceWatch()
         self._replication = ReplicationWatch()
@@ -87,7 +96,9 @@ class Database:
             try:
                 with self._migrated, self.watched(connection):
                     migrate(connection)
-                    tell_replication(connection)
+                    self.warning = replication_warning(connection)
+                    if self.warning is not None:
+                        _logger.warning("%s", self.warning)
                     self._is_migrated = True
             except BaseException:
                 connection.close()

@@ -13,13 +13,10 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from holdfast.ports.logs import scrubbed_logger
 from holdfast.stores.notifications import PeriodicThread
 from holdfast.stores.processes import monotonic_seconds
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
-
-_logger = scrubbed_logger(__name__)
 
 _LOOK_SECONDS = 0.25
 _CANCELLED_WAIT = "SyncRepWaitForLSN"
@@ -107,12 +104,6 @@ class ReplicationWatch:
             except psycopg.Error:
                 self._local.cancelled = True
                 raise
-
-
-def tell_replication(connection: _Connection) -> None:
-    """Warn when commits of this server are acknowledged before they are safe."""
-    if (warning := replication_warning(connection)) is not None:
-        _logger.warning("%s", warning)
 
 
 def replication_warning(connection: _Connection) -> str | None:
