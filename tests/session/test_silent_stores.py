@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from holdfast import Agent, AgentSession, QueryEnded, tool
 from holdfast.session import recorder
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.testing.clocks import SeededLoop
-from holdfast.vocabulary.entries import Entry, InputPromoted, InputQueued, QueryStarted
+from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
 from tests.session.pausing_store import PausingStore
@@ -56,7 +57,7 @@ class Silence:
             await self.wait(self.chance.uniform(0, 0.3))
             return "acted"
 
-        steps: list[object] = []
+        steps: list[Any] = []
         for number in range(40):
             key = f"{id(self)}-{number}-{self.chance.random()}"
             steps.append(calls(("act", {"key": key})) if number % 2 else self._spoken())
@@ -69,12 +70,12 @@ class Silence:
             environment={},
         )
 
-    def _spoken(self) -> list[object]:
+    def _spoken(self) -> list[Any]:
         pause = self.chance.uniform(0, 0.5)
         return [lambda: self.wait(pause), *says("I ", "say so.")]
 
     async def be_silent(self) -> None:
-        """Answer nothing for a while; sometimes for longer than anybody waits."""
+        """Answer nothing for a while; sometimes for longer than any caller waits."""
         await self.wait(self.chance.uniform(0, _LONGEST))
         self.answers.clear()
         await self.wait(self.chance.choice((0.3, 2.0, 10.0, 120.0)))
@@ -146,8 +147,7 @@ def _check(world: Silence, log: list[Entry]) -> None:
     said = {
         entry.message.text
         for entry in log
-        if isinstance(entry, QueryStarted | InputQueued | InputPromoted)
-        and getattr(entry, "message", None) is not None
+        if isinstance(entry, QueryStarted | InputQueued) and entry.message is not None
     }
     assert set(world.acknowledged) <= said
 
@@ -176,7 +176,9 @@ def _play_all(seeds: range, report: Callable[[str], None]) -> None:
 
 
 @pytest.mark.slow
-def test_everybody_is_back_in_time_while_a_store_is_silent(report: Callable[[str], None]) -> None:
+def test_every_caller_is_back_in_time_while_a_store_is_silent(
+    report: Callable[[str], None],
+) -> None:
     _play_all(range(200), report)
 
 

@@ -1,4 +1,4 @@
-"""Where `/proc` does not show everything: nobody who lives is taken for dead.
+"""Where `/proc` does not show everything: no living process is taken for dead.
 
 A service that systemd starts with `ProcSubset=pid`, and some containers, have no `/proc/sys`.
 """
@@ -102,7 +102,7 @@ async def test_every_promise_is_kept_without_the_number_of_the_boot(
 @needs_mounts
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DURABLE)
-async def test_without_any_proc_nobody_becomes_the_writer(
+async def test_without_any_proc_no_caller_becomes_the_writer(
     kind: str, tmp_path: Path, session_id: SessionId
 ) -> None:
     async with contextlib.AsyncExitStack() as left:

@@ -1,4 +1,4 @@
-"""A lease of a SQLite store that nobody uses comes back, also when its release failed."""
+"""An unused lease of a SQLite store comes back, also when its release failed."""
 
 import asyncio
 import contextlib

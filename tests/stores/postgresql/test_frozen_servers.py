@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +22,7 @@ MOMENT = 1.5
 
 
 @asynccontextmanager
-async def _session(url: str, *steps: object) -> AsyncGenerator[AgentSession, None]:
+async def _session(url: str, *steps: Any) -> AsyncGenerator[AgentSession, None]:
     store = PostgresStore(url, owner=OWNER)
     provider = ScriptedProvider(list(steps))
     agent = Agent(MODEL, providers=[provider], environment={}, store=store, owner=OWNER)

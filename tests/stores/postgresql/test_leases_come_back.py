@@ -1,6 +1,7 @@
-"""A lease that nobody uses comes back, whatever happened to what was to release it."""
+"""An unused lease comes back, whatever happened to what was to release it."""
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,8 +70,9 @@ async def test_a_release_while_the_database_is_away_is_done_when_it_is_back(
         proxy.flowing.clear()
         proxy.cut_all()
         async with asyncio.timeout(SOON):
-            with_error = await asyncio.gather(store.leases.release(lease), return_exceptions=True)
-        assert with_error == [None] or isinstance(with_error[0], AgentError)
+            # It may be told that this failed, or not; it does not wait for the database.
+            with contextlib.suppress(AgentError):
+                await store.leases.release(lease)
         proxy.flowing.set()
         # Beyond its own lease, the node is alive again by then.
         while not await _is_renewed(postgres, database):
@@ -104,7 +106,7 @@ async def test_an_acquisition_that_arrives_late_does_not_fence_its_own_holder(
         await store.close()
 
 
-async def test_an_acquisition_that_arrives_behind_its_release_is_held_by_nobody(
+async def test_an_acquisition_that_arrives_behind_its_release_is_not_held(
     postgres: PostgresServer, database: str, socket_folder: Path
 ) -> None:
     async with CuttingProxy(postgres.folder, socket_folder) as proxy:

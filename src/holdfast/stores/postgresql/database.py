@@ -49,7 +49,7 @@ _DEFAULTS = {
 }
 _TRANSIENT_STATES = frozenset({"25006", "40001", "40P01", "53300", "55P03", "57014", "58P01"})
 """Among others: a standby that refuses writes, a deadlock, too many connections, a statement that
-somebody cancelled."""
+was cancelled."""
 _TRANSIENT_CLASSES = ("08", "57P")
 """The connection failed; the server shuts down, has crashed or starts."""
 

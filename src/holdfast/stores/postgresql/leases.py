@@ -124,7 +124,7 @@ class PostgresLeases:
         """Let another holder become the writer; doing it twice is fine.
 
         A lease that is forgotten here and still in the database is given back by the renewals, so
-        nobody has to wait for a database that does not answer.
+        no caller has to wait for a database that does not answer.
         """
         self._forget(lease)
         await result_of_thread(self._ask_to_release(lease), within=GIVING_BACK_SECONDS)

@@ -54,7 +54,7 @@ class _Claim:
     process: str
     position: LinePosition
     unused: AbstractSet[Lease]
-    """Leases of this process that nobody uses."""
+    """Leases of this process without a user."""
 
     def is_unused(self, holder: str | None, process: str, epoch: int) -> bool:
         """Return whether the lease that is in the file is one of those."""
@@ -77,7 +77,7 @@ class SqliteLeases:
         """The records of held sessions, each as its last append left it."""
         self._tickets: set[tuple[SessionId, str]] = set()
         self._unused: set[Lease] = set()
-        """Leases that are held by nobody here and may still be in the file: their release failed,
+        """Leases without a holder here, which may still be in the file: their release failed,
         or it is not known whether they were granted."""
         self._giving_back = PeriodicThread("holdfast-give-back", _RETRY_SECONDS, self._give_back)
         self._is_used = False
@@ -104,8 +104,8 @@ class SqliteLeases:
     async def release(self, lease: Lease) -> None:
         """Let another holder become the writer; doing it twice is fine.
 
-        A release that fails, or that the file makes wait, is tried again until it is done. Nobody
-        waits for that, and until then the session can be acquired in this store.
+        A release that fails, or that the file makes wait, is tried again until it is done. No
+        caller waits for that, and until then the session can be acquired in this store.
         """
         self._forget(lease)
         self._unused.add(lease)
@@ -232,7 +232,7 @@ class SqliteLeases:
             self._note_release(lease, released)
 
     def _give_back(self) -> None:
-        """Release what is held by nobody here; called again and again until that is done."""
+        """Release what has no holder here; called again and again until that is done."""
         unused = tuple(self._unused)
         # Closing the store ends its connections, but not this. A file that is gone has no leases.
         if unused and self._connections.database.path.exists():

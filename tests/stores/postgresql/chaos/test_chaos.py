@@ -49,7 +49,7 @@ async def test_nothing_is_lost_in_ten_minutes_of_failing_nodes(
 
 
 @pytest.mark.slow
-async def test_nothing_is_lost_and_nobody_waits_while_the_server_fails(
+async def test_nothing_is_lost_and_no_caller_waits_while_the_server_fails(
     postgres: PostgresServer, database: str, tmp_path: Path, report: Report
 ) -> None:
     await _let_the_server_fail(postgres, database, tmp_path, report=report, seconds=6)
