@@ -177,6 +177,8 @@ async def _store(sources: ConfigurationSources, *, owner: str) -> Finding:
         store = make_store(location, owner=owner)
         try:
             await store.index.browse(owner, None, limit=1)
+            # Only a store that others operate has something to say about how it is operated.
+            warning: str | None = getattr(store, "warning", None)
         finally:
             await store.close()
     except AgentError as error:
@@ -185,6 +187,13 @@ async def _store(sources: ConfigurationSources, *, owner: str) -> Finding:
             verdict="problem",
             found=f"{location}: {error.message}",
             remedy="make the folder writable, or choose another with HOLDFAST_STORE",
+        )
+    if warning is not None:
+        return Finding(
+            subject="store",
+            verdict="note",
+            found=warning,
+            remedy="set synchronous_commit to on or remote_apply on the server",
         )
     return Finding(subject="store", verdict="ok", found=location)
 

@@ -3,6 +3,7 @@
 A module of its own because it works on the logs of other sessions than the one that is open.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -25,6 +26,8 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.ids import SessionId, new_id, new_query_id
 from holdfast.vocabulary.parts import TextPart
 
+_STORE_SECONDS = 2.0
+"""How long the end of one sub-agent may take: the caller of the query waits for it."""
 _LEFT = "the session that called the sub-agent went on without it"
 
 
@@ -60,8 +63,9 @@ class LeftChildren:
     async def end(self, children: Iterable[SessionId]) -> None:
         """End the unfinished queries of these sessions, and of their own sub-agents."""
         for session_id in children:
-            with suppress(AgentError):  # there is none, or it is held
-                await self._end(session_id)
+            with suppress(AgentError, TimeoutError):  # there is none, or it is held
+                async with asyncio.timeout(_STORE_SECONDS):
+                    await self._end(session_id)
 
     async def _end(self, session_id: SessionId) -> None:
         log, leases = self._store.log, self._store.leases

@@ -30,7 +30,7 @@ from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
-from holdfast.session.recorder import SessionRecorder
+from holdfast.session.recorder import SessionRecorder, store_answers
 from holdfast.session.session_descriptions import SessionBindings
 from holdfast.session.titles import MakeTitle, SessionTitle
 from holdfast.vocabulary.approvals import Decision
@@ -271,7 +271,8 @@ class LiveSession:
         if handle.total_timeout:
             handle.timer = self._tasks.start(self._expire(handle), name="holdfast-timeout")
         try:
-            await self.queue.submit(handle, delivery)
+            async with store_answers(handle.stopped):
+                await self.queue.submit(handle, delivery)
         except BaseException:
             if handle.timer is not None:
                 handle.timer.cancel()

@@ -18,7 +18,7 @@ from holdfast.session.query_handle import (
     finish_without_running,
     refuse_waiting_for,
 )
-from holdfast.session.recorder import SessionRecorder
+from holdfast.session.recorder import SessionRecorder, store_answers
 from holdfast.session.session_descriptions import (
     has_approved_calls,
     queued_entry,
@@ -311,8 +311,9 @@ class PromptQueue:
 
     async def _end_cut_off(self, handle: QueryHandle) -> None:
         """End in the log what was cut off, before this query's stream could take it for its end."""
-        with suppress(AgentError):  # a store that fails fails again when the query starts
-            await self._recorder.end_cut_off(self._stamp.clock)
+        async with store_answers(handle.stopped):
+            with suppress(AgentError):  # a store that fails fails again when the query starts
+                await self._recorder.end_cut_off(self._stamp.clock)
         handle.detach = self._channel.attach(handle.stream)
 
     async def _run(self, handle: QueryHandle, *, follows_cut: bool) -> None:
@@ -372,7 +373,8 @@ class PromptQueue:
         if handle in self._waiting:
             self._waiting.remove(handle)
             with suppress(AgentError):  # nothing waits for this; the next append gets the error
-                await self._drain_entries([handle], "its caller gave up")
+                async with store_answers(handle.stopped):
+                    await self._drain_entries([handle], "its caller gave up")
 
     def _queued(self) -> list[QueryHandle]:
         """Return the prompts that wait here and have not joined the running query."""

@@ -11,8 +11,8 @@ the queue once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import get_args
 
 import msgspec
@@ -46,8 +46,52 @@ from holdfast.vocabulary.secrets import without_secrets
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
 """The types of all entries: to look a type up here is faster than `isinstance` of a struct."""
+_STORE_SECONDS = 45.0
+"""How long an append is waited for. The stores give up before that, unless a disk hangs."""
+_STOPPED_SECONDS = 0.8
+"""How long an append is waited for when its query was stopped: its caller has waited enough."""
 _STAGED_SECONDS = 0.005
 """How long staged events wait for others to be appended with."""
+
+
+class StoreSilentError(StoreError):
+    """UNAVAILABLE: the store did not answer in time. What it was asked for may still happen."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNAVAILABLE, "the store does not answer")
+
+
+@asynccontextmanager
+async def store_answers(
+    stopped: "asyncio.Future[None] | None", *, within: float | None = None
+) -> AsyncGenerator[None, None]:
+    """Wait for a store no longer than so many seconds, or a moment after a query was stopped.
+
+    Raises:
+        StoreSilentError: the block has not ended by then; it was cancelled.
+
+    """
+    loop, is_over = asyncio.get_running_loop(), False
+    try:
+        async with asyncio.timeout(within) as limit:
+
+            def hurry(_: object) -> None:
+                # It may be called although it was removed, in the turn in which the block ended.
+                if not is_over and not limit.expired():
+                    limit.reschedule(loop.time() + _STOPPED_SECONDS)
+
+            if stopped is not None and stopped.done():
+                hurry(stopped)
+            elif stopped is not None:
+                stopped.add_done_callback(hurry)
+            try:
+                yield
+            finally:
+                is_over = True
+                if stopped is not None:
+                    stopped.remove_done_callback(hurry)
+    except TimeoutError as error:
+        raise StoreSilentError from error
 
 
 class SessionRecorder:
@@ -79,6 +123,10 @@ class SessionRecorder:
         self._failure: AgentError | None = None
         self._refusal: Callable[[], AgentError] | None = None
         self._seq = fold.head
+        self._stopped: asyncio.Future[None] | None = None
+        """Done when the running query is stopped."""
+        self._is_abandoned = False
+        """Whether an append was not waited for."""
         self._unstored_ends: dict[QueryId | None, QueryEnded] = {}
         """Ends that were shown although the store did not take them."""
         self.fold = fold
@@ -105,7 +153,8 @@ class SessionRecorder:
         self._consumed.extend(consumed)
         # What this call staged ends here; others may stage more while it waits for the lock.
         last = self._seq
-        async with self._lock:
+        # The time of the store is that of the appends before this one, too.
+        async with self._answering(), self._lock:
             if has_entries and self.fold.head >= last:
                 return  # another call's append held them, perhaps the last one of a closing session
             # The store may have failed, or the session been given up, while the lock was another's.
@@ -162,6 +211,7 @@ class SessionRecorder:
 
     def show_unstored_end(self, events: Sequence[Event], ended: QueryEnded) -> None:
         """Show an end that no store would take. It is stored by `end_cut_off`, not shown again."""
+        self._stopped = None
         self._unstored_ends[ended.query_id] = ended
         self.show([*events, ended])
 
@@ -181,7 +231,7 @@ class SessionRecorder:
         """Go on after a failed append: what the log holds is what happened."""
         if self._failure is None:
             return
-        async with self._lock:
+        async with self._answering(), self._lock:
             # Another caller may have gone on meanwhile, and what is staged now is its own.
             if self._failure is None:
                 return
@@ -189,6 +239,11 @@ class SessionRecorder:
             # It may be stored all the same: the log says so.
             self._staged.clear()
             self._consumed.clear()
+            if self._is_abandoned:
+                # Stores do the appends of a session in order: behind this one, an append that was
+                # not waited for has been stored or refused.
+                await self._log.append(self._lease, ())
+                self._is_abandoned = False
             entries = await self._log.read(self._lease.session_id, after=self.fold.head)
             for entry in entries:
                 self.fold.apply(entry)
@@ -198,6 +253,25 @@ class SessionRecorder:
     def close(self, refusal: Callable[[], AgentError]) -> None:
         """Refuse whatever is still to be recorded, with errors of `refusal`: it is given up."""
         self._refusal = refusal
+
+    def work_until(self, stopped: "asyncio.Future[None]") -> None:
+        """Let no append make a query wait once it was stopped, until its end is recorded."""
+        self._stopped = stopped
+
+    @asynccontextmanager
+    async def _answering(self) -> AsyncGenerator[None, None]:
+        """Give the store its time; raises UNAVAILABLE when it does not answer.
+
+        What it was asked for may happen all the same, so the log is read before anything follows.
+        """
+        try:
+            async with store_answers(self._stopped, within=_STORE_SECONDS):
+                yield
+        except StoreSilentError as error:
+            self._is_abandoned = True
+            # As after any failed append: nothing may follow before the log is read.
+            self._failure = self._failure or error
+            raise
 
     def _refuse_when_over(self) -> None:
         """Raise why nothing is recorded any more: the session was given up, or the store failed."""
@@ -262,6 +336,7 @@ class SessionRecorder:
             else:
                 shown.append(event)
             if type(event) is QueryEnded:
+                self._stopped = None
                 if self._unstored_ends.pop(event.query_id, None) is not None:
                     shown.pop()  # it was shown when it happened
                 # What was staged after it is shown apart: it is no business of the query's.
@@ -302,6 +377,7 @@ class QueryRecorder:
         stopped: "asyncio.Future[None]",
     ) -> None:
         self._recorder = recorder
+        recorder.work_until(stopped)
         self._channel = channel
         self._signal = signal
         # A tuple that is made once, because it is handed over whenever a consumer is waited for.

@@ -31,6 +31,8 @@ from holdfast.vocabulary.ids import SessionId
 LOCAL_LEASE_SECONDS = 60.0
 """How long a holder that is stopped or cannot be seen keeps its lease without renewing it."""
 PASS_OVER_SECONDS = 2.0
+GIVING_BACK_SECONDS = 2.0
+"""How long a caller waits for a release; what is not released by then is released behind it."""
 _SHORTEST_WAIT = 0.03
 _JITTER = 0.04
 
@@ -151,29 +153,30 @@ async def wait_for_lease(
         except BaseException:
             # A cancelled caller raises only once its ticket is gone, so that it blocks no other.
             with suppress(AgentError):
-                await result_of_thread(line.leave(session_id, ticket))
+                await result_of_thread(line.leave(session_id, ticket), within=GIVING_BACK_SECONDS)
             raise
         with suppress(AgentError):  # a ticket that stays behind is void once its process ends
             line.leave(session_id, ticket)
         return lease
 
 
-async def lease_of_thread(asked: "Future[Lease]", give_back: Callable[[], "Future[None]"]) -> Lease:
+async def lease_of_thread(asked: "Future[T]", give_back: Callable[[], "Future[None]"]) -> T:
     """Return the lease that another thread was asked to acquire.
 
-    A caller that is cancelled raises only once the thread has released what it may have acquired.
-    `give_back` asks the thread for that; threads work in order, so it comes after the acquiring.
+    A caller that is cancelled raises only once the thread has released what it may have acquired,
+    unless that takes longer than `GIVING_BACK_SECONDS`. `give_back` asks the thread for that;
+    threads work in order, so it comes after the acquiring.
     """
     try:
         return await asyncio.wrap_future(asked)
     except asyncio.CancelledError:
         with suppress(AgentError):  # a store that was closed meanwhile has released everything
-            await result_of_thread(give_back())
+            await result_of_thread(give_back(), within=GIVING_BACK_SECONDS)
         raise
 
 
-async def result_of_thread(work: "Future[T]") -> T:
-    """Wait for work of another thread.
+async def result_of_thread(work: "Future[T]", *, within: float | None = None) -> T | None:
+    """Wait for work of another thread; with seconds for no longer than those, and None then.
 
     The work goes on when the caller is cancelled; `wrap_future` would cancel it, too.
     """
@@ -185,8 +188,10 @@ async def result_of_thread(work: "Future[T]") -> T:
             loop.call_soon_threadsafe(done.set)
 
     work.add_done_callback(set_done)
-    await done.wait()
-    return work.result()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await done.wait()
+    return work.result() if done.is_set() else None
 
 
 async def _try_once(

@@ -12,12 +12,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 
 ProcessState: TypeAlias = Literal["alive", "dead", "stopped", "unknown"]
-"""`unknown` is a process that cannot be seen from here: it runs in another container."""
+"""`unknown` is a process that cannot be seen from here: it runs in another container, or `/proc`
+does not show it."""
 
 _PROC = Path("/proc")
+_UNKNOWN_BOOT = "unknown"
 
 
 def monotonic_seconds() -> float:
@@ -38,6 +40,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     """The pid namespace in which `pid` is valid; each container has its own."""
     boot: str
+    """Which start of which machine; `unknown` where the system does not show it."""
 
     def __str__(self) -> str:
         return f"{self.pid}:{self.started}:{self.namespace}:{self.boot}"
@@ -54,26 +57,66 @@ def parse_identity(text: str) -> ProcessIdentity | None:
 
 
 def this_process() -> ProcessIdentity:
-    """Return the identity of the current process."""
+    """Return the identity of the current process.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the system does not show it. Without it no other process
+            could tell whether this one still runs.
+
+    """
     return _identity_of(os.getpid())
 
 
 @functools.lru_cache(maxsize=1)
 def _identity_of(pid: int) -> ProcessIdentity:
     """Return the identity of the process that has this pid; a fork has another one."""
-    return ProcessIdentity(
-        pid=pid, started=_start_and_state(pid)[0], namespace=_namespace(), boot=_boot()
-    )
+    try:
+        started = _parse_stat((_PROC / "self" / "stat").read_bytes())[0]
+        namespace = str((_PROC / "self/ns/pid").stat().st_ino)
+    except (OSError, ValueError, IndexError) as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            "sessions cannot be kept in a store here: the identity of this process cannot be read "
+            f"({error}); mount /proc",
+        ) from error
+    return ProcessIdentity(pid=pid, started=started, namespace=namespace, boot=_boot())
+
+
+def is_of_this_machine(identity: ProcessIdentity) -> bool:
+    """Return whether a process is known to run, or to have run, on this machine since it started.
+
+    Namespaces do not tell: the first one of every machine has the same number.
+    """
+    here = this_process()
+    known = _UNKNOWN_BOOT not in {identity.boot, here.boot}
+    return known and (identity.boot, identity.namespace) == (here.boot, here.namespace)
 
 
 def process_state(identity: ProcessIdentity) -> ProcessState:
-    """Return whether a process runs, is stopped, has ended, or cannot be seen from here."""
-    if identity.boot != _boot():
+    """Return whether a process runs, is stopped, has ended, or cannot be seen from here.
+
+    Nothing that cannot be read counts as an end: only a boot or a start that is known to be another
+    one does, or the word of the system that there is no process of this number.
+    """
+    here = this_process()
+    if identity.boot != here.boot and _UNKNOWN_BOOT not in {identity.boot, here.boot}:
         return "dead"
-    if identity.namespace != _namespace():
+    if identity.namespace != here.namespace or identity.started < 0:
+        return "unknown"
+    try:
+        os.kill(identity.pid, 0)
+    except ProcessLookupError:
+        return "dead"
+    except OSError:
+        pass  # it runs, as another user
+    try:
+        # A `/proc` of another namespace shows other processes under these numbers.
+        if (_PROC / "self").readlink().name != str(here.pid):
+            return "unknown"
+        started, state = _parse_stat((_PROC / str(identity.pid) / "stat").read_bytes())
+    except (OSError, ValueError, IndexError):
         return "unknown"
     # Another start time means that the number was given to a later process.
-    started, state = _start_and_state(identity.pid)
     return state if started == identity.started else "dead"
 
 
@@ -97,31 +140,21 @@ class ForkGuard:
             )
 
 
-def _start_and_state(pid: int) -> tuple[int, ProcessState]:
-    try:
-        # The name of a program can be any bytes.
-        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return -1, "dead"
-    # The second field, the name of the program, may hold spaces and brackets: count from its end.
-    fields = stat.rpartition(")")[2].split()
+def _parse_stat(stat: bytes) -> tuple[int, ProcessState]:
+    """Return when a process was started, and its state; raises ValueError or IndexError."""
+    # The second field, the name of the program, may hold spaces, brackets and any bytes: count from
+    # its end.
+    fields = stat.rpartition(b")")[2].split()
     # Fields 3 and 22 in the numbering of proc(5).
     letter, started = fields[0], int(fields[19])
     # A zombie has ended and is only kept until its parent asks for its exit code.
-    if letter in "ZXx":
+    if letter in b"ZXx":
         return started, "dead"
-    return started, "stopped" if letter in "Tt" else "alive"
-
-
-def _namespace() -> str:
-    try:
-        return str((_PROC / "self/ns/pid").stat().st_ino)
-    except OSError:
-        return "0"
+    return started, "stopped" if letter in b"Tt" else "alive"
 
 
 def _boot() -> str:
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return "unknown"
+        return _UNKNOWN_BOOT

@@ -1,4 +1,4 @@
-"""Stands between a store and the server, and cuts connections where a test says so."""
+"""Stands between a store and the server: cuts connections, and delays what they carry."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,14 @@ class CuttingProxy:
         self._server = server / ".s.PGSQL.5432"
         self.folder = folder
         self.lose_replies_after: bytes | None = None
+        self.deliver_late: bytes | None = None
+        """The next message with these bytes is kept until `late` is set, and its client cut off."""
+        self.late = asyncio.Event()
+        self.delivered = asyncio.Event()
+        """Set when the server has answered what was delivered late."""
+        self.flowing = asyncio.Event()
+        """While it is clear nothing goes through, in either direction."""
+        self.flowing.set()
         self.cuts = 0
         self._listening: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
@@ -32,12 +40,50 @@ class CuttingProxy:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def url(self, database: str) -> str:
+    def url(self, database: str, *, role: str = "postgres") -> str:
         """Return the URL of a database behind the proxy."""
-        return f"postgresql://postgres@/{database}?host={self.folder}"
+        return f"postgresql://{role}@/{database}?host={self.folder}"
+
+    def cut_all(self) -> None:
+        """Cut every connection."""
+        for task in self._open:
+            task.cancel()
 
     def _accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        self._open.add(asyncio.ensure_future(self._serve(client, to_client)))
+        task = asyncio.ensure_future(self._serve(client, to_client))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    def _loses_reply(self, data: bytes) -> bool:
+        if self.lose_replies_after is None or self.lose_replies_after not in data:
+            return False
+        self.lose_replies_after = None
+        return True
+
+    def _is_late(self, data: bytes) -> bool:
+        if self.deliver_late is None or self.deliver_late not in data:
+            return False
+        self.deliver_late = None
+        self.cuts += 1
+        return True
+
+    async def _forward(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        to_server: asyncio.StreamWriter,
+        cut: asyncio.Event,
+    ) -> None:
+        while data := await client.read(65_536):
+            if self._loses_reply(data):
+                cut.set()
+            if self._is_late(data):
+                to_client.close()
+                await self.late.wait()
+            await self.flowing.wait()
+            to_server.write(data)
+            if to_client.is_closing():
+                await self.delivered.wait()
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as left:
@@ -46,21 +92,21 @@ class CuttingProxy:
             left.push_async_callback(_close, to_server)
             cut = asyncio.Event()
 
-            async def requests() -> None:
-                while data := await client.read(65_536):
-                    if self.lose_replies_after is not None and self.lose_replies_after in data:
-                        self.lose_replies_after = None
-                        cut.set()
-                    to_server.write(data)
-
             async def replies() -> None:
                 while data := await server.read(65_536):
+                    if to_client.is_closing():
+                        self.delivered.set()
                     if cut.is_set():
                         self.cuts += 1
                         return
-                    to_client.write(data)
+                    await self.flowing.wait()
+                    if not to_client.is_closing():
+                        to_client.write(data)
 
-            ways = [asyncio.ensure_future(requests()), asyncio.ensure_future(replies())]
+            ways = [
+                asyncio.ensure_future(self._forward(client, to_client, to_server, cut)),
+                asyncio.ensure_future(replies()),
+            ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -153,6 +153,35 @@ class PostgresServer:
             )
             return [row[0] for row in rows]
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let the server neither answer nor end while the block runs, as on a disk that hangs."""
+        assert self._process is not None
+        # First the one that starts others.
+        pids = [self._process.pid]
+        os.kill(self._process.pid, signal.SIGSTOP)
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        pids += [int(pid) for pid in children.read_text().split()]
+        for pid in pids[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def cancel_statements(self, database: str, waits_for: str) -> int:
+        """Cancel the statements that wait for something, such as `Lock`; returns how many."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            rows = connection.execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = %s AND (wait_event_type = %s OR wait_event = %s)",
+                (database, waits_for, waits_for),
+            )
+            return len(rows.fetchall())
+
     def kill_backends(self, database: str) -> int:
         """Cut every connection to a database; returns how many there were."""
         with psycopg.connect(self.url(), autocommit=True) as connection:

@@ -93,6 +93,10 @@ class ChangeHints:
             connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
 
 
+_ANSWER_SECONDS = 5.0
+"""How long a poll may take; the next one has another connection."""
+
+
 class ChangeWatch:
     """Finds out which watched sessions changed. Owns one connection, shared by two notifiers."""
 
@@ -135,6 +139,12 @@ class ChangeWatch:
 
     def _changed(self, kind: str, watched: Collection[SessionId]) -> Collection[SessionId]:
         connection = self._connect()
+        with self._database.watched(connection, within=_ANSWER_SECONDS):
+            return self._changed_as_told(connection, kind, watched)
+
+    def _changed_as_told(
+        self, connection: PgConnection, kind: str, watched: Collection[SessionId]
+    ) -> Collection[SessionId]:
         if self.hears_notifications:
             self._take_notifications(connection)
         named, self._named[kind] = self._named[kind], set()
@@ -180,11 +190,13 @@ class ChangeWatch:
         if self._connection is None:
             connection = self._database.connect()
             try:
-                # A pooler gives its clients process numbers of its own.
-                row = connection.execute("SELECT pg_backend_pid()").fetchone()
-                self.hears_notifications = row is not None and row[0] == connection.info.backend_pid
-                if self.hears_notifications:
-                    connection.execute(f"LISTEN {CHANNEL}".encode())
+                with self._database.watched(connection, within=_ANSWER_SECONDS):
+                    # A pooler gives its clients process numbers of its own.
+                    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+                    here = connection.info.backend_pid
+                    self.hears_notifications = row is not None and row[0] == here
+                    if self.hears_notifications:
+                        connection.execute(f"LISTEN {CHANNEL}".encode())
             except BaseException:
                 close_quietly(connection)
                 raise

@@ -9,11 +9,13 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psycopg
 
+from holdfast.stores.lease_rules import result_of_thread
 from holdfast.stores.notifications import ChangeNotifier
 from holdfast.stores.postgresql.changes import ChangeHints, ChangeWatch
 from holdfast.stores.postgresql.database import (
@@ -82,7 +84,9 @@ class Readers:
         except queue.Empty:
             connection = self._database.connect()
         try:
-            outcome = work(connection)
+            with self._database.watched(connection):
+                outcome = work(connection)
+                self._database.confirm(connection)
         except psycopg.Error:
             # What is wrong with it is not known, so it is not used again.
             close_quietly(connection)
@@ -111,12 +115,28 @@ class PostgresConnections:
     inbox_notifier: ChangeNotifier
     """Wakes those who wait for commands. Every holder of a session does, so entries must not wake
     them."""
+    on_their_way: dict[str, "Future[None]"] = field(default_factory=dict)
+    """The last append of each session, until its outcome is known."""
 
     async def append(self, append: Append) -> None:
-        """Append through the writer that has less to do."""
-        # The appends of a session follow one another, so they can go through different writers.
+        """Append through the writer that has less to do.
+
+        The appends of a session follow one another, also behind one that its caller has given up:
+        nothing that is asked for later comes before it.
+        """
+        session_id = append.lease.session_id
+        while (before := self.on_their_way.get(session_id)) is not None:
+            with suppress(Exception):  # its own caller has the error
+                await result_of_thread(before)
         first, second = self.writer, self.second_writer
-        await (first if first.load <= second.load else second).append(append)
+        appending = (first if first.load <= second.load else second).append(append)
+        self.on_their_way[session_id] = appending
+        appending.add_done_callback(lambda _: self._arrived(session_id, appending))
+        await asyncio.wrap_future(appending)
+
+    def _arrived(self, session_id: str, appending: "Future[None]") -> None:
+        if self.on_their_way.get(session_id) is appending:
+            del self.on_their_way[session_id]
 
     def announce(self, sessions: Sequence[str]) -> None:
         """Wake those who wait for entries or a lease of these sessions, here and elsewhere."""

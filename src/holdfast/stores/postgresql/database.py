@@ -5,19 +5,28 @@ of them (no prepared statements, no settings), so connections can come from a po
 out by transaction.
 """
 
+import contextlib
 import re
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.stores.postgresql.migrations import migrate
+from holdfast.stores.postgresql.watches import (
+    ReplicationWatch,
+    SilenceWatch,
+    replication_warning,
+)
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.json_types import writable
+
+_logger = scrubbed_logger(__name__)
 
 PgConnection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 Row: TypeAlias = tuple[Any, ...]
@@ -38,8 +47,9 @@ _DEFAULTS = {
     "keepalives_idle": "20",
     "keepalives_interval": "5",
 }
-_TRANSIENT_STATES = frozenset({"25006", "40001", "40P01", "53300", "55P03", "58P01"})
-"""Among others: a standby that refuses writes, a deadlock, too many connections."""
+_TRANSIENT_STATES = frozenset({"25006", "40001", "40P01", "53300", "55P03", "57014", "58P01"})
+"""Among others: a standby that refuses writes, a deadlock, too many connections, a statement that
+was cancelled."""
 _TRANSIENT_CLASSES = ("08", "57P")
 """The connection failed; the server shuts down, has crashed or starts."""
 
@@ -67,7 +77,12 @@ class Database:
         self.owner_text = None if owner is None else to_text(owner)
         self._migrated = threading.Lock()
         self._is_migrated = False
+        self.warning: str | None = None
+        """What is wrong with how the server acknowledges commits, once there was a connection."""
         self.closing = threading.Event()
+        self._silence = SilenceWatch()
+        self._replication = ReplicationWatch()
+        self._local = threading.local()
 
     def connect(self) -> PgConnection:
         """Open a connection; the first one sees that the schema is there."""
@@ -76,15 +91,40 @@ class Database:
         connection: PgConnection = psycopg.connect(
             **self._parameters, autocommit=True, prepare_threshold=None
         )
+        connection.add_notice_handler(self._replication.note)
         if not self._is_migrated:
             try:
-                with self._migrated:
+                with self._migrated, self.watched(connection):
                     migrate(connection)
+                    self.warning = replication_warning(connection)
+                    if self.warning is not None:
+                        _logger.warning("%s", self.warning)
                     self._is_migrated = True
             except BaseException:
                 connection.close()
                 raise
         return connection
+
+    @contextlib.contextmanager
+    def watched(self, connection: PgConnection, *, within: float | None = None) -> Iterator[None]:
+        """Cut a connection that does not answer in time, so that its thread is free again.
+
+        The time is that of the operation that `retry` is about, or `within`.
+        """
+        until = self._local_deadline() if within is None else monotonic_seconds() + within
+        with self._silence.watched(connection, until=until):
+            yield
+
+    def confirm(self, connection: PgConnection) -> None:
+        """Wait for the replicas again, if the wait of what was just done for them was cancelled.
+
+        Nothing counts as stored before that. Called inside `retry`, which repeats the wait, too.
+        """
+        self._replication.confirm(connection, until=self._local_deadline())
+
+    def _local_deadline(self) -> float:
+        until: float | None = getattr(self._local, "until", None)
+        return monotonic_seconds() + TOTAL_WAIT_SECONDS if until is None else until
 
     def query(self, connection: PgConnection, statement: str, *values: object) -> list[Row]:
         """Run one statement for the owner, with the setting that row-level security compares.
@@ -116,12 +156,16 @@ class Database:
         """
         deadline = monotonic_seconds() + TOTAL_WAIT_SECONDS
         wait, tried = _FIRST_RETRY_SECONDS, 0
+        self._replication.begin()
         while True:
+            self._local.until = deadline
             try:
                 return work(tried)
             except psycopg.Error as error:
                 if not is_transient(error) or monotonic_seconds() >= deadline:
                     raise store_error_from(error) from error
+            finally:
+                self._local.until = None
             tried += 1
             if self.closing.wait(wait * (1 + secrets.randbelow(1000) / 1000)):
                 raise closed_error()

@@ -4,7 +4,6 @@ While a statement is on its way, new appends gather and become the next statemen
 of an append is its round trip and the sync of its commit, so a group costs as much as one.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ import psycopg
 from holdfast.ports.session_store import Lease
 from holdfast.stores.append_rules import fenced_error, name_taken_error
 from holdfast.stores.postgresql.database import (
+    TOTAL_WAIT_SECONDS,
     Database,
     PgConnection,
     Work,
@@ -24,6 +24,7 @@ from holdfast.stores.postgresql.database import (
     texts_or_none,
     to_text,
 )
+from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.writer_thread import WriterThread
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 
@@ -31,6 +32,11 @@ LARGEST_GROUP = 128
 """The most appends in one statement."""
 LARGEST_GROUP_BYTES = 16 * 1024 * 1024
 """The most bytes of entries in one statement, unless one append has more."""
+
+_LOCKED_SECONDS = 0.05
+"""How long several appends wait for their rows before they are tried again."""
+_LOCKED = object()
+"""The outcome of an append to a session whose row is another transaction's."""
 
 T = TypeVar("T")
 
@@ -73,6 +79,8 @@ class _Write(Generic[T]):
     def __init__(self, work: Work[T] | Append) -> None:
         self.work = work
         self.future: Future[T] = Future()
+        self.locked_since: float | None = None
+        """When the row of its session was found to be another transaction's."""
 
 
 class _Group:
@@ -122,9 +130,9 @@ class GroupWriter(WriterThread[_Write[Any]]):
         # Without the lock: it only decides which writer is taken, and may be a little old.
         return len(self._waiting) + self._is_writing
 
-    async def append(self, append: Append) -> None:
-        """Append, together with what others append at the same time."""
-        await asyncio.wrap_future(self._submit(_Write[None](append)))
+    def append(self, append: Append) -> "Future[None]":
+        """Ask for an append, together with what others append at the same time."""
+        return self._submit(_Write[None](append))
 
     def submit(self, work: Work[T]) -> "Future[T]":
         """Ask for other work to be done in its turn, from any thread."""
@@ -142,16 +150,23 @@ class GroupWriter(WriterThread[_Write[Any]]):
             self._is_writing = False
 
     def _write_groups(self, waiting: Sequence[_Write[Any]]) -> None:
+        locked = [write for write in waiting if write.locked_since is not None]
         group = _Group()
         for write in waiting:
             # A caller that was cancelled before its turn wants nothing written.
-            if not write.future.set_running_or_notify_cancel():
+            if write.locked_since is not None or not write.future.set_running_or_notify_cancel():
                 continue
             if not group.takes(write):
                 self._finish_any(group.writes)
                 group = _Group()
             group.add(write)
         self._finish_any(group.writes)
+        # Last, so that nothing else waits for their rows.
+        for start in range(0, len(locked), LARGEST_GROUP):
+            self._finish_any(locked[start : start + LARGEST_GROUP])
+        if len(locked) > 1 and all(not write.future.done() for write in locked):
+            # Several are not waited for in the database, so they would be tried without any pause.
+            self._database.closing.wait(_LOCKED_SECONDS)
 
     def _finish_any(self, group: Sequence[_Write[Any]]) -> None:
         # Its callers have the error by then; those of the groups after it still wait.
@@ -176,25 +191,54 @@ class GroupWriter(WriterThread[_Write[Any]]):
                 raise
             return
         for write, outcome in zip(group, outcomes, strict=True):
-            if isinstance(outcome, AgentError):
+            if outcome is _LOCKED:
+                self._try_later(write)
+            elif isinstance(outcome, AgentError):
                 write.future.set_exception(outcome)
             else:
                 write.future.set_result(outcome)
 
+    def _try_later(self, write: _Write[Any]) -> None:
+        """Let an append wait for its row behind all that is asked for meanwhile."""
+        now = monotonic_seconds()
+        write.locked_since = now if write.locked_since is None else write.locked_since
+        seconds = now - write.locked_since
+        try:
+            if seconds >= TOTAL_WAIT_SECONDS:
+                raise _locked_error(seconds)
+            self._enqueue(write)
+        except AgentError as error:  # also when the store was closed meanwhile
+            write.future.set_exception(error)
+
     def _attempt(self, group: Sequence[_Write[Any]], tried: int) -> Sequence[Any]:
         connection = self._connect()
         try:
-            appends = [write.work for write in group if isinstance(write.work, Append)]
-            if appends:
-                # `again` lets the function accept entries of a fenced lease that are stored: the
-                # first attempt stored them, its answer was lost, and the session was taken over
-                # since.
-                return append_group(connection, self._database.owner_text, appends, again=tried > 0)
-            work: Any = group[0].work
-            return [work(connection)]
+            with self._database.watched(connection):
+                outcomes = self._outcomes(connection, group, tried)
+                self._database.confirm(connection)
+                return outcomes
+        except psycopg.errors.LockNotAvailable:
+            # The function took no lock that it did not give back.
+            if not isinstance(group[0].work, Append):
+                raise
+            if len(group) == 1:
+                return [_LOCKED]
+            raise _GroupIsLockedError from None
         except psycopg.Error:
             self._disconnect()
             raise
+
+    def _outcomes(
+        self, connection: PgConnection, group: Sequence[_Write[Any]], tried: int
+    ) -> Sequence[Any]:
+        appends = [write.work for write in group if isinstance(write.work, Append)]
+        if appends:
+            # `again` lets the function accept entries of a fenced lease that are stored: the first
+            # attempt stored them, its answer was lost, and the session was taken over since.
+            again = tried > 0 or any(write.locked_since is not None for write in group)
+            return append_group(connection, self._database.owner_text, appends, again=again)
+        work: Any = group[0].work
+        return [work(connection)]
 
     def _connect(self) -> PgConnection:
         if self._connection is None:
@@ -207,15 +251,28 @@ class GroupWriter(WriterThread[_Write[Any]]):
             self._connection = None
 
 
+class _GroupIsLockedError(Exception):
+    """A lock that one append of a group needs is another transaction's."""
+
+
+def _locked_error(seconds: float) -> StoreError:
+    return StoreError(
+        ErrorCode.UNAVAILABLE,
+        f"another transaction has kept the session locked for {seconds:.0f} s",
+    )
+
+
 def _is_of_one_append(error: Exception) -> bool:
     """Return whether the database refused the statement, so that each append is tried alone."""
+    if isinstance(error, _GroupIsLockedError):
+        return True
     cause = error.__cause__
     return isinstance(cause, psycopg.Error) and not is_transient(cause)
 
 
 def append_group(
     connection: PgConnection, owner: str | None, appends: Sequence[Append], *, again: bool
-) -> list[AgentError | None]:
+) -> list[object]:
     """Append to several sessions in one statement; returns what is wrong with each append."""
     rows = [(number, row) for number, item in enumerate(appends, 1) for row in item.rows]
     changed = [(number, item) for number, item in enumerate(appends, 1) if item.fields]
@@ -246,8 +303,10 @@ def append_group(
     return [_error_of(item, *verdicts[number]) for number, item in enumerate(appends, 1)]
 
 
-def _error_of(append: Append, verdict: str, holder: str | None) -> AgentError | None:
+def _error_of(append: Append, verdict: str, holder: str | None) -> object:
     match verdict:
+        case "locked":
+            return _LOCKED
         case "appended" | "stored":
             return None
         case "fenced":

@@ -7,16 +7,20 @@ of the server, so a lease from before a failover is fenced, and epochs never go 
 
 import asyncio
 import contextlib
+import hashlib
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Literal
 
+import msgspec
 import psycopg
 
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.session_store import Lease
 from holdfast.stores.append_rules import fenced_error
 from holdfast.stores.lease_rules import (
+    GIVING_BACK_SECONDS,
     PASS_OVER_SECONDS,
     WaitersFirstError,
     busy_error,
@@ -26,14 +30,21 @@ from holdfast.stores.lease_rules import (
 from holdfast.stores.notifications import PeriodicThread
 from holdfast.stores.postgresql.connections import PostgresConnections
 from holdfast.stores.postgresql.database import (
+    TOTAL_WAIT_SECONDS,
     PgConnection,
     close_quietly,
     closed_error,
     from_text,
     to_text,
 )
-from holdfast.stores.processes import parse_identity, process_state, this_process
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.stores.processes import (
+    is_of_this_machine,
+    monotonic_seconds,
+    parse_identity,
+    process_state,
+    this_process,
+)
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId, new_id
 
 _logger = scrubbed_logger(__name__)
@@ -44,17 +55,25 @@ NODE_LEASE_SECONDS = 15.0
 _TIMELINE_BITS = 40
 _WAIT_SECONDS = 0.5
 """How often a caller in the waiting line shows that it still waits."""
+_FIRST_LOCKED_SECONDS = 0.005
+"""The first pause before a session whose row is another transaction's is tried again."""
 
-_ACQUIRE = "SELECT * FROM holdfast.acquire(%s, %s, %s, %s, %s, %s, %s)"
-_RENEW = "SELECT * FROM holdfast.renew_node(%s, %s, %s, %s, %s)"
-_RELEASE = (
-    "UPDATE holdfast.session SET lease_holder = NULL, lease_node = NULL"
-    " WHERE id = %s AND epoch = %s AND (%s::text IS NULL OR owner = %s)"
-)
+_ACQUIRE = "SELECT * FROM holdfast.acquire_lease(%s, %s, %s, %s, %s, %s, %s, %s)"
+_RENEW = "SELECT * FROM holdfast.renew_leases(%s, %s, %s, %s, %s)"
+_RELEASE = "SELECT holdfast.release_lease(%s, %s, %s)"
 _HOLDER = (
     "SELECT lease_holder, epoch = %s AND lease_holder = %s AND epoch >> 40 = holdfast.timeline()"
     " FROM holdfast.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 )
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """Which session is wanted, by which holder and call, and its place in the waiting line."""
+
+    session_id: SessionId
+    holder: str
+    request: str
+    ticket: int | None
 
 
 class PostgresLeases:
@@ -67,9 +86,10 @@ class PostgresLeases:
         self._connections = connections
         self._seconds = lease_seconds
         self._node = new_id("nod")
-        self._process = str(this_process())
         self._lock = threading.Lock()
         self._held: dict[SessionId, tuple[Lease, Future[None]]] = {}
+        self._acquiring: set[SessionId] = set()
+        """Sessions that a statement on its way may have acquired already."""
         self._lost: set[Lease] = set()
         """Leases that another node took over, until their holder releases them."""
         self._renewing: PgConnection | None = None
@@ -101,9 +121,13 @@ class PostgresLeases:
             raise fenced_error(lease.session_id, from_text(holder))
 
     async def release(self, lease: Lease) -> None:
-        """Let another holder become the writer; doing it twice is fine."""
+        """Let another holder become the writer; doing it twice is fine.
+
+        A lease that is forgotten here and still in the database is given back by the renewals, so
+        no caller has to wait for a database that does not answer.
+        """
         self._forget(lease)
-        await result_of_thread(self._ask_to_release(lease))
+        await result_of_thread(self._ask_to_release(lease), within=GIVING_BACK_SECONDS)
 
     async def lost(self, lease: Lease) -> None:
         """Return once the lease is known to be lost; wait forever for one that is released."""
@@ -120,7 +144,9 @@ class PostgresLeases:
         self._renewals.stop()
         self._is_closed = True
         if self._is_node:
-            await result_of_thread(self._connections.writer.submit(self._remove_node))
+            removing = self._connections.writer.submit(self._remove_node)
+            # Nothing is renewed any more, so the leases of this node end by themselves, too.
+            await result_of_thread(removing, within=GIVING_BACK_SECONDS)
         await asyncio.to_thread(self._close_renewing)
 
     async def _wait_for(self, session_id: SessionId, holder: str) -> Lease:
@@ -141,24 +167,48 @@ class PostgresLeases:
             except BaseException:
                 # A cancelled caller raises only once its ticket is gone, so it blocks no other.
                 with contextlib.suppress(AgentError):
-                    await result_of_thread(self._leave(joining))
+                    await result_of_thread(self._leave(joining), within=GIVING_BACK_SECONDS)
                 raise
 
     async def _try_acquire(
         self, session_id: SessionId, holder: str, ticket: int | None = None
     ) -> Lease:
+        claim = _Claim(session_id, holder, new_id("acq"), ticket)
+        if (lease := await self._try_unless_locked(claim)) is not None:
+            return lease
+        deadline, wait = monotonic_seconds() + TOTAL_WAIT_SECONDS, _FIRST_LOCKED_SECONDS
+        with self._connections.notifier.watch(session_id) as waiter:
+            while monotonic_seconds() < deadline:
+                # Not in the thread, which has other sessions to serve.
+                await waiter.wait(wait)
+                if (lease := await self._try_unless_locked(claim)) is not None:
+                    return lease
+                wait = min(2 * wait, _WAIT_SECONDS)
+        told = f"another transaction keeps session {session_id} locked"
+        raise StoreError(ErrorCode.UNAVAILABLE, told)
+
+    async def _try_unless_locked(self, claim: "_Claim") -> Lease | None:
+        """Acquire a session; None while its row is another transaction's."""
         gained: list[Lease] = []
 
-        def acquire(connection: PgConnection) -> Lease:
+        def acquire(connection: PgConnection) -> Lease | None:
             # Asked in the thread, which works in order: nothing is acquired behind the release of
             # all leases.
             if self._is_closed:
                 raise closed_error()
             self._become_node(connection)
-            lease = self._acquire(connection, (session_id, holder, ticket))
-            gained.append(lease)
-            # Noted at once, so that closing the store releases it even if the caller is gone.
-            self._note(lease)
+            with self._lock:
+                self._acquiring.add(claim.session_id)
+            try:
+                lease = self._acquire(connection, claim)
+                if lease is not None:
+                    gained.append(lease)
+                    # Noted at once, so that closing the store releases it even if the caller is
+                    # gone.
+                    self._note(lease)
+            finally:
+                with self._lock:
+                    self._acquiring.discard(claim.session_id)
             return lease
 
         def give_back() -> "Future[None]":
@@ -168,39 +218,43 @@ class PostgresLeases:
 
         # Before the row is written: closing has to remove it even if this caller is cancelled.
         self._is_node = True
-        lease = await lease_of_thread(self._connections.writer.submit(acquire), give_back)
+        # Also before: what is acquired although its caller hears of an error is given back by them.
         self._renewals.start()
-        return lease
+        return await lease_of_thread(self._connections.writer.submit(acquire), give_back)
 
-    def _acquire(self, connection: PgConnection, claim: tuple[SessionId, str, int | None]) -> Lease:
-        session_id, holder, ticket = claim
-        database, lost = self._connections.database, None
+    def _acquire(self, connection: PgConnection, claim: "_Claim") -> Lease | None:
+        session_id, lost = claim.session_id, None
         while True:
             row = connection.execute(
                 _ACQUIRE,
                 (
-                    database.owner_text,
+                    self._connections.database.owner_text,
                     to_text(session_id),
-                    to_text(holder),
+                    to_text(claim.holder),
                     self._node,
+                    claim.request,
                     lost,
-                    ticket,
+                    claim.ticket,
                     PASS_OVER_SECONDS,
                 ),
             ).fetchone()
-            verdict, epoch, other, process = row or ("foreign", 0, None, None)
-            if verdict == "busy" and lost is None and _has_ended(process):
-                # The database cannot see that the process has ended. The epoch is named, so that a
-                # lease which was granted meanwhile is not taken.
-                lost = epoch
-                continue
-            break
+            verdict, epoch, other, node, process = row or ("foreign", 0, None, None, None)
+            if verdict != "busy" or lost is not None:
+                break
+            is_unused = node == self._node and not self._holds(session_id)
+            if not is_unused and not _has_ended(process):
+                break
+            # The database cannot see that the process has ended, or does not use the lease. The
+            # epoch is named, so that a lease which was granted meanwhile is not taken.
+            lost = epoch
         match verdict:
             case "granted":
-                return Lease(session_id=session_id, holder=holder, epoch=epoch)
+                return Lease(session_id=session_id, holder=claim.holder, epoch=epoch)
+            case "locked":
+                return None
             case "busy":
                 identity = parse_identity(process or "")
-                here = process == self._process
+                here = process == str(this_process())
                 raise busy_error(
                     session_id,
                     from_text(other),
@@ -237,9 +291,8 @@ class PostgresLeases:
         return released
 
     def _release(self, connection: PgConnection, lease: Lease) -> None:
-        database = self._connections.database
-        values = (lease.session_id, lease.epoch, database.owner_text, database.owner_text)
-        database.query(connection, _RELEASE, *values)
+        owner = self._connections.database.owner_text
+        connection.execute(_RELEASE, (owner, to_text(lease.session_id), lease.epoch))
 
     def _give_back(self, connection: PgConnection, gained: list[Lease]) -> None:
         for lease in gained:
@@ -268,9 +321,9 @@ class PostgresLeases:
                 (
                     self._connections.database.owner_text,
                     self._node,
-                    self._process,
+                    str(this_process()),
                     self._seconds,
-                    0,
+                    "",
                 ),
             )
 
@@ -296,32 +349,64 @@ class PostgresLeases:
         _logger.warning("session %s was taken over by another node", lease.session_id)
         future.set_result(None)
 
+    def _holds(self, session_id: SessionId) -> bool:
+        with self._lock:
+            return session_id in self._held
+
     def _renew_node(self) -> None:
-        """Renew the node's row, and find out which leases were lost."""
-        if self._connections.database.closing.is_set():
+        """Renew what is held, give back what is not, and find out which leases were lost."""
+        database = self._connections.database
+        if database.closing.is_set():
             return
         with self._lock:
-            held = [lease for lease, _ in self._held.values()]
+            held, acquiring = [lease for lease, _ in self._held.values()], set(self._acquiring)
         try:
             if self._renewing is None:
                 # Not through the writers: a long statement must not let the leases of a whole node
                 # expire.
-                self._renewing = self._connections.database.connect()
-            owner = self._connections.database.owner_text
-            row = self._renewing.execute(
-                _RENEW, (owner, self._node, self._process, self._seconds, len(held))
-            ).fetchone()
+                self._renewing = database.connect()
+            with database.watched(self._renewing, within=max(self._seconds / 3, _WAIT_SECONDS)):
+                row = self._renewing.execute(
+                    _RENEW,
+                    (
+                        *(database.owner_text, self._node, str(this_process()), self._seconds),
+                        _digest(held),
+                    ),
+                ).fetchone()
+                timeline, ids, epochs = row or (0, None, None)
+                # The list comes only when the leases differ from what this node holds.
+                known = None if ids is None else set(zip(ids, epochs, strict=True))
+                self._give_back_unused(self._renewing, known or set(), but=acquiring)
         # Whether leases were lost shows when the database can be reached again.
         except (psycopg.Error, AgentError):
             self._close_renewing()
             return
-        timeline, ids, epochs = row or (0, None, None)
-        # The list comes only when the number of leases differs from what this node holds.
-        known = None if ids is None else set(zip(ids, epochs, strict=True))
         for lease in held:
             is_known = known is None or (lease.session_id, lease.epoch) in known
             if not is_known or lease.epoch >> _TIMELINE_BITS != timeline:
                 self._lose(lease)
+
+    def _give_back_unused(
+        self,
+        connection: PgConnection,
+        known: set[tuple[SessionId, int]],
+        *,
+        but: set[SessionId],
+    ) -> None:
+        """Release leases of this node that nothing here holds.
+
+        A release failed, or an acquisition arrived when its caller had given up.
+        """
+        with self._lock:
+            # Looked at after the list was made: what was acquired meanwhile is held by now.
+            used = {(lease.session_id, lease.epoch) for lease, _ in self._held.values()}
+            but = but | self._acquiring
+        for session_id, epoch in known - used:
+            if session_id not in but:
+                _logger.info("session %s was held without use; it is given back", session_id)
+                lease = Lease(session_id=session_id, holder="", epoch=epoch)
+                self._release(connection, lease)
+                self._connections.announce([session_id])
 
     def _close_renewing(self) -> None:
         connection, self._renewing = self._renewing, None
@@ -329,9 +414,15 @@ class PostgresLeases:
             close_quietly(connection)
 
 
+def _digest(leases: Sequence[Lease]) -> str:
+    """Return what `holdfast.renew_leases` compares. No epoch is used twice, so they are enough."""
+    epochs = ",".join(map(str, sorted(lease.epoch for lease in leases)))
+    return hashlib.sha256(epochs.encode()).hexdigest() if epochs else ""
+
+
 def _has_ended(process: str | None) -> bool:
     """Return whether a process of this machine has ended. Others cannot be seen: time decides."""
-    identity, here = parse_identity(process or ""), this_process()
-    if identity is None or (identity.boot, identity.namespace) != (here.boot, here.namespace):
+    identity = parse_identity(process or "")
+    if identity is None or not is_of_this_machine(identity):
         return False
     return process_state(identity) == "dead"

@@ -62,6 +62,11 @@ class PostgresStore:
         self.search = PostgresSearch(connections)
         self.unowned = PostgresUnownedQueries(connections)
 
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with how the server acknowledges commits, once it was asked something."""
+        return self._connections.database.warning
+
     async def close(self) -> None:
         """Release the leases held here, end the threads and close the connections."""
         # Leases that cannot be released now are free when they expire.

@@ -54,6 +54,7 @@ class Database:
         self.path = path
         self._timeouts = timeouts
         self._version = sqlite_version or apsw.sqlite_lib_version()
+        self._waiting = _Waiting()
 
     def connect(self) -> apsw.Connection:
         """Open a connection; creates the file if it is missing."""
@@ -78,36 +79,93 @@ class Database:
                 str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
             )
         with _closed_on_error(connection):
-            configure = functools.partial(_configure, connection, self.path, self._timeouts)
+            configure = functools.partial(_configure, connection, self.path, self._busy_handler())
             return connection, self.retry_while_locked(configure)
 
-    def retry_while_locked(self, work: Callable[[], T]) -> T:
+    def write_apart(self, work: Callable[[apsw.Connection], None]) -> None:
+        """Do work in a transaction on a connection of its own, which is closed then."""
+        connection = self.connect()
+        try:
+            self.retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
+            with translated_sqlite_errors(self.path):
+                work(connection)
+                connection.execute("COMMIT")
+        finally:
+            close_quietly(connection)
+
+    def retry_while_locked(self, work: Callable[[], T], *, until: float | None = None) -> T:
         """Do something again while another process keeps the database locked.
 
+        What `work` waits for by this, too, has the same time: it ends `until` then, or after
+        `LockTimeouts.total`.
+
         Raises:
-            StoreError: UNAVAILABLE when it is still locked after `LockTimeouts.total`.
+            StoreError: UNAVAILABLE when it is still locked then.
 
         """
-        deadline = monotonic_seconds() + self._timeouts.total
+        if self._waiting.until is not None:
+            return self._retry(work, self._waiting.until)
+        self._waiting.until = until or self.deadline()
+        try:
+            return self._retry(work, self._waiting.until)
+        except StoreError as error:
+            if is_locked(error):
+                raise StoreError(
+                    ErrorCode.UNAVAILABLE, f"{error.message} for {self._timeouts.total:g} s"
+                ) from error.__cause__
+            raise
+        finally:
+            self._waiting.until = None
+
+    def deadline(self) -> float:
+        """Return until when a lock is waited for from now on."""
+        return monotonic_seconds() + self._timeouts.total
+
+    def _busy_handler(self) -> Callable[[int], bool]:
+        """Make the function that SQLite calls to ask whether to try a lock again.
+
+        SQLite's own handler waits longer each time, so that a process that is late stays late.
+        Short random waits give every process the same chance.
+        """
+        waited = 0.0
+
+        def wait(attempt: int) -> bool:
+            nonlocal waited
+            waited = 0.0 if attempt == 0 else waited
+            until = self._waiting.until
+            if waited >= self._timeouts.busy or (until and monotonic_seconds() >= until):
+                return False
+            moment = _SHORTEST_LOCK_WAIT * (1 + secrets.randbelow(1000) / 250)
+            waited += moment
+            threading.Event().wait(moment)
+            return True
+
+        return wait
+
+    def _retry(self, work: Callable[[], T], deadline: float) -> T:
         wait = _FIRST_RETRY_SECONDS
         while True:
-            try:
-                with translated_sqlite_errors(self.path):
-                    try:
-                        return work()
-                    except (apsw.BusyError, apsw.LockedError):
-                        # Only the last of these errors is translated; after an earlier one the work
-                        # is tried again.
-                        if monotonic_seconds() >= deadline:
-                            raise
-            except StoreError as error:
-                if isinstance(error.__cause__, apsw.BusyError | apsw.LockedError):
-                    raise StoreError(
-                        ErrorCode.UNAVAILABLE, f"{error.message} for {self._timeouts.total:g} s"
-                    ) from error
-                raise
+            with translated_sqlite_errors(self.path):
+                try:
+                    return work()
+                except (apsw.BusyError, apsw.LockedError):
+                    # Only the last of these errors is translated; after an earlier one the work is
+                    # tried again.
+                    if monotonic_seconds() >= deadline:
+                        raise
             threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
             wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
+
+
+class _Waiting(threading.local):
+    """Until when this thread waits for locks; None while it does not."""
+
+    until: float | None = None
+
+
+def is_locked(error: Exception) -> bool:
+    """Return whether an error of a store says that another process keeps the database locked."""
+    return isinstance(error.__cause__, apsw.BusyError | apsw.LockedError)
 
 
 @contextlib.contextmanager
@@ -201,9 +259,9 @@ def refuse_unsafe_version(text: str) -> None:
         )
 
 
-def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) -> int:
+def _configure(connection: apsw.Connection, path: Path, busy_handler: Callable[[int], bool]) -> int:
     """Configure a connection and return the number of the last migration of the database."""
-    connection.set_busy_handler(_busy_handler(timeouts.busy))
+    connection.set_busy_handler(busy_handler)
     # The next line changes the file, so the file has to be one of ours.
     migration = last_migration(connection, path)
     if connection.pragma("journal_mode", "wal") != "wal":
@@ -220,24 +278,3 @@ def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) 
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
     return migration
-
-
-def _busy_handler(seconds: float) -> Callable[[int], bool]:
-    """Make the function that SQLite calls to ask whether to try a lock again.
-
-    SQLite's own handler waits longer each time, so that a process that is late stays late. Short
-    random waits give every process the same chance.
-    """
-    waited = 0.0
-
-    def wait(attempt: int) -> bool:
-        nonlocal waited
-        waited = 0.0 if attempt == 0 else waited
-        if waited >= seconds:
-            return False
-        moment = _SHORTEST_LOCK_WAIT * (1 + secrets.randbelow(1000) / 250)
-        waited += moment
-        threading.Event().wait(moment)
-        return True
-
-    return wait

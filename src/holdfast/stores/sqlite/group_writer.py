@@ -13,10 +13,12 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from holdfast.stores.private_files import replaced_file_error
+from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.sqlite.database import (
     Database,
     close_quietly,
     is_at_its_path,
+    is_locked,
     store_error_from,
     write_ahead_inode,
 )
@@ -35,8 +37,10 @@ the database: then the whole group is."""
 class _Write(Generic[T]):
     """One piece of work and the future of its caller."""
 
-    def __init__(self, work: Work[T]) -> None:
+    def __init__(self, work: Work[T], deadline: float) -> None:
         self.work = work
+        self.deadline = deadline
+        """Until when it waits for the lock of the database, from when it was asked for."""
         self.future: Future[T] = Future()
         self.outcome: T | None = None
         self.error: Exception | None = None
@@ -70,7 +74,7 @@ class GroupWriter(WriterThread[_Write[Any]]):
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Ask for work to be done, from any thread."""
-        write = _Write(work)
+        write = _Write(work, self._database.deadline())
         self._enqueue(write)
         return write.future
 
@@ -84,9 +88,18 @@ class GroupWriter(WriterThread[_Write[Any]]):
     def _write_group(self, group: Sequence[_Write[Any]]) -> None:
         # A caller that was cancelled before its turn wants nothing written.
         writes = [write for write in group if write.future.set_running_or_notify_cancel()]
+        while writes:
+            writes = self._write_until_late(writes)
+
+    def _write_until_late(self, writes: Sequence[_Write[Any]]) -> list[_Write[Any]]:
+        """Write what there is; return what still has time to wait for the lock of the database."""
+        left: list[_Write[Any]] = []
         try:
             self._commit(writes)
         except Exception as error:
+            if is_locked(error):
+                now = monotonic_seconds()
+                left = [write for write in writes if write.deadline > now]
             for write in writes:
                 # The work that failed before the commit keeps its own error.
                 write.error = write.error or error
@@ -94,13 +107,18 @@ class GroupWriter(WriterThread[_Write[Any]]):
                 raise
         finally:
             for write in writes:
-                write.settle()
+                if write in left:
+                    write.error = None
+                else:
+                    write.settle()
+        return left
 
     def _commit(self, writes: Sequence[_Write[Any]]) -> None:
-        connection = self._connect()
         # IMMEDIATE takes the lock for writing here, where nothing has been done yet. Later it could
         # fail with the work half done.
-        self._database.retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
+        connection = self._database.retry_while_locked(
+            self._begin, until=min(write.deadline for write in writes)
+        )
         try:
             for write in writes:
                 _attempt(connection, write, is_alone=len(writes) == 1)
@@ -132,6 +150,11 @@ class GroupWriter(WriterThread[_Write[Any]]):
         if isinstance(error, apsw.IOError | apsw.CorruptError):
             # After a failed sync the cached pages may differ from the disk: read it again.
             self._disconnect()
+
+    def _begin(self) -> apsw.Connection:
+        connection = self._connect()
+        connection.execute("BEGIN IMMEDIATE")
+        return connection
 
     def _connect(self) -> apsw.Connection:
         if self._connection is None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +13,7 @@ import apsw
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.stores.append_rules import fenced_error
 from holdfast.stores.lease_rules import (
+    GIVING_BACK_SECONDS,
     NOT_WAITING,
     LinePosition,
     busy_error,
@@ -38,6 +41,9 @@ from holdfast.stores.sqlite.rows import (
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
+_RETRY_SECONDS = 0.5
+"""How often a release that failed is tried again."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
@@ -47,6 +53,13 @@ class _Claim:
     holder: str
     process: str
     position: LinePosition
+    unused: AbstractSet[Lease]
+    """Leases of this process without a user."""
+
+    def is_unused(self, holder: str | None, process: str, epoch: int) -> bool:
+        """Return whether the lease that is in the file is one of those."""
+        lease = Lease(session_id=self.session_id, holder=holder or "", epoch=epoch)
+        return process == self.process and lease in self.unused
 
 
 class SqliteLeases:
@@ -63,6 +76,10 @@ class SqliteLeases:
         self.records: dict[SessionId, SessionRecord] = {}
         """The records of held sessions, each as its last append left it."""
         self._tickets: set[tuple[SessionId, str]] = set()
+        self._unused: set[Lease] = set()
+        """Leases without a holder here, which may still be in the file: their release failed,
+        or it is not known whether they were granted."""
+        self._giving_back = PeriodicThread("holdfast-give-back", _RETRY_SECONDS, self._give_back)
         self._is_used = False
         self._is_closed = False
         self._renewals = PeriodicThread("holdfast-renew", lease_seconds / 3, self._renew_all)
@@ -85,11 +102,16 @@ class SqliteLeases:
         await self._connections.writer.write(lambda connection: self.hold(connection, lease))
 
     async def release(self, lease: Lease) -> None:
-        """Let another holder become the writer; doing it twice is fine."""
+        """Let another holder become the writer; doing it twice is fine.
+
+        A release that fails, or that the file makes wait, is tried again until it is done. No
+        caller waits for that, and until then the session can be acquired in this store.
+        """
         self._forget(lease)
-        await result_of_thread(
-            self._ask_to_release(lease.session_id, lambda connection: _release(connection, lease))
-        )
+        self._unused.add(lease)
+        released = self._ask_to_release(lease.session_id, functools.partial(_release, lease=lease))
+        released.add_done_callback(functools.partial(self._note_release, lease))
+        await result_of_thread(released, within=GIVING_BACK_SECONDS)
 
     async def release_all(self) -> None:
         """Release everything that is held here, for good: later calls acquire nothing."""
@@ -100,7 +122,10 @@ class SqliteLeases:
                 self.leave(session_id, ticket)
         # A store that asked for no lease may have no file yet, and closing must not make one.
         if self._is_used:
-            await result_of_thread(self._connections.writer.submit(self._release_held))
+            self._unused.update(self._held.values())
+            released = self._connections.writer.submit(self._release_held)
+            released.add_done_callback(self._note_release_of_all)
+            await result_of_thread(released, within=GIVING_BACK_SECONDS)
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
         """Store a ticket, and remove the tickets of processes that have ended."""
@@ -141,7 +166,7 @@ class SqliteLeases:
     async def _try_acquire(
         self, session_id: SessionId, holder: str, position: LinePosition = NOT_WAITING
     ) -> Lease:
-        claim = _Claim(session_id, holder, str(this_process()), position)
+        claim = _Claim(session_id, holder, str(this_process()), position, self._unused)
         # Reading first keeps callers that are refused from writing.
         await self._connections.readers.read(lambda connection: _refuse_busy(connection, claim))
         gained: list[Lease] = []
@@ -155,22 +180,30 @@ class SqliteLeases:
             gained.append(_acquire(connection, claim, seconds=self._seconds))
             # Noted at once, so that closing the store releases it even if the caller is gone.
             self._held[session_id] = gained[0]
+            # One that was not committed may have had the same number.
+            self._unused.discard(gained[0])
             return gained[0]
 
-        def give_back(connection: apsw.Connection) -> None:
-            for lease in gained:
-                self._forget(lease)
-                _release(connection, lease)
+        def give_back() -> "Future[None]":
+            # Looked at when the acquiring is over: the thread works in order.
+            released = self._ask_to_release(
+                session_id, lambda connection: _release_all(connection, gained)
+            )
+            released.add_done_callback(lambda _: self._note_unused(gained, released))
+            return released
 
         try:
             lease = await lease_of_thread(
                 self._connections.writer.submit(acquire),
-                lambda: self._ask_to_release(session_id, give_back),
+                give_back,
             )
         except AgentError:
-            # The work was done, but its transaction failed, so the lease was never granted.
-            for not_committed in gained:
-                self._forget(not_committed)
+            # The work was done, but its transaction failed: it may have been committed all the
+            # same.
+            for uncertain in gained:
+                self._forget(uncertain)
+                self._unused.add(uncertain)
+                self._giving_back.start()
             raise
         self._renewals.start()
         return lease
@@ -180,6 +213,40 @@ class SqliteLeases:
         released = self._connections.writer.submit(release)
         released.add_done_callback(lambda _: self._connections.notifier.notify(session_id))
         return released
+
+    def _note_release(self, lease: Lease, released: "Future[None]") -> None:
+        """Note the outcome of a release; one that failed is tried again behind its caller."""
+        if released.cancelled() or released.exception() is not None:
+            self._giving_back.start()
+        else:
+            self._unused.discard(lease)
+
+    def _note_unused(self, gained: Sequence[Lease], released: "Future[None]") -> None:
+        for lease in gained:
+            self._forget(lease)
+            self._unused.add(lease)
+            self._note_release(lease, released)
+
+    def _note_release_of_all(self, released: "Future[None]") -> None:
+        for lease in tuple(self._unused):
+            self._note_release(lease, released)
+
+    def _give_back(self) -> None:
+        """Release what has no holder here; called again and again until that is done."""
+        unused = tuple(self._unused)
+        # Closing the store ends its connections, but not this. A file that is gone has no leases.
+        if unused and self._connections.database.path.exists():
+            with contextlib.suppress(AgentError, apsw.Error):
+                self._connections.database.write_apart(
+                    lambda connection: _release_all(connection, unused)
+                )
+                self._unused.difference_update(unused)
+        else:
+            self._unused.difference_update(unused)
+        for lease in unused:
+            self._connections.notifier.notify(lease.session_id)
+        if not self._unused:
+            self._giving_back.stop()
 
     def _forget(self, lease: Lease) -> None:
         if self._held.get(lease.session_id) == lease:
@@ -192,10 +259,11 @@ class SqliteLeases:
             self.records[lease.session_id] = record
 
     def _release_held(self, connection: apsw.Connection) -> None:
-        for lease in tuple(self._held.values()):
-            _release(connection, lease)
+        # Those, too, that were acquired since closing began.
+        self._unused.update(self._held.values())
         self._held.clear()
         self.records.clear()
+        _release_all(connection, tuple(self._unused))
 
     def _renew_all(self) -> None:
         for lease in tuple(self._held.values()):
@@ -232,8 +300,8 @@ def _acquire(connection: apsw.Connection, claim: _Claim, *, seconds: float) -> L
 def _refuse_busy(connection: apsw.Connection, claim: _Claim) -> None:
     """Raise BUSY when another holder keeps its lease, or another caller is first in line."""
     row = connection.execute(
-        "SELECT CAST(lease_holder AS BLOB), CAST(lease_process AS BLOB), CAST(lease_until AS REAL)"
-        " FROM session WHERE id = ? AND lease_holder IS NOT NULL",
+        "SELECT CAST(lease_holder AS BLOB), CAST(lease_process AS BLOB), CAST(lease_until AS REAL),"
+        " CAST(epoch AS INTEGER) FROM session WHERE id = ? AND lease_holder IS NOT NULL",
         (claim.session_id,),
     ).fetchone()
     if row is not None:
@@ -243,7 +311,8 @@ def _refuse_busy(connection: apsw.Connection, claim: _Claim) -> None:
             return
         identity = parse_identity(process)
         state = process_state(identity) if identity else "unknown"
-        if not is_lease_lost(state, expired=monotonic_seconds() >= row[2]):
+        is_lost = is_lease_lost(state, expired=monotonic_seconds() >= row[2])
+        if not is_lost and not claim.is_unused(holder, process, row[3]):
             raise busy_error(claim.session_id, holder, process=identity.pid if identity else None)
     claim.position.refuse_unless_first(claim.session_id, _tickets(connection, claim.session_id))
 
@@ -273,8 +342,14 @@ def _leave(connection: apsw.Connection, ticket: str) -> None:
 
 
 def _release(connection: apsw.Connection, lease: Lease) -> None:
+    # The holder, too: the number of a lease that was not committed is given to the next one.
     connection.execute(
         "UPDATE session SET lease_holder = NULL, lease_process = '', lease_until = 0"
-        " WHERE id = ? AND epoch = ?",
-        (lease.session_id, lease.epoch),
+        " WHERE id = ? AND epoch = ? AND lease_holder = ? AND lease_process = ?",
+        (lease.session_id, lease.epoch, lease.holder, str(this_process())),
     )
+
+
+def _release_all(connection: apsw.Connection, leases: Sequence[Lease]) -> None:
+    for lease in leases:
+        _release(connection, lease)

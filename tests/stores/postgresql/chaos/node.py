@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-from holdfast import Agent, AgentError, tool
+from holdfast import Agent, AgentError, AgentSession, tool
 from holdfast.administration.worker import SessionWorker, WorkerSettings
 from holdfast.ports.session_store import Lease
 from holdfast.stores.postgresql.log import PostgresLog
@@ -32,6 +32,9 @@ OWNER, PROJECT = "ana", "chaos"
 SESSIONS = 8
 LEASE_SECONDS = 0.9
 EFFECTS_OF_A_PROMPT = 3
+BEYOND = 1.0
+"""Seconds that a caller may wait beyond its own time limit."""
+_LOOK_SECONDS = 0.05
 WORKER = WorkerSettings(
     pause_seconds=0.1,
     at_once=8,
@@ -146,6 +149,8 @@ async def use_sessions(agent: Agent, notes: Notes, chance: random.Random) -> Non
                 # Most clients send a prompt without resuming what was cut off.
                 if left.query_id is not None and not left.resting and chance.random() < 0.25:
                     await session.resume()
+                if chance.random() < 0.3:
+                    await _ask_in_time(session, f"run {key}", notes, chance.uniform(0.2, 2.0))
                 for part in range(chance.randrange(1, 4)):
                     await _pause(chance, 0.3)
                     # Also one who was told that a send failed may try again.
@@ -156,6 +161,36 @@ async def use_sessions(agent: Agent, notes: Notes, chance: random.Random) -> Non
                     if chance.random() < 0.5:
                         await session.wait_idle()
         await _pause(chance, 0.05)
+
+
+class Standstill:
+    """How long this process has stood still so far, because it was stopped or had no processor."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    async def watch(self) -> None:
+        """Look for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            await asyncio.sleep(_LOOK_SECONDS)  # noqa: TID251 - measures real time
+            self.seconds += loop.time() - before - _LOOK_SECONDS
+
+
+STANDSTILL = Standstill()
+
+
+async def _ask_in_time(session: AgentSession, text: str, notes: Notes, seconds: float) -> None:
+    """Ask with a time limit; a caller that has to wait much longer than that is noted."""
+    loop = asyncio.get_running_loop()
+    began, stood = loop.time(), STANDSTILL.seconds
+    try:
+        await session.chat(text, total_timeout=seconds)
+    finally:
+        over = loop.time() - began - seconds - (STANDSTILL.seconds - stood)
+        if over > BEYOND:
+            notes.add("overtime", f"{seconds:.2f}", f"{over:.2f}")
 
 
 async def _pause(chance: random.Random, longest: float) -> None:
@@ -173,6 +208,7 @@ async def main(url: str, folder: str, seed: str, fence: str) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     async with worker, asyncio.TaskGroup() as group:
+        group.create_task(STANDSTILL.watch())
         for _ in range(3):
             group.create_task(use_sessions(agent, notes, random.Random(chance.getrandbits(64))))
 

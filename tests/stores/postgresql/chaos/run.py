@@ -1,22 +1,35 @@
-"""Runs chaos: several nodes over a set of sessions, and a seeded schedule of what befalls them."""
+"""Runs chaos: several nodes over a set of sessions, and a seeded schedule of what befalls them.
+
+Nodes are killed, stopped and cut off. Servers fail, too: they are frozen, and what goes to them is
+held up or arrives late; statements are cancelled, and rows are locked by others.
+"""
 
 import asyncio
 import os
 import random
 import signal
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import psycopg
+from psycopg import sql
 
 from holdfast.administration.worker import SessionWorker
 from tests.stores.postgresql.chaos.checker import WATCHES, Verdict, check
 from tests.stores.postgresql.chaos.node import LEASE_SECONDS, make_node
+from tests.stores.postgresql.cutting_proxy import CuttingProxy
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 ROOT = Path(__file__).resolve().parents[4]
 NODES = 3
+OF_NODES = {"kill": 3, "stop": 3, "cut": 2}
+OF_SERVERS = {"freeze": 1, "stall": 1, "late": 2, "cancel": 3, "lock": 3, "cut": 1, "kill": 1}
+"""What befalls nodes, and what befalls servers, by how often it does."""
 _QUIET_LOOKS = 3
 _REST_SECONDS = 60
 
@@ -24,15 +37,25 @@ _REST_SECONDS = 60
 class ChaosRun:
     """Nodes over one database, and what happens to them."""
 
-    def __init__(self, postgres: PostgresServer, database: str, *, folder: Path, seed: int) -> None:
+    def __init__(
+        self,
+        postgres: PostgresServer,
+        database: str,
+        *,
+        folder: Path,
+        seed: int,
+        troubles: Mapping[str, int] = OF_NODES,
+    ) -> None:
+        self._troubles = troubles
         self._fence = "fenced"
         self._postgres = postgres
         self._database = database
         self._folder = folder
         self._chance = random.Random(seed)
         self._url = postgres.url(database, role=APP_ROLE)
+        self._proxy: CuttingProxy | None = None
         self._nodes: list[asyncio.subprocess.Process] = []
-        self.happened = Counter({"kill": 0, "stop": 0, "cut": 0})
+        self.happened = Counter(dict.fromkeys(troubles, 0))
 
     def switch_fence_off(self) -> None:
         """Let every lease count as the newest in appends, and no node hear that it lost one."""
@@ -53,6 +76,13 @@ class ChaosRun:
         With `until_stale` it ends with the first write under a lease that is not the newest.
         """
         self._postgres.execute(WATCHES, database=self._database)
+        with tempfile.TemporaryDirectory(prefix="holdfast-proxy-") as sockets:
+            async with CuttingProxy(self._postgres.folder, Path(sockets)) as self._proxy:
+                await self._befall(seconds, until_stale=until_stale)
+        await self._come_to_rest()
+        return await check(self._postgres.url(self._database), self._folder)
+
+    async def _befall(self, seconds: float, *, until_stale: bool) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         try:
@@ -65,14 +95,13 @@ class ChaosRun:
         finally:
             for node in self._nodes:
                 await self._end(node)
-        await self._come_to_rest()
-        return await check(self._postgres.url(self._database), self._folder)
 
     async def _start(self) -> asyncio.subprocess.Process:
+        assert self._proxy is not None
         seed = str(self._chance.getrandbits(32))
         node = await asyncio.create_subprocess_exec(
             *(sys.executable, "-X", "faulthandler", "-m", "tests.stores.postgresql.chaos.node"),
-            *(self._url, str(self._folder), seed, self._fence),
+            *(self._proxy.url(self._database, role=APP_ROLE), str(self._folder), seed, self._fence),
             cwd=ROOT,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -91,7 +120,8 @@ class ChaosRun:
         await node.wait()
 
     async def _do_something(self) -> None:
-        what = self._chance.choices(["kill", "stop", "cut"], weights=[3, 3, 2])[0]
+        names, weights = list(self._troubles), list(self._troubles.values())
+        what = self._chance.choices(names, weights=weights)[0]
         self.happened[what] += 1
         place = self._chance.randrange(NODES)
         node = self._nodes[place]
@@ -105,17 +135,54 @@ class ChaosRun:
                 pause = LEASE_SECONDS * self._chance.uniform(0.8, 2.0)
                 await asyncio.sleep(pause)  # noqa: TID251 - the schedule
                 os.kill(node.pid, signal.SIGCONT)
+            case "freeze" | "stall" | "late":
+                await self._hold_up(what)
+            case "cancel":
+                await asyncio.to_thread(self._strike, "pg_cancel_backend")
+            case "lock":
+                await asyncio.to_thread(self._lock_rows)
             case _:
-                await asyncio.to_thread(self._cut_connections)
+                await asyncio.to_thread(self._strike, "pg_terminate_backend")
 
-    def _cut_connections(self) -> None:
+    async def _hold_up(self, what: str) -> None:
+        """Let the server, or what is on its way to it, stand still for a moment."""
+        proxy, pause = self._proxy, LEASE_SECONDS * self._chance.uniform(0.3, 2.0)
+        assert proxy is not None
+        if what == "freeze":
+            with self._postgres.frozen():
+                await asyncio.sleep(pause)  # noqa: TID251 - the schedule
+            return
+        if what == "stall":
+            proxy.flowing.clear()
+        else:
+            proxy.late.clear()
+            proxy.deliver_late = self._chance.choice((b"holdfast.append", b"holdfast.acquire"))
+        await asyncio.sleep(pause)  # noqa: TID251 - the schedule
+        proxy.flowing.set()
+        proxy.late.set()
+
+    def _lock_rows(self) -> None:
+        """Keep the rows of some sessions locked for a while, as an operator's transaction does."""
+        with psycopg.connect(self._postgres.url(self._database)) as connection:
+            connection.execute("SET lock_timeout = '2s'")
+            with suppress(psycopg.errors.LockNotAvailable):
+                connection.execute(
+                    "SELECT 1 FROM holdfast.session WHERE hashtext(id || %s) %% 3 = 0 FOR UPDATE",
+                    (str(self._chance.random()),),
+                )
+                pause = LEASE_SECONDS * self._chance.uniform(0.2, 2.0)
+                connection.execute("SELECT pg_sleep(%s)", (pause,))
+
+    def _strike(self, function: Literal["pg_terminate_backend", "pg_cancel_backend"]) -> None:
+        """Cut some connections, or cancel what they are about."""
         with psycopg.connect(self._postgres.url(), autocommit=True) as connection:
             rows = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE datname = %s ORDER BY pid",
                 (self._database,),
             ).fetchall()
             chosen = [row[0] for row in rows if self._chance.random() < 0.5]
-            connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", (chosen,))
+            statement = sql.SQL("SELECT {}(pid) FROM unnest(%s) AS pid")
+            connection.execute(statement.format(sql.Identifier(function)), (chosen,))
 
     def _count_stale(self) -> int:
         with psycopg.connect(self._postgres.url(self._database)) as connection:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures_report import Report
-from tests.stores.postgresql.chaos.run import ChaosRun
+from tests.stores.postgresql.chaos.run import OF_SERVERS, ChaosRun
 from tests.stores.postgresql.server import PostgresServer
 
 SEED = 20261117
@@ -46,3 +46,31 @@ async def test_nothing_is_lost_in_ten_minutes_of_failing_nodes(
     assert verdict.is_clean, verdict
     assert verdict.takeovers >= 400
     assert verdict.effects >= 4000
+
+
+@pytest.mark.slow
+async def test_nothing_is_lost_and_no_caller_waits_while_the_server_fails(
+    postgres: PostgresServer, database: str, tmp_path: Path, report: Report
+) -> None:
+    await _let_the_server_fail(postgres, database, tmp_path, report=report, seconds=6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+async def test_nothing_is_lost_in_ten_minutes_of_a_failing_server(
+    postgres: PostgresServer, database: str, tmp_path: Path, report: Report
+) -> None:
+    await _let_the_server_fail(postgres, database, tmp_path, report=report, seconds=600)
+
+
+async def _let_the_server_fail(
+    postgres: PostgresServer, database: str, folder: Path, *, report: Report, seconds: float
+) -> None:
+    seed = random.randrange(2**32)
+    run = ChaosRun(postgres, database, folder=folder, seed=seed, troubles=OF_SERVERS)
+    verdict = await run.run(seconds)
+    report(f"chaos of the server, {seconds:g} s: {run.happened}, {verdict}")
+    assert verdict.is_clean, verdict
+    assert verdict.effects >= 5 * seconds
+    overtime = folder / "overtime"
+    assert not overtime.exists(), overtime.read_text()
