@@ -8,18 +8,18 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.auth.atomic_files import create_folder, replace_file
 from holdfast.stores.private_files import (
-    FILE_MODE,
     open_or_create,
     read_or_empty,
     store_error_of,
 )
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.file_snapshots import is_tree
 
 _CONFIGURATION = (
     "core.hooksPath=/dev/null",
@@ -37,7 +37,6 @@ _NO_CONVERSION = b"* -text !eol !working-tree-encoding -ident !filter\n"
 """Stands in `info/attributes`, which wins over every `.gitattributes` of the project."""
 _LONGEST_MESSAGE = 500
 _OWNER_ONLY = 0o077
-_OF_CALLER = -1
 
 
 class GitRepository:
@@ -99,40 +98,43 @@ class GitRepository:
     def run(
         self,
         *arguments: str,
+        trees: Sequence[str] = (),
         given: bytes = b"",
         index: str = "index",
-        writes_files: bool = False,
     ) -> bytes:
-        """Run one command and return its output; only inside `locked`.
+        """Run one command, perhaps on trees, and return its output; only inside `locked`.
 
-        What it makes in the repository is for its owner only. A command that `writes_files` of the
-        folder gives them the modes that the user's umask says, as any other program would.
+        What it makes is for its owner only.
 
         Raises:
-            StoreError: UNAVAILABLE with what git said, or that there is no git.
+            StoreError: UNAVAILABLE with what git said, that there is no git, or that what is given
+                as a tree is none.
 
         """
+        # The ids come from logs. One that is none could be an option, or another revision.
+        if not all(map(is_tree, trees)):
+            raise unavailable(f"git {arguments[0]}: the id of a snapshot is not that of a tree")
+        # Git knows the option since 2.24; an earlier one refuses the command, naming it.
+        named = ["--end-of-options", *trees] if trees else []
         program = shutil.which("git", path=self._path)
         if program is None:
             raise unavailable("there is no program `git` on this machine")
         options = [word for value in _CONFIGURATION for word in ("-c", value)]
         try:
             done = subprocess.run(  # noqa: S603 - `git`, with arguments of our own
-                [program, *options, *arguments],
+                [program, *options, *arguments, *named],
                 input=given,
                 capture_output=True,
                 check=False,
                 cwd=self.folder,
                 env=self._environment(index),
                 timeout=self._seconds,
-                umask=_OF_CALLER if writes_files else _OWNER_ONLY,
+                umask=_OWNER_ONLY,
                 # A lock of `flock` lasts until the last process with the descriptor has ended.
                 pass_fds=() if self._lock is None else (self._lock,),
             )
         except subprocess.TimeoutExpired:
             raise unavailable(f"git {arguments[0]} took longer than {self._seconds:g} s") from None
-        if writes_files:
-            (self.git_folder / index).chmod(FILE_MODE)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
             raise unavailable(f"git {arguments[0]} failed: {said or done.returncode}")
