@@ -207,13 +207,16 @@ class FileHistory:
     ) -> _Plan:
         """Plan how files become what they are in the second tree, which now are as in the first."""
         now, target = trees
-        changes = await self._snapshotter.plan(now, target, own)
+        # Copies are only made of what will be changed: not for a preview, and not before it is
+        # known that nothing is refused because of others.
+        session = self._session if force or (force is not None and not foreign) else None
+        changes = await self._snapshotter.plan(now, target, own, session=session)
         conflicts = tuple(
             change.path for change in changes.changes if _is_among(change.path, foreign)
         )
-        if force is not None:
-            if conflicts and not force:
-                raise _conflict(conflicts)
+        if conflicts and force is False:
+            raise _conflict(conflicts)
+        if force is False and session is None:
             changes = await self._snapshotter.plan(now, target, own, session=self._session)
         return _Plan(now=now, changes=changes, conflicts=conflicts)
 

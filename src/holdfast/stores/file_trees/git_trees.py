@@ -31,6 +31,7 @@ _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"D": "deleted"}
 _NO_FILE, _LINK, _PROGRAM = b"000000", b"120000", b"100755"
 _NOT_RECORDED = "it was not recorded then"
 _REWIND_INDEX = "index.rewind"
+_MOST_KNOWN = 8
 _STORE_COMMIT = ("hash-object", "-t", "commit", "-w", "--stdin")
 
 
@@ -78,6 +79,8 @@ class GitTrees:
         self._limits = limits
         self._apart = tuple(_beneath(real, [git_folder, *apart]))
         """Paths that are in no snapshot: the store of the sessions must never be rewound."""
+        self._known: dict[str, TreeFacts | None] = {}
+        """The facts of snapshots that were read last. Used under the lock of the repository."""
 
     async def take(self) -> TakenTree:
         """Record what the files are now."""
@@ -184,6 +187,13 @@ class GitTrees:
         """Return the facts of a snapshot; None of one that was taken before there were any."""
         if not is_tree(tree):
             raise unavailable("the id of a snapshot is not that of a tree")
+        if tree not in self._known:
+            while len(self._known) >= _MOST_KNOWN:
+                self._known.pop(next(iter(self._known)), None)
+            self._known[tree] = self._read_facts(tree)
+        return self._known[tree]
+
+    def _read_facts(self, tree: str) -> TreeFacts | None:
         said = self._repository.run("cat-file", "--batch", given=f"{tree}\n".encode())
         head, _, content = said.partition(b"\n")
         if head.endswith(b" missing"):

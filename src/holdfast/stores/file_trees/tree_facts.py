@@ -115,7 +115,7 @@ def look_at(
                 else:
                     unrecorded[os.fsdecode(path)] = ""
             elif path not in recorded:
-                unrecorded[os.fsdecode(path)] = f"{facts.st_size}:{facts.st_mtime_ns}"
+                unrecorded[os.fsdecode(path)] = f"{facts.st_size}:{facts.st_mtime_ns}:{mode:o}"
             elif mode not in _USUAL and stat.S_ISREG(facts.st_mode):
                 modes[os.fsdecode(path)] = mode
     return TreeFacts(modes=modes, unrecorded=unrecorded)
