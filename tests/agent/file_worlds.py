@@ -204,7 +204,7 @@ def fill(root: Path, chance: random.Random) -> None:
             path.chmod(chance.choice(MODES))
 
 
-def agent_in(root: Path, store: Any, changes: Sequence[Callable[[], None]]) -> Agent:
+def agent_in(root: Path, store: Any, changes: Sequence[Callable[[], object]]) -> Agent:
     """Make an agent whose tool makes one of the changes in each turn."""
 
     @tool(effect="write")

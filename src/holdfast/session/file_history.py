@@ -181,9 +181,11 @@ class FileHistory:
         now = (await self._snapshotter.take()).tree
         own, foreign = await self._changed_since(since, now)
         skipped = {item.rpartition(": ")[0] for item in since[0].skipped}
-        unknown = {path for path in own if _is_among(path, skipped)}
-        left = tuple(FileLeft(path=path, reason=_SKIPPED) for path in sorted(unknown))
-        plan = await self._plan_by_trees((now, since[0].tree), own - unknown, foreign, force=force)
+        unknown = {path: name for path in own if (name := _among(path, skipped)) is not None}
+        left = tuple(FileLeft(path=name, reason=_SKIPPED) for name in sorted({*unknown.values()}))
+        plan = await self._plan_by_trees(
+            (now, since[0].tree), own - unknown.keys(), foreign, force=force
+        )
         return msgspec.structs.replace(plan, left=left)
 
     async def _changed_since(
@@ -211,9 +213,7 @@ class FileHistory:
         # known that nothing is refused because of others.
         session = self._session if force or (force is not None and not foreign) else None
         changes = await self._snapshotter.plan(now, target, own, session=session)
-        conflicts = tuple(
-            change.path for change in changes.changes if _is_among(change.path, foreign)
-        )
+        conflicts = tuple(change.path for change in changes.changes if _among(change.path, foreign))
         if conflicts and force is False:
             raise _conflict(conflicts)
         if force is False and session is None:
@@ -262,10 +262,12 @@ class FileHistory:
         return [*earlier, *own]
 
 
-def _is_among(path: str, names: set[str]) -> bool:
-    """Whether a path is one of some names, or beneath a folder among them."""
+def _among(path: str, names: set[str]) -> str | None:
+    """Return the name that is a path or, ending with a `/`, a folder above it."""
+    if path in names:
+        return path
     ends = (end for end, letter in enumerate(path, 1) if letter == "/")
-    return path in names or any(path[:end] in names for end in ends)
+    return next((path[:end] for end in ends if path[:end] in names), None)
 
 
 def _cut_off(entries: Sequence[Entry]) -> Snapshot | None:
