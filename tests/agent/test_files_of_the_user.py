@@ -258,6 +258,8 @@ async def test_a_full_disk_leaves_everything_as_it_was(
         assert error.code is ErrorCode.FULL
         assert state_of(root) == before
         assert len(session.messages) > 1
+        error = await failure_of(session.undo_rewind())
+        assert error.code is ErrorCode.NOT_FOUND
         await session.rewind(to=first, files=True)
         await session.undo_rewind()
         assert state_of(root) == before

@@ -1,6 +1,7 @@
 """Trees of files: whatever is done to a folder, every state that was recorded can be had back."""
 
 import asyncio
+import json
 import os
 import shutil
 import stat
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.serialization.entries import decode_entries
 from holdfast.stores.file_trees.git_trees import GitTrees, TreeLimits
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.file_snapshots import Snapshot
 
 NAMES = ("a", "b", "a b", "é", ".hidden", "*.py")
 ENVIRONMENT = {"PATH": os.defpath}
@@ -242,3 +245,42 @@ async def test_only_the_owner_can_touch_the_trees_whatever_the_umask_is(tmp_path
     # What is restored has the mode that it had.
     assert (folder / "a").read_text() == "one"
     assert (folder / "a").stat().st_mode & 0o777 == 0o666
+
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+NO_TREES = ("-p", "--", "HEAD", f"{EMPTY_TREE}..{EMPTY_TREE}", f"{EMPTY_TREE}\n", "A" * 40, "")
+
+
+@pytest.mark.parametrize("tree", ["--output={path}", "--ext-diff={path}", *NO_TREES])
+async def test_what_is_no_id_of_a_tree_reaches_no_git(tree: str, tmp_path: Path) -> None:
+    folder, precious = tmp_path / "w", tmp_path / "precious"
+    folder.mkdir()
+    precious.write_text("untouched")
+    trees = GitTrees(folder, data=tmp_path / "data", environment=ENVIRONMENT)
+    taken = (await trees.take()).tree
+    hostile = tree.format(path=precious)
+    for work in (
+        trees.difference(hostile, taken),
+        trees.difference(taken, hostile),
+        trees.patch(hostile, taken),
+        trees.plan(hostile, taken, ["a"], session="s"),
+        trees.plan(taken, hostile, ["a"], session="s"),
+    ):
+        with pytest.raises(StoreError, match="not that of a tree"):
+            await work
+    assert precious.read_text() == "untouched"
+    assert [path.name for path in tmp_path.iterdir() if path.name not in {"w", "data"}] == [
+        "precious"
+    ]
+
+
+@pytest.mark.parametrize("tree", ["--output=/x", *NO_TREES])
+def test_what_is_no_id_of_a_tree_is_read_as_no_snapshot(tree: str) -> None:
+    stored = {"kind": "snapshot", "id": "evt_1", "time": 1, "seq": 2, "tree": tree}
+    for entry in decode_entries([json.dumps(stored).encode()] * 2):
+        assert isinstance(entry, Snapshot)
+        assert entry.tree == ""
+    for name in (EMPTY_TREE, "ab" * 32):
+        (entry,) = decode_entries([json.dumps({**stored, "tree": name}).encode()])
+        assert isinstance(entry, Snapshot)
+        assert (entry.tree, entry.error) == (name, None)

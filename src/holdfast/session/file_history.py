@@ -154,7 +154,13 @@ class FileHistory:
             return report, ()
         before = Snapshot(**self._stamp(), tree=plan.now, moment="before_rewind", kept=kept)
         await self._recorder.commit([before])
-        await self._snapshotter.carry_out(kept, session=self._session)
+        try:
+            await self._snapshotter.carry_out(kept, session=self._session)
+        except StoreError:
+            # Nothing is left of it, and the log says so: it is not one that was cut off.
+            await self._snapshotter.take_back(kept, session=self._session)
+            await self._recorder.commit([await self._after_rewind()])
+            raise
         restored = tuple(change.path for change in report.changes)
         return msgspec.structs.replace(report, restored=restored), [await self._after_rewind()]
 
@@ -272,9 +278,12 @@ def _among(path: str, names: set[str]) -> str | None:
 
 def _cut_off(entries: Sequence[Entry]) -> Snapshot | None:
     """Return the snapshot before a rewind that was begun last and did not end."""
-    last = next((each for each in reversed(entries) if isinstance(each, Snapshot | Rewound)), None)
-    is_begun = isinstance(last, Snapshot) and last.moment == "before_rewind" and last.kept
-    return last if is_begun and isinstance(last, Snapshot) else None
+    for entry in reversed(entries):
+        if isinstance(entry, Rewound):
+            return None
+        if isinstance(entry, Snapshot) and entry.moment in {"before_rewind", "after_rewind"}:
+            return entry if entry.moment == "before_rewind" and entry.kept else None
+    return None
 
 
 def _intervals(since: Sequence[Snapshot], now: str) -> list[tuple[list[Snapshot], str]]:

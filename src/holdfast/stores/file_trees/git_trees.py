@@ -31,6 +31,8 @@ _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"D": "deleted"}
 _NO_FILE, _LINK, _PROGRAM = b"000000", b"120000", b"100755"
 _NOT_RECORDED = "it was not recorded then"
 _REWIND_INDEX = "index.rewind"
+_HELD = b"H "
+"""Stands before what the index holds; before what is new or changed stands another letter."""
 _MOST_KNOWN = 8
 _STORE_COMMIT = ("hash-object", "-t", "commit", "-w", "--stdin")
 
@@ -144,10 +146,9 @@ class GitTrees:
         self._repository.exclude(_DEPENDENCIES + self._own_excludes())
         wanted, gone, skipped = list[bytes](), list[bytes](), list[str]()
         links: dict[Path, bool] = {}
-        changed = self._list_changed()
-        recorded = set(git("ls-files", "-z").split(b"\0"))
-        for path in dict.fromkeys(changed):
-            if not path or self._is_apart(path):
+        recorded, changed = self._list_files()
+        for path in changed:
+            if self._is_apart(path):
                 continue
             reason = self._reason_to_skip(path)
             if reason is not None:
@@ -170,7 +171,8 @@ class GitTrees:
         if wanted:
             words = ("update-index", "-z", "--add", "--remove", "--replace", "--stdin")
             git(*words, given=_list_of(wanted))
-        recorded = (recorded | set(wanted)) - {*gone, b""}
+        recorded.update(wanted)
+        recorded.difference_update(gone)
         facts = look_at(os.fsencode(self._folder), recorded, self._is_apart)
         return TakenTree(tree=self._with_facts(git("write-tree"), facts), skipped=tuple(skipped))
 
@@ -205,9 +207,9 @@ class GitTrees:
         except msgspec.MsgspecError as error:
             raise unavailable(f"the snapshot {tree} is damaged") from error
 
-    def _list_changed(self) -> list[bytes]:
-        """List the files that are new, changed or gone since the last snapshot."""
-        words = ("ls-files", "-z", "--others", "--modified", "--exclude-standard")
+    def _list_files(self) -> tuple[set[bytes], list[bytes]]:
+        """List what the last snapshot holds, and what is new, changed or gone since then."""
+        words = ("ls-files", "-z", "-t", "-c", "-o", "-m", "--exclude-standard")
         try:
             listed = self._repository.run(*words)
         except StoreError:
@@ -216,7 +218,13 @@ class GitTrees:
                 raise
             index.unlink()  # it may be damaged, and all of it can be made again
             listed = self._repository.run(*words)
-        return listed.split(b"\0")
+        held, changed = set[bytes](), dict[bytes, None]()
+        for line in listed.split(b"\0"):
+            if line.startswith(_HELD):
+                held.add(line[2:])
+            elif line:
+                changed[line[2:]] = None
+        return held, [*changed]
 
     def _is_gone(self, path: Path, links: dict[Path, bool]) -> bool:
         """Whether a path is no file of the folder any more: git refuses to look at some of these.

@@ -6,6 +6,7 @@ Without the second, a file that is not in a tree would be taken for one that was
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -88,11 +89,10 @@ def folders_of(path: str) -> Iterator[str]:
 
 
 def look_at(
-    folder: bytes, recorded: Collection[bytes], is_apart: Callable[[bytes], bool]
+    folder: bytes, recorded: AbstractSet[bytes], is_apart: Callable[[bytes], bool]
 ) -> TreeFacts:
     """Look at everything beneath a folder whose recorded files are known."""
-    recorded = frozenset(recorded)
-    above = frozenset(parent for path in recorded for parent in _above(path))
+    above = _folders_above({path.rpartition(b"/")[0] for path in recorded})
     modes, unrecorded = dict[str, int](), dict[str, str]()
     pending = [b""]
     while pending:
@@ -136,8 +136,15 @@ def _entries(folder: bytes) -> list[tuple[bytes, os.stat_result]] | None:
     return found
 
 
-def _above(path: bytes) -> Iterator[bytes]:
-    return map(os.fsencode, folders_of(os.fsdecode(path)))
+def _folders_above(folders: Collection[bytes]) -> set[bytes]:
+    """Return folders with all that are above them, each with a `/` at its end."""
+    found = set[bytes]()
+    for each in folders:
+        folder = each
+        while folder and folder + b"/" not in found:
+            found.add(folder + b"/")
+            folder = folder.rpartition(b"/")[0]
+    return found
 
 
 def _written(name: str) -> str:
