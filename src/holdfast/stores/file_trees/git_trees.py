@@ -330,11 +330,15 @@ class GitTrees:
     def _plan(
         self, trees: tuple[str, str], paths: Collection[str], session: str | None
     ) -> PlannedChanges:
-        target, unseen = trees[1], self._difference(*trees).unseen
+        target, unseen = trees[1], frozenset(self._difference(*trees).unseen)
         with self._repository.locked():
             facts = self._facts(target)
             wanted, left = self._wanted(trees, frozenset(paths), facts)
-            left += [FileLeft(path=path, reason=_NOT_RECORDED) for path in unseen if path in paths]
+            # A folder that is a repository by now, for one, holds what the session made.
+            hidden = {
+                name for path in paths for name in (path, *folders_of(path)) if name in unseen
+            }
+            left += [FileLeft(path=name, reason=_NOT_RECORDED) for name in sorted(hidden)]
             needed = _folders_above(
                 self._repository.run("ls-tree", "-r", "-z", "--name-only", trees=(target,))
             )
