@@ -199,7 +199,7 @@ async def test_a_file_that_a_program_has_open_for_writing_is_refused(root: Path)
 async def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    (outside / "x").write_text("of somebody else\n")
+    (outside / "x").write_text("of another person\n")
     write("sub/x", "one\n")(root)
     agent = agent_in(root, "memory", [lambda: write("sub/x", "two\n")(root)])
     async with agent, agent.session() as session:
@@ -208,7 +208,7 @@ async def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path, tmp_p
         (root / "sub").symlink_to(outside)
         report = await session.rewind(to=session.messages[0].id, files=True, force=True)
         assert "sub/x" in told(report)
-        assert (outside / "x").read_text() == "of somebody else\n"
+        assert (outside / "x").read_text() == "of another person\n"
 
 
 async def test_copies_are_for_the_owner_only_out_of_exports_and_go_with_the_session(

@@ -68,7 +68,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, old=found, new=self.old)
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class FileExchange(msgspec.Struct, frozen=True, kw_only=True):
     """All moves of one rewind, with the folders that come and go with them."""
 
     moves: tuple[Move, ...] = ()
@@ -79,9 +79,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     folder_modes: dict[str, int] = {}
     """Modes of folders that are made."""
 
-    def backwards(self, moves: Sequence[Move]) -> "Exchange":
+    def backwards(self, moves: Sequence[Move]) -> "FileExchange":
         """Return what takes moves back."""
-        return Exchange(
+        return FileExchange(
             moves=tuple(moves),
             removable=dict.fromkeys(self.made, 0),
             folder_modes=self.removable,
@@ -91,7 +91,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 class Examined(msgspec.Struct, kw_only=True):
     """Which of the wanted changes can be made, and why others are refused."""
 
-    exchange: Exchange
+    exchange: FileExchange
     wanted: list[Wanted]
     """One for each move."""
     refused: list[FileLeft]
@@ -129,11 +129,11 @@ class KeptFiles:
 
         A folder that `is_needed` stays when it is empty.
         """
-        found = Examined(exchange=Exchange(), wanted=[], refused=[])
+        found = Examined(exchange=FileExchange(), wanted=[], refused=[])
         gone = set[bytes]()
         removable, modes, made = dict[bytes, int](), dict[bytes, int](), dict[bytes, None]()
         moves = list[Move]()
-        # What goes makes room for what comes.
+        # What goes first is not in the way of what comes.
         for item in sorted(wanted, key=lambda item: (item.state.kind != "absent", item.path)):
             try:
                 missing = self._places.check_way(item.path, gone)
@@ -156,7 +156,7 @@ class KeptFiles:
             old = FileState() if old.kind == "folder" else old
             moves.append(Move(number=len(moves), name=name, old=old, new=item.state))
             found.wanted.append(item)
-        found.exchange = Exchange(
+        found.exchange = FileExchange(
             moves=tuple(moves),
             removable=_named(removable),
             made=tuple(folder.decode(_BYTES) for folder in made),
@@ -164,7 +164,7 @@ class KeptFiles:
         )
         return found
 
-    def examine_undo(self, exchange: Exchange, wanted: Sequence[Wanted]) -> Examined:
+    def examine_undo(self, exchange: FileExchange, wanted: Sequence[Wanted]) -> Examined:
         """Find out the same of what takes an exchange back, its folders with it."""
         made, modes = _folder_names(exchange.made), _folder_names(exchange.removable)
         found = self.examine(
@@ -249,14 +249,14 @@ class KeptFiles:
             new = msgspec.structs.replace(new, owner=new.owner or old.owner)
         return msgspec.structs.replace(move, old=old, new=new)
 
-    def read(self, name: str) -> Exchange | None:
+    def read(self, name: str) -> FileExchange | None:
         """Return the moves of an earlier rewind; None when they are kept no longer."""
         # The id comes from a log.
         if _ID.fullmatch(name) is None:
             return None
         try:
             content = (self._folder / name / _MANIFEST).read_bytes()
-            return msgspec.json.decode(content, type=Exchange)
+            return msgspec.json.decode(content, type=FileExchange)
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -298,7 +298,7 @@ class KeptFiles:
         self._make(exchange.backwards(moves), name, sources="old")
         return tuple(left)
 
-    def undoing(self, exchange: Exchange, name: str) -> Iterator[tuple[Wanted, bool]]:
+    def undoing(self, exchange: FileExchange, name: str) -> Iterator[tuple[Wanted, bool]]:
         """Yield what stood at each path before a rewind, and whether it was changed since."""
         for move in exchange.moves:
             found = self._places.whole_state(move.path)
@@ -313,7 +313,7 @@ class KeptFiles:
             )
             yield wanted, not (found.is_as(move.new) or is_made)
 
-    def _make(self, exchange: Exchange, name: str, *, sources: str) -> None:
+    def _make(self, exchange: FileExchange, name: str, *, sources: str) -> None:
         work = _Exchanging(
             self._places, self._places.root / os.fsdecode(STAGING + name[:16].encode())
         )
@@ -336,7 +336,7 @@ class _Exchanging:
         self._staging = staging
         self._done: list[Callable[[], None]] = []
 
-    def make(self, exchange: Exchange, sources: Path) -> None:
+    def make(self, exchange: FileExchange, sources: Path) -> None:
         shutil.rmtree(self._staging, ignore_errors=True)  # of an exchange that was cut off
         if not exchange.moves and not exchange.removable:
             return
@@ -355,7 +355,7 @@ class _Exchanging:
             os.close(descriptor)
             shutil.rmtree(self._staging, ignore_errors=True)
 
-    def _exchange(self, exchange: Exchange, staging: int) -> None:
+    def _exchange(self, exchange: FileExchange, staging: int) -> None:
         for move in exchange.moves:
             if move.old.kind != "absent":
                 self._take_out(move, staging)

@@ -45,7 +45,7 @@ class FileState(msgspec.Struct, frozen=True, kw_only=True):
         return is_alike and (self.kind != "file" or len(modes) <= 1)
 
     def is_untouched(self, now: "FileState") -> bool:
-        """Whether it is still the same file, which nobody has written since."""
+        """Whether it is still the same file, not written since."""
         return self == msgspec.structs.replace(now, digest=self.digest)
 
 
