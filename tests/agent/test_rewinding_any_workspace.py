@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast import AgentError, AgentSession, ErrorCode, SessionError
+from holdfast.stores.file_trees.places import FileState, Places
+from holdfast.stores.file_trees.tree_facts import TreeFacts
 from tests.agent.file_worlds import (
     State,
     agent_in,
@@ -236,3 +238,32 @@ def test_very_many_workspaces(batch: int, tmp_path: Path) -> None:
     first = 10_000 + 1000 * batch
     live_often(range(first, first + 950))
     kill_often(tmp_path, first, first + 50)
+
+
+def never_covered(self: TreeFacts, path: str) -> None:
+    """Take what was not recorded for what was not there."""
+
+
+def usual_mode(self: TreeFacts, path: str, *, is_run: bool) -> int:
+    return 0o755 if is_run else 0o644
+
+
+def same_kind(self: FileState, other: FileState) -> bool:
+    return self.kind == other.kind
+
+
+PLANTED: dict[str, tuple[type, str, Any]] = {
+    "not recorded is not there": (TreeFacts, "covering", never_covered),
+    "every file has the usual mode": (TreeFacts, "mode", usual_mode),
+    "open files are replaced": (Places, "check_readable", lambda self, path: None),
+    "a file is as it was if there is one": (FileState, "is_as", same_kind),
+}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, planted = PLANTED[bug]
+    monkeypatch.setattr(owner, name, planted)
+    with pytest.raises(AssertionError):
+        live_often(range(200))
