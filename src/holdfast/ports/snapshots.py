@@ -21,6 +21,8 @@ class TreeDifference(msgspec.Struct, frozen=True, kw_only=True):
 
     changes: tuple[FileChange, ...] = ()
     """Of the files that at least one of them holds."""
+    uncovered: tuple[str, ...] = ()
+    """Those of the files that were there before, but were not recorded; they may be unchanged."""
     unseen: tuple[str, ...] = ()
     """Paths whose content neither holds, and that were written, made or removed in between."""
 

@@ -198,17 +198,19 @@ class FileHistory:
         self, since: Sequence[Snapshot], now: str
     ) -> tuple[set[str], set[str]]:
         """Return the paths that the session changed since a point, and those that others did."""
-        own, foreign = set[str](), set[str]()
+        own, foreign, unsure = set[str](), set[str](), set[str]()
         for items, new in _intervals(since, now):
             found = await self._snapshotter.difference(items[0].tree, new)
             changed = {*(change.path for change in found.changes), *found.unseen}
             # The moment of a snapshot says who made the changes after it. In intervals that are
             # joined the changes of tools cannot be told from those of others: they are both.
             if any(item.moment in _OWN for item in items):
-                own |= changed
+                own |= changed - set(found.uncovered)
+                unsure |= set(found.uncovered)
             if any(item.moment not in _OWN for item in items):
                 foreign |= changed
-        return own, foreign
+        # A file of others that is only not ignored any more was not changed by the session.
+        return own | {path for path in unsure if not _among(path, foreign)}, foreign
 
     async def _plan_by_trees(
         self, trees: tuple[str, str], own: set[str], foreign: set[str], *, force: bool | None

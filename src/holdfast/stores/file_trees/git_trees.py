@@ -314,7 +314,8 @@ class GitTrees:
                     kinds.setdefault(path, "changed")
             unseen = tuple(_unseen(before, after, kinds))
         changes = tuple(FileChange(path=path, kind=kinds[path]) for path in sorted(kinds))
-        return TreeDifference(changes=changes, unseen=unseen)
+        uncovered = tuple(path for path in kinds if before is not None and before.covers(path))
+        return TreeDifference(changes=changes, uncovered=uncovered, unseen=unseen)
 
     def _patch(self, old: str, new: str) -> str:
         if old == new:
