@@ -84,6 +84,14 @@ def state_of(root: Path) -> dict[str, tuple[str, bool, bytes]]:
     return found
 
 
+async def restore(trees: GitTrees, now: str, target: str, paths: Sequence[str]) -> None:
+    """Make files what they are in a tree, as a rewind does."""
+    planned = await trees.plan(now, target, paths, session="s")
+    assert (planned.left, planned.refused) == ((), ())
+    if planned.kept:
+        await trees.carry_out(planned.kept, session="s")
+
+
 async def walk(root: Path, data: Path, rounds: Sequence[Sequence[Act]]) -> None:
     trees = GitTrees(root, data=data, environment=ENVIRONMENT)
     states = []
@@ -93,10 +101,10 @@ async def walk(root: Path, data: Path, rounds: Sequence[Sequence[Act]]) -> None:
         states.append(((await trees.take()).tree, state_of(root)))
     for tree, state in (*reversed(states), states[-1]):
         now = (await trees.take()).tree
-        changed = [change.path for change in await trees.changes(now, tree)]
-        assert await trees.restore(now, tree, changed) == tree
+        changed = [change.path for change in (await trees.difference(now, tree)).changes]
+        await restore(trees, now, tree, changed)
         assert state_of(root) == state
-        assert (await trees.take()).tree == tree
+        assert (await trees.difference((await trees.take()).tree, tree)).changes == ()
 
 
 @pytest.mark.slow
@@ -135,11 +143,11 @@ async def test_only_the_named_files_are_restored(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (root / name).write_text("new")
     now = (await trees.take()).tree
-    await trees.restore(now, old, ["a"])
+    await restore(trees, now, old, ["a"])
     assert [(root / name).read_text() for name in ("a", "b", "c")] == ["old", "new", "new"]
 
 
-async def test_a_file_that_changed_since_the_look_is_not_overwritten(tmp_path: Path) -> None:
+async def test_a_file_that_changed_since_it_was_copied_is_not_overwritten(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     trees = GitTrees(root, data=tmp_path / "data", environment=ENVIRONMENT)
@@ -149,12 +157,14 @@ async def test_a_file_that_changed_since_the_look_is_not_overwritten(tmp_path: P
     (root / "a").write_text("new")
     (root / "b").write_text("new")
     now = (await trees.take()).tree
+    planned = await trees.plan(now, old, ["a", "b"], session="s")
     (root / "b").write_text("newest, by another program")
     with pytest.raises(StoreError) as caught:
-        await trees.restore(now, old, ["a", "b"])
-    assert caught.value.code is ErrorCode.UNAVAILABLE
+        await trees.carry_out(planned.kept, session="s")
+    assert caught.value.code is ErrorCode.CONFLICT
     assert (root / "a").read_text() == "new"
     assert (root / "b").read_text() == "newest, by another program"
+    assert sorted(path.name for path in root.iterdir()) == ["a", "b"]
 
 
 async def test_many_snapshots_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
@@ -226,15 +236,15 @@ async def test_only_the_owner_can_touch_the_trees_whatever_the_umask_is(tmp_path
         (folder / "b" / "c").write_text("more")
         second = await trees.take()
         os.umask(0o027)
-        await trees.restore(second.tree, first.tree, ["a", "b/c"])
+        await restore(trees, second.tree, first.tree, ["a", "b/c"])
     finally:
         os.umask(before)
     kept = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
     assert len(kept) > 10
     assert [path for path in kept if path.stat().st_mode & 0o077] == []
-    # What is restored is as any program of the user would make it.
+    # What is restored has the mode that it had.
     assert (folder / "a").read_text() == "one"
-    assert (folder / "a").stat().st_mode & 0o777 == 0o640
+    assert (folder / "a").stat().st_mode & 0o777 == 0o666
 
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -250,11 +260,11 @@ async def test_what_is_no_id_of_a_tree_reaches_no_git(tree: str, tmp_path: Path)
     taken = (await trees.take()).tree
     hostile = tree.format(path=precious)
     for work in (
-        trees.changes(hostile, taken),
-        trees.changes(taken, hostile),
+        trees.difference(hostile, taken),
+        trees.difference(taken, hostile),
         trees.patch(hostile, taken),
-        trees.restore(hostile, taken, ["a"]),
-        trees.restore(taken, hostile, ["a"]),
+        trees.plan(hostile, taken, ["a"], session="s"),
+        trees.plan(taken, hostile, ["a"], session="s"),
     ):
         with pytest.raises(StoreError, match="not that of a tree"):
             await work

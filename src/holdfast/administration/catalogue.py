@@ -23,8 +23,10 @@ from holdfast.administration.descriptions import (
 )
 from holdfast.administration.finding import SessionFinder
 from holdfast.administration.history import usage_of
+from holdfast.assembly import late
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
+from holdfast.ports.threads import run_in_thread
 from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
 from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted, SessionChanged
@@ -172,12 +174,17 @@ class Catalogue(SessionFinder):
         return bool(await self._browse(SessionFilter(parent=session_id, deleted=None)))
 
     async def _delete_log(self, record: SessionRecord) -> None:
-        """Delete the log of a session, and the transcripts that native agents kept for it."""
+        """Delete the log of a session, with what is kept for it outside of the store.
+
+        These are transcripts of native agents, and the copies of files that rewinds replaced.
+        """
         composition, store = self._composition, self._composition.store
         # Read first: the entries name the transcripts.
         entries = await store.log.read(record.id) if record.native_session_id is not None else ()
         await store.log.delete(record.id)
         await composition.clients.delete_transcripts(record.owner, entries)
+        data = composition.configuration.folders.data
+        await run_in_thread(lambda: late.forget_kept_files(data, record.id))
 
     async def _delete_unneeded(self, session_id: SessionId | None) -> None:
         """Delete a session that was kept for its forks, once there are none."""

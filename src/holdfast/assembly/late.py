@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.providers.vendors import key_advice
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
     from holdfast.stores.file_trees.git_trees import GitTrees
+    from holdfast.stores.file_trees.kept_files import forget_kept_files
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.opencode_database import opencode_document, opencode_sessions
@@ -61,6 +62,7 @@ __all__ = [
     "VendorAccess",
     "attachment_part",
     "check_sandbox",
+    "forget_kept_files",
     "key_advice",
     "list_local_models",
     "load_skill_tool",
@@ -116,6 +118,7 @@ if not TYPE_CHECKING:
             "TransportHttp": _STORED_SOURCES,
             "attachment_part": "holdfast.assembly.attachments",
             "check_sandbox": "holdfast.tools",
+            "forget_kept_files": "holdfast.stores.file_trees.kept_files",
             "key_advice": "holdfast.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
             "load_skill_tool": _OPTION_TOOLS,

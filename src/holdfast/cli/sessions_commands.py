@@ -41,6 +41,7 @@ from holdfast.cli.terminal import (
     writing_file,
 )
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
+from holdfast.vocabulary.file_snapshots import RewindReport
 from holdfast.vocabulary.option_declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
@@ -252,19 +253,35 @@ def fork(context: click.Context, /, *, reference: str, after: str | None, name: 
 @command.command()
 @_REFERENCE
 @click.option("--to", metavar="MESSAGE", help="The message that becomes the last one.")
-@click.option("--undo", is_flag=True, help="Take the last rewind back.")
+@click.option("--undo", is_flag=True, help="Take the last rewind back, with its files.")
+@click.option("--files", is_flag=True, help="Bring the files of this folder back, too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen to files.")
+@click.option("--force", is_flag=True, help="Overwrite files that others changed since then.")
 @click.pass_context
-def rewind(context: click.Context, /, *, reference: str, to: str | None, undo: bool) -> None:
+def rewind(context: click.Context, /, *, reference: str, to: str | None, **told: bool) -> None:
     """Go back to a message; nothing is lost by it. `show --format json` has the message ids."""
+    undo = told.pop("undo")
     if (to is None) != undo:
         raise click.UsageError("give either --to MESSAGE or --undo")
+    if undo and (told["files"] or told["dry_run"]):
+        raise click.UsageError("--files and --dry-run need --to")
 
-    async def work(agent: Agent) -> None:
+    async def work(agent: Agent) -> RewindReport:
         session_id = await find_session_by_words(agent, reference)
         async with await agent.sessions.switch_to(session_id) as session:
-            await (session.undo_rewind() if to is None else session.rewind(to=to))
+            if to is None:
+                return await session.undo_rewind(force=told["force"])
+            return await session.rewind(to=to, **told)
 
-    with_agent(context, work)
+    report, output = with_agent(context, work), Output()
+    for change in report.changes:
+        output.line(safe_line(f"{change.kind}  {change.path}"))
+    for each in report.left:
+        output.line(safe_line(f"left alone  {each.path}: {each.reason}"))
+    for each in report.refused:
+        output.line(safe_line(f"refused  {each.path}: {each.reason}"))
+    for path in report.conflicts:
+        output.line(safe_line(f"also changed by others  {path}"))
 
 
 @command.command()

@@ -162,6 +162,8 @@ class AnsweredCommands:
         # Unlike a rewind, an undo is not told about files: without snapshots there are none to
         # bring forward.
         files = self.files() if self._answering.snapshotter else None
+        if files is not None and (cut_off := await self._take_back(files, consumed)) is not None:
+            return cut_off
         report = RewindReport()
 
         async def move(entries: Sequence[Entry], _seq: int) -> Sequence[Entry]:
@@ -172,6 +174,19 @@ class AnsweredCommands:
             return [*also, *self._ended(consumed, report)]
 
         await self._live.branches.undo_rewind(moving=move, consumed=consumed)
+        return report
+
+    async def _take_back(
+        self, files: FileHistory, consumed: Sequence[CommandId]
+    ) -> RewindReport | None:
+        """Take back what a rewind did to files whose process died before it moved anything else."""
+        async with self._live.queue.at_rest():
+            done = await files.take_back(await self._live.branches.entries())
+            if done is None:
+                return None
+            report, after = done
+            ended = self._ended(consumed, report)
+            await self._live.recorder.commit([after, *ended], consumed=consumed)
         return report
 
     def compaction(self, order: CompactSession) -> QueryInput:
@@ -226,7 +241,13 @@ class AnsweredCommands:
         if snapshotter is None:
             told = "no snapshots of files are taken: they need `workspace=`, and `snapshots` on"
             raise ConfigError(ErrorCode.CONFIG_MISSING, told)
-        return FileHistory(live.branches, snapshotter, recorder=live.recorder, stamp=live.stamp)
+        return FileHistory(
+            live.branches,
+            snapshotter,
+            session=live.session_id,
+            recorder=live.recorder,
+            stamp=live.stamp,
+        )
 
     # For commands of the inbox.
 

@@ -10,17 +10,19 @@ import msgspec
 
 from holdfast.blocks.conversation.paths import last_rewind
 from holdfast.ports.clock import Stamp
-from holdfast.ports.snapshots import Snapshotter
+from holdfast.ports.snapshots import PlannedChanges, Snapshotter
 from holdfast.session.branching import Branches
 from holdfast.session.log_reading import seq_of_message
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import Entry, Rewound, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
-from holdfast.vocabulary.file_snapshots import FileChange, FileDiff, RewindReport, Snapshot
-from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.file_snapshots import FileDiff, FileLeft, RewindReport, Snapshot
+from holdfast.vocabulary.ids import MessageId, SessionId
+from holdfast.vocabulary.json_types import writable
 
 _SHOWN = 10
 """Files that the error of a conflict names."""
+_SKIPPED = "it was too large, or a repository of its own, and not recorded then"
 # What changes after these was changed by tools, or by the rewind itself.
 _OWN = frozenset({"before", "before_rewind"})
 
@@ -29,8 +31,18 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How files are to be brought back."""
 
     now: str
-    target: str
-    report: RewindReport
+    changes: PlannedChanges
+    conflicts: tuple[str, ...] = ()
+    left: tuple[FileLeft, ...] = ()
+
+    def report(self) -> RewindReport:
+        """Return what is to be done."""
+        return RewindReport(
+            changes=self.changes.changes,
+            left=(*self.left, *self.changes.left),
+            refused=self.changes.refused,
+            conflicts=self.conflicts,
+        )
 
 
 class FileHistory:
@@ -38,6 +50,7 @@ class FileHistory:
 
     Owns nothing: the log has the snapshots, the snapshotter the files. Only files that the session
     changed are ever brought back; what others changed meanwhile is a conflict, or is left alone.
+    What a process that died had begun to bring back is taken back before anything else is done.
     """
 
     def __init__(
@@ -45,9 +58,11 @@ class FileHistory:
         branches: Branches,
         snapshotter: Snapshotter,
         *,
+        session: SessionId,
         recorder: SessionRecorder,
         stamp: Stamp,
     ) -> None:
+        self._session = session
         self._branches = branches
         self._snapshotter = snapshotter
         self._recorder = recorder
@@ -76,7 +91,7 @@ class FileHistory:
             later = [item for item in _snapshots(entries) if item.seq > last.seq and item.tree]
             tree = later[0].tree if later else (await self._snapshotter.take()).tree
         return FileDiff(
-            changes=await self._snapshotter.changes(first.tree, tree),
+            changes=(await self._snapshotter.difference(first.tree, tree)).changes,
             patch=await self._snapshotter.patch(first.tree, tree),
             is_complete=is_complete,
         )
@@ -86,7 +101,7 @@ class FileHistory:
         entries = await self._branches.entries()
         seq = await self._branches.seq_after(entries, to)
         plan = await self._plan(await self._since(entries, seq, to))
-        return msgspec.structs.replace(plan.report, is_done=False) if plan else RewindReport()
+        return msgspec.structs.replace(plan.report(), is_done=False) if plan else RewindReport()
 
     async def bring_back(
         self, entries: Sequence[Entry], seq: int, to: str, *, force: bool
@@ -98,8 +113,9 @@ class FileHistory:
                 UNAVAILABLE when the files of that time are not known. Nothing is changed then.
 
         """
-        plan = await self._plan(await self._since(entries, seq, to))
-        return await self._carried_out(plan, force=force)
+        await self._take_back(entries)
+        since = await self._since(entries, seq, to)
+        return await self._carried_out(await self._plan(since, force=force))
 
     async def bring_forward(
         self, entries: Sequence[Entry], *, force: bool
@@ -110,61 +126,133 @@ class FileHistory:
             StoreError: CONFLICT when files that it brought back were changed since, unless forced.
 
         """
-        return await self._carried_out(await self._plan_of_undo(entries), force=force)
+        return await self._carried_out(await self._plan_of_undo(entries, force=force))
 
-    async def _carried_out(
-        self, plan: _Plan | None, *, force: bool
-    ) -> tuple[RewindReport, Sequence[Entry]]:
+    async def take_back(self, entries: Sequence[Entry]) -> tuple[RewindReport, Snapshot] | None:
+        """Take back what a rewind that was cut off did to files; None when none was.
+
+        The conversation was not moved by it. Returns what to record of that.
+        """
+        left = await self._take_back(entries)
+        if left is None:
+            return None
+        return RewindReport(left=left), await self._after_rewind()
+
+    async def _take_back(self, entries: Sequence[Entry]) -> tuple[FileLeft, ...] | None:
+        cut_off = _cut_off(entries)
+        if cut_off is None:
+            return None
+        return await self._snapshotter.take_back(cut_off.kept, session=self._session)
+
+    async def _carried_out(self, plan: _Plan | None) -> tuple[RewindReport, Sequence[Entry]]:
+        """Bring files back; the state before is in the log before any of them is touched."""
         if plan is None:
             return RewindReport(), ()
-        return plan.report, await self._restore(plan, force=force)
-
-    async def _restore(self, plan: _Plan, *, force: bool) -> Sequence[Entry]:
-        """Bring files back; the state before is in the log before any of them is touched."""
-        report, stamp = plan.report, self._stamp
-        if report.conflicts and not force:
-            raise _conflict(report.conflicts)
+        kept, report = plan.changes.kept, plan.report()
         # Without the pair of snapshots an undo of this rewind leaves the files alone, too.
-        if not report.changes:
-            return ()
-        before = Snapshot(**stamp(), tree=plan.now, moment="before_rewind")
+        if not kept:
+            return report, ()
+        before = Snapshot(**self._stamp(), tree=plan.now, moment="before_rewind", kept=kept)
         await self._recorder.commit([before])
-        paths = [change.path for change in report.changes]
-        tree = await self._snapshotter.restore(plan.now, plan.target, paths)
-        return [Snapshot(**stamp(), tree=tree, moment="after_rewind")]
+        try:
+            await self._snapshotter.carry_out(kept, session=self._session)
+        except StoreError:
+            # Nothing is left of it, and the log says so: it is not one that was cut off.
+            await self._snapshotter.take_back(kept, session=self._session)
+            await self._recorder.commit([await self._after_rewind()])
+            raise
+        restored = tuple(change.path for change in report.changes)
+        return msgspec.structs.replace(report, restored=restored), [await self._after_rewind()]
 
-    async def _plan(self, since: Sequence[Snapshot]) -> _Plan | None:
-        """Find out which files the session changed since a point, and which of them others did."""
+    async def _after_rewind(self) -> Snapshot:
+        """Record what the files are now. The rewind is done, whether or not that is possible."""
+        stamp = self._stamp
+        try:
+            tree = (await self._snapshotter.take()).tree
+        except StoreError as error:
+            told = writable(error.message)
+            return Snapshot(**stamp(), tree="", moment="after_rewind", error=told)
+        return Snapshot(**stamp(), tree=tree, moment="after_rewind")
+
+    async def _plan(self, since: Sequence[Snapshot], *, force: bool | None = None) -> _Plan | None:
+        """Find out which files the session changed since a point, and which of them others did.
+
+        Unless it is only a preview (`force=None`), it can be carried out.
+        """
         if not since:
             return None
         # Only the first is needed as it was: the files are made like it. A later one that failed
         # only joins two intervals.
         _refuse_failed(since[0])
-        target, now = since[0].tree, (await self._snapshotter.take()).tree
-        own, foreign = set[str](), set[str]()
+        now = (await self._snapshotter.take()).tree
+        own, foreign = await self._changed_since(since, now)
+        skipped = {item.rpartition(": ")[0] for item in since[0].skipped}
+        unknown = {path: name for path in own if (name := _among(path, skipped)) is not None}
+        left = tuple(FileLeft(path=name, reason=_SKIPPED) for name in sorted({*unknown.values()}))
+        plan = await self._plan_by_trees(
+            (now, since[0].tree), own - unknown.keys(), foreign, force=force
+        )
+        return msgspec.structs.replace(plan, left=left)
+
+    async def _changed_since(
+        self, since: Sequence[Snapshot], now: str
+    ) -> tuple[set[str], set[str]]:
+        """Return the paths that the session changed since a point, and those that others did."""
+        own, foreign, unsure = set[str](), set[str](), set[str]()
         for items, new in _intervals(since, now):
-            old = items[0].tree
-            changed = {change.path for change in await self._snapshotter.changes(old, new)}
+            found = await self._snapshotter.difference(items[0].tree, new)
+            changed = {*(change.path for change in found.changes), *found.unseen}
             # The moment of a snapshot says who made the changes after it. In intervals that are
             # joined the changes of tools cannot be told from those of others: they are both.
             if any(item.moment in _OWN for item in items):
-                own |= changed
+                own |= changed - set(found.uncovered)
+                unsure |= set(found.uncovered)
             if any(item.moment not in _OWN for item in items):
                 foreign |= changed
-        changes = await self._snapshotter.changes(now, target)
-        return _plan_of(now, target, changes, own=own, foreign=foreign)
+        # A file of others that is only not ignored any more was not changed by the session.
+        return own | {path for path in unsure if not _among(path, foreign)}, foreign
 
-    async def _plan_of_undo(self, entries: Sequence[Entry]) -> _Plan | None:
+    async def _plan_by_trees(
+        self, trees: tuple[str, str], own: set[str], foreign: set[str], *, force: bool | None
+    ) -> _Plan:
+        """Plan how files become what they are in the second tree, which now are as in the first."""
+        now, target = trees
+        # Copies are only made of what will be changed: not for a preview, and not before it is
+        # known that nothing is refused because of others.
+        session = self._session if force or (force is not None and not foreign) else None
+        changes = await self._snapshotter.plan(now, target, own, session=session)
+        conflicts = tuple(change.path for change in changes.changes if _among(change.path, foreign))
+        if conflicts and force is False:
+            raise _conflict(conflicts)
+        if force is False and session is None:
+            changes = await self._snapshotter.plan(now, target, own, session=self._session)
+        return _Plan(now=now, changes=changes, conflicts=conflicts)
+
+    async def _plan_of_undo(self, entries: Sequence[Entry], *, force: bool) -> _Plan | None:
         last = last_rewind(entries)
-        pair = _pair_around(entries, last) if last is not None else None
-        if pair is None:
+        before = _snapshot_before(entries, last) if last is not None else None
+        if before is None:
             return None
-        before, after = pair
         now = (await self._snapshotter.take()).tree
-        own = {change.path for change in await self._snapshotter.changes(after, before)}
-        foreign = {change.path for change in await self._snapshotter.changes(after, now)}
-        changes = await self._snapshotter.changes(now, before)
-        return _plan_of(now, before, changes, own=own, foreign=foreign)
+        if not before.kept:
+            return await self._plan_of_old_undo(entries, before, now, force=force)
+        changes = await self._snapshotter.plan_undo(before.kept, session=self._session, force=force)
+        if changes.conflicts and not force:
+            raise _conflict(changes.conflicts)
+        return _Plan(now=now, changes=changes, conflicts=changes.conflicts)
+
+    async def _plan_of_old_undo(
+        self, entries: Sequence[Entry], before: Snapshot, now: str, *, force: bool
+    ) -> _Plan | None:
+        """Plan the undo of a rewind that made no copies: by the trees around it."""
+        after = next(entry for entry in entries if entry.seq == before.seq + 2)
+        if not isinstance(after, Snapshot) or after.moment != "after_rewind":
+            return None
+        own = await self._snapshotter.difference(after.tree, before.tree)
+        since = await self._snapshotter.difference(after.tree, now)
+        foreign = {*(change.path for change in since.changes), *since.unseen}
+        paths = {change.path for change in own.changes}
+        return await self._plan_by_trees((now, before.tree), paths, foreign, force=force)
 
     async def _since(self, entries: Sequence[Entry], seq: int, to: str) -> list[Snapshot]:
         """Return the snapshots that were taken after a `seq`, those that a fork inherits first."""
@@ -182,12 +270,22 @@ class FileHistory:
         return [*earlier, *own]
 
 
-def _plan_of(
-    now: str, target: str, changes: Sequence[FileChange], *, own: set[str], foreign: set[str]
-) -> _Plan:
-    wanted = tuple(change for change in changes if change.path in own)
-    conflicts = tuple(change.path for change in wanted if change.path in foreign)
-    return _Plan(now=now, target=target, report=RewindReport(changes=wanted, conflicts=conflicts))
+def _among(path: str, names: set[str]) -> str | None:
+    """Return the name that is a path or, ending with a `/`, a folder above it."""
+    if path in names:
+        return path
+    ends = (end for end, letter in enumerate(path, 1) if letter == "/")
+    return next((path[:end] for end in ends if path[:end] in names), None)
+
+
+def _cut_off(entries: Sequence[Entry]) -> Snapshot | None:
+    """Return the snapshot before a rewind that was begun last and did not end."""
+    for entry in reversed(entries):
+        if isinstance(entry, Rewound):
+            return None
+        if isinstance(entry, Snapshot) and entry.moment in {"before_rewind", "after_rewind"}:
+            return entry if entry.moment == "before_rewind" and entry.kept else None
+    return None
 
 
 def _intervals(since: Sequence[Snapshot], now: str) -> list[tuple[list[Snapshot], str]]:
@@ -206,16 +304,14 @@ def _snapshots(entries: Sequence[Entry]) -> list[Snapshot]:
     return [entry for entry in entries if isinstance(entry, Snapshot)]
 
 
-def _pair_around(entries: Sequence[Entry], rewound: Rewound) -> tuple[str, str] | None:
-    """Return the trees before and after a rewind that changed files."""
+def _snapshot_before(entries: Sequence[Entry], rewound: Rewound) -> Snapshot | None:
+    """Return the snapshot before a rewind that changed files."""
     # `before_rewind` is the append before the move; `after_rewind` follows `rewound` in one append.
     near = {entry.seq: entry for entry in entries if abs(entry.seq - rewound.seq) == 1}
     before, after = near.get(rewound.seq - 1), near.get(rewound.seq + 1)
     if not isinstance(before, Snapshot) or before.moment != "before_rewind":
         return None
-    if not isinstance(after, Snapshot) or after.moment != "after_rewind":
-        return None
-    return before.tree, after.tree
+    return before if isinstance(after, Snapshot) and after.moment == "after_rewind" else None
 
 
 def _last_query(entries: Sequence[Entry]) -> str:

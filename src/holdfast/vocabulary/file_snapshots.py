@@ -34,6 +34,8 @@ class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
     skipped_count: int = 0
     error: str | None = None
     """Why no snapshot could be taken."""
+    kept: str = ""
+    """Before a rewind: the id of the copies of what stood at the paths that it changes."""
 
     def __post_init__(self) -> None:
         # Here, so that it holds however an entry was read: the id becomes an argument of git.
@@ -48,6 +50,14 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Relative to the workspace; bytes that are no UTF-8 as `os.fsdecode` gives them."""
     kind: ChangeKind
+
+
+class FileLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that a rewind leaves as it is, and why."""
+
+    path: str
+    """Relative to the workspace; a folder, with everything in it, ends with a `/`."""
+    reason: str
 
 
 class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +75,12 @@ class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
 
     changes: tuple[FileChange, ...] = ()
     """What happens to each file: one that is `deleted` was made after the message."""
+    restored: tuple[str, ...] = ()
+    """The files that are now what they were; none of a dry run."""
+    left: tuple[FileLeft, ...] = ()
+    """What is not as it was and is left alone: it was never recorded, or is ignored."""
+    refused: tuple[FileLeft, ...] = ()
+    """Files that should be brought back and cannot be."""
     conflicts: tuple[str, ...] = ()
     """Those of the files that were also changed by others than this session since then."""
     is_done: bool = True
@@ -75,5 +91,15 @@ class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
     def writable(self) -> "RewindReport":
         """Return it with paths that JSON can hold."""
         changes = [msgspec.structs.replace(each, path=writable(each.path)) for each in self.changes]
-        conflicts = tuple(map(writable, self.conflicts))
-        return msgspec.structs.replace(self, changes=tuple(changes), conflicts=conflicts)
+        return msgspec.structs.replace(
+            self,
+            changes=tuple(changes),
+            restored=tuple(map(writable, self.restored)),
+            left=_writable(self.left),
+            refused=_writable(self.refused),
+            conflicts=tuple(map(writable, self.conflicts)),
+        )
+
+
+def _writable(left: tuple[FileLeft, ...]) -> tuple[FileLeft, ...]:
+    return tuple(FileLeft(path=writable(each.path), reason=each.reason) for each in left)

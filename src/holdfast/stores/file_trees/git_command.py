@@ -14,7 +14,6 @@ from pathlib import Path
 
 from holdfast.auth.atomic_files import create_folder, replace_file
 from holdfast.stores.private_files import (
-    FILE_MODE,
     open_or_create,
     read_or_empty,
     store_error_of,
@@ -38,7 +37,6 @@ _NO_CONVERSION = b"* -text !eol !working-tree-encoding -ident !filter\n"
 """Stands in `info/attributes`, which wins over every `.gitattributes` of the project."""
 _LONGEST_MESSAGE = 500
 _OWNER_ONLY = 0o077
-_OF_CALLER = -1
 
 
 class GitRepository:
@@ -103,12 +101,10 @@ class GitRepository:
         trees: Sequence[str] = (),
         given: bytes = b"",
         index: str = "index",
-        writes_files: bool = False,
     ) -> bytes:
         """Run one command, perhaps on trees, and return its output; only inside `locked`.
 
-        What it makes in the repository is for its owner only. A command that `writes_files` of the
-        folder gives them the modes that the user's umask says, as any other program would.
+        What it makes is for its owner only.
 
         Raises:
             StoreError: UNAVAILABLE with what git said, that there is no git, or that what is given
@@ -133,14 +129,12 @@ class GitRepository:
                 cwd=self.folder,
                 env=self._environment(index),
                 timeout=self._seconds,
-                umask=_OF_CALLER if writes_files else _OWNER_ONLY,
+                umask=_OWNER_ONLY,
                 # A lock of `flock` lasts until the last process with the descriptor has ended.
                 pass_fds=() if self._lock is None else (self._lock,),
             )
         except subprocess.TimeoutExpired:
             raise unavailable(f"git {arguments[0]} took longer than {self._seconds:g} s") from None
-        if writes_files:
-            (self.git_folder / index).chmod(FILE_MODE)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
             raise unavailable(f"git {arguments[0]} failed: {said or done.returncode}")
