@@ -7,13 +7,21 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.blocks.conversation.native_session_state import is_prompt
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls, approved_arguments
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
-from holdfast.engine.native_opening import NativeOpener, OpenedNative
+from holdfast.engine.native_opening import (
+    NativeOpener,
+    OpenedNative,
+    cut_off_at,
+    prompt_id,
+    so_far_text,
+    unknown_text,
+)
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.query_progress import take_output
 from holdfast.engine.query_scope import QueryScope, promote_steers, say
@@ -32,6 +40,7 @@ from holdfast.vocabulary.errors import (
 )
 from holdfast.vocabulary.ids import DEFAULT_OWNER, InputId
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
 from holdfast.vocabulary.native_settings import ResumePolicy
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
@@ -39,6 +48,7 @@ from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import RuntimeSettings
 
 _STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+_GO_ON = "Go on from where you stopped."
 _LIMITS = {"error_max_turns": "turns", "error_max_budget_usd": "cost"}
 _AGENT_CODES = {
     "authentication_failed": ErrorCode.AUTH,
@@ -88,7 +98,7 @@ class NativeQueryRunner:
         await self._wire.start(scope)
 
     def _remember(self, scope: QueryScope) -> None:
-        scope.before = scope.fold.messages()
+        scope.before, scope.native_before = scope.fold.messages(), scope.fold.native
         scope.native_prompt = scope.input.message
         if scope.input.input_id is not None:
             queued = scope.fold.inputs.get(InputId(scope.input.input_id))
@@ -183,7 +193,7 @@ class _NativeQuery:
             before.insert(0, TextPart(text=opened.hand_over))
         said = list(scope.native_prompt.parts) if scope.native_prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
-            said = [TextPart(text=_carry_on(scope))]
+            said = _carried_on(scope, opened.cut_off)
         if scope.input.output is not None:
             said.append(TextPart(text=_wanted_output(scope.input.output)))
         return (*before, *said)
@@ -233,7 +243,10 @@ class _NativeQuery:
     def _messages(
         self, live: NativeLive, parts: Sequence[Part]
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
-        return live.driver.turn(parts, within=self._scope.input.timeout or None)
+        scope = self._scope
+        prompts = [message.id for message in scope.fold.messages() if is_prompt(message)]
+        sent = prompt_id(scope.query_id, prompts[-1]) if prompts else None
+        return live.driver.turn(parts, within=scope.input.timeout or None, prompt_id=sent)
 
     async def _save_regularly(self) -> None:
         while True:
@@ -283,6 +296,24 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     return granted
 
 
+def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
+    """Return what goes on with a query: its prompt, if the agent lacks it, and what is known."""
+    said: list[Part] = [
+        part
+        for message in cut_off
+        if is_prompt(message)
+        for part in message.parts
+        if isinstance(part, TextPart | MediaPart | ReminderPart)
+    ]
+    so_far = so_far_text(cut_off) if cut_off else unknown_text(scope.before[cut_off_at(scope) :])
+    if so_far is not None:
+        said.append(TextPart(text=so_far))
+    carry_on = _carry_on(scope)
+    if not cut_off or carry_on != _GO_ON:
+        said.append(TextPart(text=carry_on))
+    return said
+
+
 def _carry_on(scope: QueryScope) -> str:
     """Say what became of the calls that a query rested on; the agent makes them again."""
     told: list[str] = []
@@ -292,7 +323,7 @@ def _carry_on(scope: QueryScope) -> str:
             told.append(f"The call {call} is approved now: make exactly this call again.")
         elif record.state == "denied":
             told.append(f"The call {call} was not approved: {record.reason or 'do without it'}.")
-    return "\n".join([*told, "Go on from where you stopped."])
+    return "\n".join([*told, _GO_ON])
 
 
 def _wanted_output(output: OutputSpec) -> str:

@@ -114,6 +114,10 @@ class NativeResult(_Message, frozen=True, kw_only=True, tag="result"):
     error: str | None = None
     """The agent's own word for the kind of error."""
     errors: tuple[str, ...] = ()
+    entry: str | None = None
+    """The last entry of the conversation in the transcript; None when that is not known."""
+    entries: int = 0
+    """How many entries of the conversation the transcript has."""
 
 
 NativeMessage: TypeAlias = (

@@ -59,7 +59,7 @@ class PipeTransport:
                 if not line.startswith(b"{"):
                     continue  # some builds print notes for people
                 head = read_head(line)
-                if head.type not in _CONTROL:
+                if head.type not in _CONTROL or head.type == "transcript_mirror":
                     self._take(line, head)
                 if head.type in _CONTROL or head.type == "result":
                     yield decode_line(line)

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import PurePath
 from typing import IO, Literal
 
 import msgspec
@@ -14,6 +15,8 @@ from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.frames import Head, decode_line, read_head
 from holdfast.providers.claude_agent.messages import MessageDecoder
+from holdfast.providers.claude_agent.transcript_copies import ConversationPlace
+from holdfast.providers.claude_agent.transcripts import is_native_id
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
@@ -54,8 +57,10 @@ class ClaudeSession:
         known_id: str | None = None,
         turn_ended: Callable[[], None] = lambda: None,
         limits: SessionLimits | None = None,
+        place: ConversationPlace | None = None,
     ) -> None:
         self._turn_ended = turn_ended
+        self._place = place or ConversationPlace()
         self._limits = limits or SessionLimits()
         self._phase: Literal["open", "closing", "closed"] = "open"
         self._closing: asyncio.Task[None] | None = None
@@ -107,6 +112,9 @@ class ClaudeSession:
 
     def take(self, line: bytes, head: Head) -> None:
         """Keep a line that the agent printed, unless it belongs to a turn that was left."""
+        if head.type == "transcript_mirror":
+            self._note_transcript(decode_line(line))
+            return
         if head.subtype == "session_state_changed":
             self._note_state(head.state)
             return
@@ -121,6 +129,13 @@ class ClaudeSession:
             return
         self._buffer.put(line)
         self._arrived.set()
+
+    def _note_transcript(self, frame: JsonObject) -> None:
+        """Follow what was said into the transcript; those of sub-agents have files of their own."""
+        lines = frame.get("entries")
+        if is_native_id(PurePath(str(frame.get("filePath", ""))).stem) and isinstance(lines, list):
+            said = [each for each in lines if isinstance(each, dict)]
+            self._place = self._place.after(said)
 
     def released(self) -> None:
         """Let one more result be seen."""
@@ -156,7 +171,12 @@ class ClaudeSession:
 
     # Prompts.
 
-    async def send(self, parts: Sequence[Part]) -> None:
+    @property
+    def is_alive(self) -> bool:
+        """Whether the agent's process runs."""
+        return self._over is None and self.connection.process.running
+
+    async def send(self, parts: Sequence[Part], *, prompt_id: str | None = None) -> None:
         """Hand over a prompt, after those that were sent before it.
 
         Raises:
@@ -176,7 +196,7 @@ class ClaudeSession:
                 self._refuse_sending()
                 # Before the prompt is written: its result may arrive before `send` returns.
                 self._outstanding += 1
-                await self.connection.send(_user_message(parts))
+                await self.connection.send(_user_message(parts, prompt_id))
         finally:
             self._waiting_sends -= 1
 
@@ -243,6 +263,10 @@ class ClaudeSession:
             batch += self._decoder.feed(line)
             if batch and isinstance(batch[-1], NativeResult):
                 await self._until_released()
+                place = self._place
+                batch[-1] = msgspec.structs.replace(
+                    batch[-1], entry=place.entry, entries=place.count
+                )
                 self._pass_result()
                 break
         return batch
@@ -393,16 +417,18 @@ def _closed() -> SessionError:
     return SessionError(ErrorCode.CLOSED, "the native session is closed", provider=CLAUDE_AGENT)
 
 
-def _user_message(parts: Sequence[Part]) -> JsonObject:
+def _user_message(parts: Sequence[Part], prompt_id: str | None) -> JsonObject:
     """Return the frame of one prompt; text alone stays text, so that slash commands work."""
     blocks = [block for part in parts if (block := _block(part)) is not None]
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     content = "\n\n".join(texts) if len(texts) == len(blocks) else blocks
-    return {
+    message = {
         "type": "user",
         "message": {"role": "user", "content": content},
         "parent_tool_use_id": None,
     }
+    # The CLI keeps the prompt in its transcript under this id.
+    return message if prompt_id is None else {**message, "uuid": prompt_id}
 
 
 def _block(part: Part) -> JsonObject | None:
