@@ -44,9 +44,10 @@ _SO_FAR = (
     "not repeat calls that have run. A call whose outcome is unknown may have taken effect: check "
     "before you make it again."
 )
-_UNKNOWN = (
-    "The outcome of these calls is unknown: each may have taken effect. Check before you make one "
-    "again."
+_CALLS = (
+    "The program stopped while you were answering. Below is what is known of the calls that you "
+    "made. Do not repeat one that has run. One whose outcome is unknown may have taken effect: "
+    "check before you make it again."
 )
 _LONGEST_HAND_OVER = 200_000
 _LONGEST_RESULT = 2_000
@@ -210,20 +211,11 @@ def so_far_text(messages: Sequence[Message]) -> str | None:
     return f"{_SO_FAR}\n\n<so-far>\n{body}\n</so-far>" if told else None
 
 
-def unknown_text(messages: Sequence[Message]) -> str | None:
-    """Name the calls of which it is not known whether they have run; None when there are none."""
+def calls_text(messages: Sequence[Message]) -> str | None:
+    """Say what is known of calls that were made before a query was cut off; None without any."""
     parts = [part for message in messages for part in message.parts]
-    lost = {
-        part.call_id
-        for part in parts
-        if isinstance(part, ToolResultPart) and part.outcome == "unknown"
-    }
-    told = [
-        _told_part(part)
-        for part in parts
-        if isinstance(part, ToolCallPart) and part.call_id in lost
-    ]
-    return "\n".join([_UNKNOWN, *told]) if told else None
+    told = [_told_part(part) for part in parts if isinstance(part, ToolCallPart | ToolResultPart)]
+    return "\n".join([_CALLS, *told]) if told else None
 
 
 # The hand-over.

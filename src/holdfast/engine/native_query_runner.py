@@ -17,10 +17,10 @@ from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import (
     NativeOpener,
     OpenedNative,
+    calls_text,
     cut_off_at,
     prompt_id,
     so_far_text,
-    unknown_text,
 )
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.query_progress import take_output
@@ -305,11 +305,14 @@ def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
         for part in message.parts
         if isinstance(part, TextPart | MediaPart | ReminderPart)
     ]
-    so_far = so_far_text(cut_off) if cut_off else unknown_text(scope.before[cut_off_at(scope) :])
+    carry_on = _carry_on(scope)
+    rests = carry_on != _GO_ON
+    so_far = so_far_text(cut_off)
+    if not cut_off and not rests:  # the agent has its own words, but perhaps not all outcomes
+        so_far = calls_text(scope.before[cut_off_at(scope) :])
     if so_far is not None:
         said.append(TextPart(text=so_far))
-    carry_on = _carry_on(scope)
-    if not cut_off or carry_on != _GO_ON:
+    if rests or not cut_off:
         said.append(TextPart(text=carry_on))
     return said
 

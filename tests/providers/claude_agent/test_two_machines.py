@@ -1,0 +1,117 @@
+"""A native agent on two machines with one store: nothing is lost, done twice or stuck."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from holdfast.vocabulary.parts import TextPart
+from tests.providers.claude_agent.machines import STEPS, Machine
+
+pytestmark = pytest.mark.slow
+
+
+def machines(folder: Path) -> tuple[Machine, Machine]:
+    store = folder / "store"
+    return Machine(folder / "a", store), Machine(folder / "b", store)
+
+
+async def test_two_machines_in_turn_know_each_others_turns(tmp_path: Path) -> None:
+    here, there = machines(tmp_path)
+    await here.say("#one")
+    await there.say("#two")
+    (third,) = await here.say("#three")
+    (fourth,) = await there.say("#four")
+    assert third.text == "seen #one #three #two"
+    assert fourth.text == "seen #four #one #three #two"
+    assert (third.resume, fourth.resume) == ("native", "native")
+
+
+async def test_a_transcript_that_was_cut_in_half_is_not_gone_on_with(tmp_path: Path) -> None:
+    here, _ = machines(tmp_path)
+    await here.say("#one", "#two")
+    (path,) = here.transcripts
+    path.write_bytes(path.read_bytes()[:-90])
+    (third,) = await here.say("#three")
+    assert third.text == "seen #one #three #two"
+    assert third.resume == "native"
+    assert len(path.read_text().splitlines()) == 6
+
+
+async def test_a_transcript_that_somebody_else_went_on_with_is_not_taken_for_ours(
+    tmp_path: Path,
+) -> None:
+    here, _ = machines(tmp_path)
+    await here.say("#one")
+    (path,) = here.transcripts
+    with path.open("a") as file:
+        file.write('{"type":"user","uuid":"x","message":{"role":"user","content":"#foreign"}}\n')
+    (second,) = await here.say("#two")
+    assert second.text == "seen #one #two"
+    assert second.resume == "native", "the copy in the store is what the log says"
+
+
+async def check(folder: Path, plan: list[tuple[str, int]], last: int, *, resumes: bool) -> None:
+    """Kill machines at steps, carry on at the last one, and look at everything."""
+    both = machines(folder)
+    await both[0].say("#one")
+    await both[1].say("#two")
+    for number, (step, where) in enumerate(plan):
+        both[where].die_at(step, () if number else ("pay #cut",))
+    async with asyncio.timeout(20):
+        if resumes:
+            await both[last].carry_on()
+        (view,) = await both[last].say("#last")
+        (other,) = await both[1 - last].say("#other")
+    wanted = {"#one", "#two", "#cut", "#last"}
+    assert wanted <= set(view.text.split()), (plan, view.resume, view.text)
+    assert wanted | {"#other"} <= set(other.text.split()), (plan, other.resume, other.text)
+    paid = (folder / "paid").read_text() if (folder / "paid").exists() else ""
+    assert len(paid.splitlines()) <= 1, "the tool ran twice"
+    async with both[0].agent() as agent, agent.session("ana") as session:
+        prompts = [
+            part.text
+            for message in session.messages
+            for part in message.parts
+            if message.role == "user" and isinstance(part, TextPart)
+        ]
+        assert not session.unfinished.query_id
+        answer = [message.text for message in session.messages if message.role == "assistant"]
+    assert prompts == ["#one", "#two", "pay #cut", "#last", "#other"]
+    if resumes:
+        assert any("#cut" in said and "#last" not in said for said in answer), answer
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_query_that_was_cut_off_here_is_carried_on_there(tmp_path: Path, step: str) -> None:
+    await check(tmp_path, [(step, 0)], 1, resumes=True)
+
+
+@pytest.mark.parametrize("step", ["kept", "mirrored", "ran", "wrote"])
+async def test_a_query_that_was_cut_off_is_carried_on_where_it_was(
+    tmp_path: Path, step: str
+) -> None:
+    await check(tmp_path, [(step, 0)], 0, resumes=True)
+
+
+@pytest.mark.parametrize("step", ["kept", "ran"])
+async def test_a_query_that_is_left_behind_is_told_with_the_next_prompt(
+    tmp_path: Path, step: str
+) -> None:
+    await check(tmp_path, [(step, 0)], 1, resumes=False)
+
+
+async def test_a_query_that_is_cut_off_twice_is_carried_on_by_the_first(tmp_path: Path) -> None:
+    await check(tmp_path, [("told", 0), ("got", 1)], 0, resumes=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(60))
+async def test_machines_that_die_at_random_steps_lose_nothing(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    early = ("got", "kept", "began", "mirrored", "told", "said", "wrote")
+    plan = [(choose.choice(early), choose.randrange(2))]
+    if choose.random() < 0.6:
+        plan.append(("got", choose.randrange(2)))
+    await check(tmp_path, plan, choose.randrange(2), resumes=choose.random() < 0.7)
