@@ -95,7 +95,10 @@ async def look() -> str:
 
 
 EFFECTS: dict[str, tuple[dict[str, Any], Effect]] = {
-    "settings": ({"system_prompt": "Be brief."}, lambda native: "--system-prompt=Be brief." in native.child.argv),
+    "settings": (
+        {"system_prompt": "Be brief."},
+        lambda native: "--system-prompt=Be brief." in native.child.argv,
+    ),
     "tools": ({"tools": [look]}, lambda native: "seen elsewhere" in native.told),
     "deps": (
         {"deps": "a database"},

@@ -1,5 +1,6 @@
 """The source names of JSON-RPC: chat sessions by fields of other programs, and their resuming."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from holdfast.testing import says
 from holdfast.vocabulary.ids import new_session_id
 from tests.agent.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import FIRST, Child, agent_of
+from tests.providers.claude_agent.machines import Machine
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, websocket
 from tests.server.serving import serving
@@ -43,12 +45,11 @@ async def test_a_chat_session_is_created_read_and_changed_field_by_field() -> No
         }
         assert await client.call("chat/session/get", id=made["id"]) == made
         changes: list[dict[str, Any]] = [
-            {"cliSessionId": "native-1"},
             {"status": "failed", "errorMessage": "no such file"},
             {"systemPrompt": "Be long."},
             {"workflowId": "w-2"},
             {"provider": "scripted", "model": "two"},
-            {"errorMessage": None, "cliSessionId": None},
+            {"errorMessage": None},
         ]
         expected = made
         for change in changes:
@@ -101,6 +102,7 @@ async def test_a_session_that_is_replayed_says_what_was_loaded() -> None:
             "model",
             "sdkSessionId",
             "resumed",
+            "resume",
             *CONTEXT,
         }
         assert (told["aiSessionId"], told["provider"], told["model"]) == (
@@ -146,6 +148,7 @@ async def test_a_session_that_an_agent_keeps_goes_on_there_and_nothing_is_loaded
             "model": "claude-sonnet-4-6",
             "sdkSessionId": FIRST,
             "resumed": True,
+            "resume": "native",
         }
         sent = await client.call(
             "message/send", session_id=session_id, content="Who am I?", wait=60
@@ -154,10 +157,66 @@ async def test_a_session_that_an_agent_keeps_goes_on_there_and_nothing_is_loaded
     assert f"--resume={FIRST}" in second.argv
 
 
-async def test_the_id_of_a_native_session_means_nothing_to_another_kind_of_model() -> None:
+async def test_the_id_of_a_native_session_is_refused_for_another_kind_of_model() -> None:
     agent, _ = make_agent([says("hello")])
     async with serving(agent) as served, websocket(served) as client:
-        session_id = (await client.call("chat/session/create", cliSessionId="native-1"))["id"]
+        with pytest.raises(CallError) as caught:
+            await client.call("chat/session/create", cliSessionId="native-1")
+        assert caught.value.code == -32018
+        session_id = (await client.call("chat/session/create"))["id"]
         told = await client.call("ai/session/resume", chatSessionId=session_id)
-        assert (told["sdkSessionId"], told["resumed"]) == (None, False)
+        assert (told["sdkSessionId"], told["resumed"], told["resume"]) == (None, False, "none")
         assert set(told) > CONTEXT
+
+
+async def test_an_id_that_is_none_of_the_agents_is_refused_and_leaves_no_session(
+    tmp_path: Path,
+) -> None:
+    agent = agent_of(Child(tmp_path, []), store=f"sqlite:{tmp_path / 's.db'}", project="p")
+    async with serving(agent) as served, websocket(served) as client:
+        with pytest.raises(CallError) as caught:
+            await client.call("chat/session/create", cliSessionId=FIRST)
+        assert caught.value.code == -32011
+        assert (await client.call("session/list"))["data"] == []
+
+
+async def test_a_session_of_the_cli_is_adopted_and_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    here = Machine(tmp_path / "a", store)
+    await here.say("#one")
+    (path,) = here.transcripts
+    async with (
+        serving(here.agent(store=f"jsonl:{tmp_path / 'other'}")) as served,
+        websocket(served) as client,
+    ):
+        made = await client.call("chat/session/create", cliSessionId=path.stem)
+        assert made["cliSessionId"] == path.stem
+        told = await client.call("ai/session/resume", chatSessionId=made["id"])
+        assert (told["resumed"], told["resume"]) == (True, "native")
+        listed = await client.call("message/list", session_id=made["id"])
+        assert len(listed["data"]) == 2
+        sent = await client.call("message/send", session_id=made["id"], content="#two", wait=60)
+        assert (sent["text"], sent["end"]["resume"]) == ("seen #one #two", "native")
+        with pytest.raises(CallError):
+            await client.call("chat/session/update", id=made["id"], cliSessionId=FIRST)
+        gone = await client.call("chat/session/create", cliSessionId=path.stem)
+        for each in here.transcripts:
+            each.unlink()
+        for record in (made, gone):
+            await client.call("session/get", session_id=record["id"])
+
+
+async def test_what_is_said_of_a_session_whose_transcript_is_gone_is_true(tmp_path: Path) -> None:
+    here = Machine(tmp_path / "a", tmp_path / "store")
+    await here.say("#one")
+    there = Machine(tmp_path / "b", tmp_path / "elsewhere")
+    (path,) = here.transcripts
+    path.unlink()
+    shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
+    agent = here.agent(
+        claude_agent={"executable": str(there.folder / "claude"), "resume": "replay"}
+    )
+    async with serving(agent) as served, websocket(served) as client:
+        (found,) = (await client.call("session/list"))["data"]
+        told = await client.call("ai/session/resume", chatSessionId=found["id"])
+        assert (told["resumed"], told["resume"], told["messagesLoaded"]) == (False, "replay", 2)

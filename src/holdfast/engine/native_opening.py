@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from holdfast.blocks.conversation.native_session_state import is_prompt
+from holdfast.blocks.conversation.native_session_state import NativeSessionState, is_prompt
 from holdfast.engine.native_link import NativeLink, NativeLive
 from holdfast.engine.native_turns import TurnDriver, TurnTimes
 from holdfast.engine.query_scope import QueryScope
@@ -103,9 +103,7 @@ class NativeOpener:
         await slot.clear()
         wanted = known.session_id or known.fork_of
         if wanted is not None and history and policy != "replay":
-            resumed = None
-            if has_all or known.knows(earlier):
-                resumed = await self._resume(wanted, earlier)
+            resumed = await self._resume(wanted, earlier)
             if resumed is not None:
                 scope.resume, scope.resumed = "native", True
                 return resumed
@@ -127,24 +125,16 @@ class NativeOpener:
         if known.system not in {None, system_digest(self._opening.settings)}:
             _logger.info("the native session %s began with another system prompt", wanted)
             return None
-        # A fork only knows its parent's native session, which the parent goes on using.
-        copies = known.session_id is None
-        unanswered = known.unanswered(scope.before)
-        sent_in = scope.input.resumes or known.sent_in
-        sent = prompt_id(sent_in, unanswered[-1].id) if unanswered and sent_in else None
-        found = await self._agent.find(
-            wanted,
-            owner=self._opening.owner,
-            known=KnownTranscript(
-                entry=known.entry, count=known.entries, prompt=sent, is_copied=copies
-            ),
-        )
+        expected = known_transcript(known, scope.before, resumes=scope.input.resumes)
+        if expected is None:
+            return None
+        found = await self._agent.find(wanted, owner=self._opening.owner, known=expected)
         if found is None:
             _logger.info("the native session %s is gone, or is not what the log says", wanted)
             return None
         try:
             live = await self._open(
-                msgspec.structs.replace(self._opening, resume=wanted, fork=copies)
+                msgspec.structs.replace(self._opening, resume=wanted, fork=expected.is_copied)
             )
         except (SessionError, ProviderError) as error:
             if error.code not in _STALE:
@@ -153,6 +143,7 @@ class NativeOpener:
             return None
         if found.has_prompt:
             return OpenedNative(live=live)
+        unanswered = known.unanswered(scope.before)
         missed = earlier[scope.before.index(unanswered[0]) :] if unanswered else ()
         hand_over = hand_over_text(missed, _MISSED) if missed else None
         return OpenedNative(live=live, hand_over=hand_over, cut_off=scope.before[len(earlier) :])
@@ -196,11 +187,33 @@ def prompt_id(query_id: QueryId, message_id: MessageId) -> str:
     return str(uuid5(NAMESPACE_URL, f"holdfast:{query_id}/{message_id}"))
 
 
+def known_transcript(
+    known: NativeSessionState, messages: Sequence[Message], *, resumes: QueryId | None
+) -> KnownTranscript | None:
+    """Return what the transcript must have for a native session to go on; None if it cannot."""
+    at = _cut_off_at(messages, resumes)
+    if not (known.knows(messages) or known.knows(messages[:at])):
+        return None
+    unanswered = known.unanswered(messages)
+    sent_in = resumes or known.sent_in
+    return KnownTranscript(
+        entry=known.entry,
+        count=known.entries,
+        prompt=prompt_id(sent_in, unanswered[-1].id) if unanswered and sent_in else None,
+        # A fork only knows its parent's native session, which the parent goes on using.
+        is_copied=known.session_id is None,
+    )
+
+
 def cut_off_at(scope: QueryScope) -> int | None:
     """Return where the prompt of the query that is carried on is; None when none is."""
-    if scope.input.resumes is None:
+    return _cut_off_at(scope.before, scope.input.resumes)
+
+
+def _cut_off_at(messages: Sequence[Message], resumes: QueryId | None) -> int | None:
+    if resumes is None:
         return None
-    prompts = [index for index, message in enumerate(scope.before) if is_prompt(message)]
+    prompts = [index for index, message in enumerate(messages) if is_prompt(message)]
     return prompts[-1] if prompts else None
 
 

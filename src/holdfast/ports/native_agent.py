@@ -108,6 +108,17 @@ class FoundTranscript(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has the prompt that was perhaps sent."""
 
 
+class ReadTranscript(msgspec.Struct, frozen=True, kw_only=True):
+    """A transcript that a session of ours can adopt."""
+
+    content: bytes
+    """Its lines, as the agent writes them."""
+    entry: str
+    """The last entry of the conversation."""
+    count: int
+    """How many entries the conversation has."""
+
+
 class NativeSession(Protocol):
     """One live session of a native agent.
 
@@ -161,6 +172,8 @@ class NativeAgent(Protocol):
       any more is NOT_FOUND. A cancelled opening leaves no process behind.
     - `find` looks for the transcript of a session, and says nothing of one that does not agree with
       what the log says of it. The one that it has found is what `open` goes on with.
+    - `read` returns the transcript of a session that the log knows nothing of, or None. What is
+      only on this machine is the program's own user's; `is_own` says whether that is who asks.
     - `starts_unasked` says whether the agent runs a tool with effects without asking for
       permission.
     """
@@ -178,6 +191,12 @@ class NativeAgent(Protocol):
         self, native_session_id: str, *, owner: str, known: KnownTranscript
     ) -> FoundTranscript | None:
         """Find what a session can be gone on with."""
+        ...
+
+    async def read(
+        self, native_session_id: str, *, owner: str, is_own: bool
+    ) -> ReadTranscript | None:
+        """Read a transcript that is to be adopted."""
         ...
 
     def starts_unasked(self, tool: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from holdfast import SessionDescription
+from holdfast import AgentError, SessionDescription
 from holdfast.administration.descriptions import SessionChanges
 from holdfast.agent.agent_options import SettingsOptions
 from holdfast.server.decoding import described
@@ -56,6 +56,7 @@ class ResumedByAlias(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     model: str
     sdk_session_id: str | None
     resumed: bool
+    resume: str
     context_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     context_window: int | msgspec.UnsetType | None = msgspec.UNSET
     messages_loaded: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -137,6 +138,7 @@ async def resume(call: AliasCall, params: ResumeParams) -> ResumedByAlias:
         model=resumed.model,
         sdk_session_id=resumed.native_session_id,
         resumed=resumed.resumed,
+        resume=resumed.resume,
     )
     if resumed.native_session_id is not None:
         return told
@@ -154,7 +156,12 @@ async def create(call: AliasCall, params: CreateParams) -> ChatSession:
     """Make a session."""
     given = {} if params.id is None else {"id": params.id}
     made: SessionDescription = await call.invoke("session/create", **given)
-    return await _changed(call, made, params)
+    try:
+        return await _changed(call, made, params)
+    except (AgentError, ProblemError):
+        if made.head <= 1:  # a session that was there before stays
+            await call.invoke("session/delete", session_id=made.id)
+        raise
 
 
 async def get(call: AliasCall, params: GetParams) -> ChatSession:

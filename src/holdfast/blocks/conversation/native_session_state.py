@@ -58,7 +58,7 @@ class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):
         named = changes.get("native_session_id", self.session_id)
         # A copy goes on from the running total of the session that it was copied from.
         if named != self.session_id and self.fork_of is None:
-            before = NativeSessionState(through=self.through)
+            before = NativeSessionState(through=self.through if named else None)
         after = msgspec.structs.replace(
             before,
             session_id=named,

@@ -20,6 +20,7 @@ from holdfast.ports.native_agent import (
     NativeOpening,
     NativeSession,
     Permission,
+    ReadTranscript,
     Refuse,
 )
 from holdfast.ports.session_store import Store
@@ -35,7 +36,11 @@ from holdfast.providers.claude_agent.command_line import (
 )
 from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
-from holdfast.providers.claude_agent.transcript_copies import ConversationPlace, LocalTranscripts
+from holdfast.providers.claude_agent.transcript_copies import (
+    ConversationPlace,
+    LocalTranscripts,
+    read_transcript,
+)
 from holdfast.providers.claude_agent.transcripts import TranscriptStore, stored_transcripts
 from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
@@ -160,6 +165,14 @@ class ClaudeAgent:
         sdk.require_sdk()
         local = self._local(await self._environment())
         return await local.find(self._transcripts_of(owner), native_session_id, known)
+
+    async def read(
+        self, native_session_id: str, *, owner: str, is_own: bool
+    ) -> ReadTranscript | None:
+        """Read the transcript of a session of this machine's user, or of sessions of the owner."""
+        sdk.require_sdk()
+        local = self._local(await self._environment()) if is_own else None
+        return await read_transcript(local, self._transcripts_of(owner), native_session_id)
 
     def starts_unasked(self, tool: str) -> bool:
         """Whether a tool with effects may run without a question."""

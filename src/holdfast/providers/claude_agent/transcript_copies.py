@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.native_agent import FoundTranscript, KnownTranscript
+from holdfast.ports.native_agent import FoundTranscript, KnownTranscript, ReadTranscript
 from holdfast.providers.claude_agent import sdk
 from holdfast.providers.claude_agent.transcripts import TranscriptStore, is_native_id
 from holdfast.vocabulary.errors import AgentError
@@ -179,6 +179,27 @@ class LocalTranscripts:
         # Of several the CLI takes the one of the folder in which it runs.
         found = sorted(self._projects.glob(f"*/{native_session_id}.jsonl"))
         return sorted(found, key=lambda path: path != target)
+
+
+async def read_transcript(
+    local: LocalTranscripts | None, transcripts: TranscriptStore | None, native_session_id: str
+) -> ReadTranscript | None:
+    """Read the longest of the copies of a transcript; None when there is none, or they differ."""
+    if not is_native_id(native_session_id):
+        return None
+    copies = await local.copies(native_session_id) if local is not None else []
+    key = {"project_key": "", "session_id": native_session_id}
+    if transcripts is not None and (stored := await transcripts.load(key)):
+        copies.append(TranscriptCopy(lines=stored))
+    chosen = choose_copy([copy for copy in copies if copy.lines], KnownTranscript())
+    if chosen is None:
+        return None
+    lines = chosen[0].lines
+    place = ConversationPlace().after(lines)
+    if place.entry is None:
+        return None
+    content = b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+    return ReadTranscript(content=content, entry=place.entry, count=place.count)
 
 
 async def _catch_up(
