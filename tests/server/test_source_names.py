@@ -1,6 +1,5 @@
 """The source names of JSON-RPC: chat sessions by fields of other programs, and their resuming."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -212,11 +211,10 @@ async def test_what_is_said_of_a_session_whose_transcript_is_gone_is_true(tmp_pa
     there = Machine(tmp_path / "b", tmp_path / "elsewhere")
     (path,) = here.transcripts
     path.unlink()
-    shutil.rmtree(tmp_path / "elsewhere", ignore_errors=True)
     agent = here.agent(
         claude_agent={"executable": str(there.folder / "claude"), "resume": "replay"}
     )
     async with serving(agent) as served, websocket(served) as client:
-        (found,) = (await client.call("session/list"))["data"]
+        (found,) = (await client.call("session/list", name="ana"))["data"]
         told = await client.call("ai/session/resume", chatSessionId=found["id"])
         assert (told["resumed"], told["resume"], told["messagesLoaded"]) == (False, "replay", 2)

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.engine.native_opening import system_digest
-from holdfast.engine.native_reports import report_events, subagent_progress
+from holdfast.engine.native_reports import report_events, started_events, subagent_progress
 from holdfast.engine.query_scope import QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.model_client import ModelCatalogue
@@ -81,6 +81,7 @@ class NativeMirror:
         """The running total before this query."""
         self._joined: set[str] = set()
         self.result: NativeResult | None = None
+        self._facts: JsonObject = {}
         self._usage = Usage()
         self._cost: Decimal | None = Decimal(0)
 
@@ -154,6 +155,9 @@ class NativeMirror:
                 self._take_tool_result(message)
             case NativeStarted(session_id=session_id):
                 self._take_name(session_id)
+                if message.facts != self._facts:  # it says them before each turn
+                    self._facts = message.facts
+                    self._out += started_events(message)
                 if self._is_prompted:
                     self._note_through()  # it says so when it has taken the prompt
                 await self._flush()

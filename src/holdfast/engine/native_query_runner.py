@@ -26,6 +26,7 @@ from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.query_progress import take_output
 from holdfast.engine.query_scope import QueryScope, promote_steers, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.engine.turn_guards import limit_reached
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
@@ -147,6 +148,8 @@ class _NativeQuery:
             runtime=blocks.runtime,
         )
         self._repairs = 0
+        self._limit: str | None = None
+        """The limit that the query has reached, as `cost=1`."""
 
     async def run(self) -> QueryOutcome:
         scope = self._scope
@@ -163,6 +166,8 @@ class _NativeQuery:
         parts = self._first_parts(opened)
         while True:
             rest, result = await self._turn(opened, parts, granted)
+            if self._limit is not None:
+                return QueryOutcome(stop_reason="limit", stop_detail=self._limit)
             if rest == "denied":
                 return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
             if rest is not None:
@@ -214,6 +219,8 @@ class _NativeQuery:
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [group.create_task(self._save_regularly())]
+                if (seconds := self._scope.settings.limits.seconds) is not None:
+                    helpers.append(group.create_task(self._end_in_time(live, seconds)))
 
                 def take(question: NativeQuestion) -> None:
                     helpers.append(task := group.create_task(calls.answer(question)))
@@ -226,7 +233,7 @@ class _NativeQuery:
                 async with aclosing(self._messages(live, parts)) as stream:
                     async for batch in stream:
                         await mirror.take(batch)
-                        if calls.must_interrupt:
+                        if calls.must_interrupt or self._reaches_limit():
                             calls.must_interrupt = False
                             # In a task: the loop must go on reading, because the interrupt ends the
                             # turn with a result.
@@ -247,6 +254,21 @@ class _NativeQuery:
         prompts = [message.id for message in scope.fold.messages() if is_prompt(message)]
         sent = prompt_id(scope.query_id, prompts[-1]) if prompts else None
         return live.driver.turn(parts, within=scope.input.timeout or None, prompt_id=sent)
+
+    def _reaches_limit(self) -> bool:
+        """Whether an answer begins that a limit does not allow; said once."""
+        scope = self._scope
+        if self._limit is not None or scope.fold.open_turn is None or not scope.turns:
+            return False
+        limits = msgspec.structs.replace(scope.settings.limits, turns=None)  # it counts them itself
+        self._limit = limit_reached(scope, limits, now=self._blocks.clock.now())
+        return self._limit is not None
+
+    async def _end_in_time(self, live: NativeLive, seconds: float) -> None:
+        left = seconds - (self._blocks.clock.now() - self._scope.started_at)
+        await self._blocks.clock.sleep(max(0.0, left))
+        self._limit = f"seconds={seconds:g}"
+        await live.driver.session.interrupt()
 
     async def _save_regularly(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from holdfast.agent.agent_options import SettingsOptions
 from holdfast.server.decoding import described
 from holdfast.server.problems import ProblemError
 from holdfast.server.resume_routes import Resumed
+from holdfast.server.rpc_messages import INVALID_PARAMS, rpc_error
 from holdfast.server.session_routes import Name, SystemPrompt, Text
 from holdfast.server.sessions import OwnerSessions
 from holdfast.vocabulary.option_declarations import options_of
@@ -102,9 +103,10 @@ class GetParams(_Named, frozen=True, kw_only=True):
 
 
 class UpdateParams(ChatFields, frozen=True, kw_only=True):
-    """Which chat session to change, and how."""
+    """Which chat session to change, and how; named by `id` or `sessionId`."""
 
-    id: Annotated[str, described(_ID)]
+    id: Annotated[str | None, described(_ID)] = None
+    session_id: Annotated[str | None, described(_ID)] = None
 
 
 class ChatSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -171,7 +173,12 @@ async def get(call: AliasCall, params: GetParams) -> ChatSession:
 
 async def update(call: AliasCall, params: UpdateParams) -> ChatSession:
     """Change a session; what is absent stays."""
-    found = await call.invoke("session/get", session_id=params.id)
+    named = params.id or params.session_id
+    if named is None or (params.session_id or named) != named:
+        raise rpc_error(
+            INVALID_PARAMS, "PARAMS_INVALID", "id or sessionId is required: one of them"
+        )
+    found = await call.invoke("session/get", session_id=named)
     return await _changed(call, found, params)
 
 

@@ -25,6 +25,8 @@ class NativeStarted(_Message, frozen=True, kw_only=True, tag="started"):
     session_id: str
     model: str = ""
     tools: tuple[str, ...] = ()
+    facts: JsonObject = msgspec.field(default_factory=dict)
+    """What else it says of how it runs, such as the state of its MCP servers."""
 
 
 class NativeAnswer(_Message, frozen=True, kw_only=True, tag="answer"):
