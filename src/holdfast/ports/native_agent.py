@@ -125,7 +125,8 @@ class NativeSession(Protocol):
     - `send` hands over a prompt; sends are serialised in the order of the calls, also while a
       stream is active. The transcript knows the prompt by its `prompt_id`.
     - `is_alive` is False once the agent has ended by itself.
-    - `stream` yields messages until and including the next `NativeResult`. It has one consumer;
+    - `stream` yields messages until and including the next `NativeResult`; nothing, where the
+      agent has answered the prompt together with the one before. It has one consumer;
       another one is STREAM_BUSY, or waits with `wait`. What remains of a turn whose stream was left
       is never seen by a later stream.
     - `session_id` is known at once for a session that was resumed or whose id we chose, otherwise
@@ -153,6 +154,10 @@ class NativeSession(Protocol):
 
     async def session_id(self) -> str:
         """Return the agent's id of the session, when it is known."""
+        ...
+
+    async def ensure_session_id(self, *, within: float) -> str:
+        """Return the id, or fail with TIMEOUT when the agent has not named it by then."""
         ...
 
     async def interrupt(self) -> None:
@@ -185,6 +190,14 @@ class NativeAgent(Protocol):
 
     async def open(self, opening: NativeOpening) -> NativeSession:
         """Open a session."""
+        ...
+
+    async def resume_session(self, session_id: str, opening: NativeOpening) -> NativeSession:
+        """Open an earlier session."""
+        ...
+
+    async def prompt(self, text: str, opening: NativeOpening) -> Sequence[NativeMessage]:
+        """Open a session for one prompt, and return all messages up to the result."""
         ...
 
     async def find(

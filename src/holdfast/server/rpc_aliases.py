@@ -175,9 +175,7 @@ async def update(call: AliasCall, params: UpdateParams) -> ChatSession:
     """Change a session; what is absent stays."""
     named = params.id or params.session_id
     if named is None or (params.session_id or named) != named:
-        raise rpc_error(
-            INVALID_PARAMS, "PARAMS_INVALID", "id or sessionId is required: one of them"
-        )
+        raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", "id, or sessionId, is required")
     found = await call.invoke("session/get", session_id=named)
     return await _changed(call, found, params)
 
