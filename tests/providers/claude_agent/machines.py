@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,9 +25,11 @@ _FORK.set_forkserver_preload([__name__, "claude_agent_sdk", "holdfast.stores.jso
 class Machine:
     """One machine: a HOME, a working folder and a program; the store is shared."""
 
-    def __init__(self, folder: Path, store: Path) -> None:
+    def __init__(self, folder: Path, store: Path, *, url: str = "") -> None:
         self.folder = folder
         self.store = store
+        self.url = url
+        """Where the models are of the CLI that comes with claude-agent-sdk; it runs then."""
         for each in ("home", "work"):
             (folder / each).mkdir(parents=True)
         executable = folder / "claude"
@@ -42,7 +45,7 @@ class Machine:
             "HOME": str(self.folder / "home"),
             "CLAUDE_CONFIG_DIR": str(self.folder / "home" / ".claude"),
             "ANTHROPIC_API_KEY": "made-up-key",
-            "ANTHROPIC_BASE_URL": "http://127.0.0.1:9",
+            "ANTHROPIC_BASE_URL": self.url or "http://127.0.0.1:9",
         }
         paid = self.store.with_name("paid")
 
@@ -51,9 +54,11 @@ class Machine:
             """Pay once."""
             with paid.open("a") as file:
                 file.write(mark + "\n")
+            if mark == "#dies":
+                os.kill(os.getpid(), signal.SIGKILL)
             return f"paid {mark}"
 
-        named = {"executable": str(self.folder / "claude")}
+        named = {} if self.url else {"executable": str(self.folder / "claude")}
         own: dict[str, Any] = {"environment": environment, "claude_agent": named, "project": "p"}
         own |= {"cwd": self.folder / "work", "store": f"jsonl:{self.store}", "tools": [pay]}
         return Agent(MODEL, **{**own, **options})
@@ -75,10 +80,16 @@ class Machine:
     def die_at(self, step: str, prompts: Sequence[str]) -> None:
         """Say something, or carry on without a prompt, in a process that is killed at a step."""
         (self.folder / "die").write_text(step)
-        process = _FORK.Process(target=_run, args=(str(self.folder), str(self.store), prompts))
-        process.start()
+        process = self.started(*prompts)
         process.join(30)
         assert process.exitcode == -9, (step, process.exitcode)
+
+    def started(self, *prompts: str) -> Any:
+        """Start a process that says something, or carries on without a prompt."""
+        arguments = (str(self.folder), str(self.store), self.url, prompts)
+        process = _FORK.Process(target=_run, args=arguments)
+        process.start()
+        return process
 
     @property
     def transcripts(self) -> list[Path]:
@@ -86,9 +97,9 @@ class Machine:
         return sorted((self.folder / "home").rglob("*.jsonl"))
 
 
-def _run(folder: str, store: str, prompts: Sequence[str]) -> None:
+def _run(folder: str, store: str, url: str, prompts: Sequence[str]) -> None:
     machine = Machine.__new__(Machine)
-    machine.folder, machine.store = Path(folder), Path(store)
+    machine.folder, machine.store, machine.url = Path(folder), Path(store), url
     (machine.folder / "machine").write_text(str(os.getpid()))
     asyncio.run(_speak(machine, prompts))
 

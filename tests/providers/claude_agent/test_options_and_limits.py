@@ -1,4 +1,4 @@
-"""What Claude Code is told beside the prompt, which limits it keeps, and how its faults are named."""
+"""What Claude Code is told beside the prompt, which limits hold, and how its faults are named."""
 
 import asyncio
 import json
@@ -36,6 +36,7 @@ from tests.providers.claude_agent.children import (
     until,
     words,
 )
+from tests.scripted_agents import live_of
 
 pytestmark = pytest.mark.slow
 
@@ -147,12 +148,12 @@ async def test_a_changed_system_prompt_takes_effect_in_a_new_native_session(
     second = Child(tmp_path / "b", [*turn("Two.", 2, SECOND), *turn("Three.", 3, SECOND)])
     transcript_of(second)
     options = {"store": store, "project": "p"}
-    async with agent_of(first, system_prompt="Be brief.", **options) as agent:
-        async with agent.session("ana") as session:
-            await session.chat("1")
-    async with agent_of(second, system_prompt="Be long.", **options) as agent:
-        async with agent.session("ana") as session:
-            two, three = await session.chat("2"), await session.chat("3")
+    agent = agent_of(first, system_prompt="Be brief.", **options)
+    async with agent, agent.session("ana") as session:
+        await session.chat("1")
+    agent = agent_of(second, system_prompt="Be long.", **options)
+    async with agent, agent.session("ana") as session:
+        two, three = await session.chat("2"), await session.chat("3")
     assert (two.resume, three.resume) == ("replay", "native")
     assert f"--resume={FIRST}" not in second.argv
 
@@ -167,9 +168,7 @@ async def test_an_idle_program_that_died_is_opened_again_before_the_prompt(tmp_p
         (child.folder / "script.json").write_text(script)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{pid}").exists())
-        live = session._opened()._native.live
-        assert live is not None
-        await until(lambda: not live.driver.usable)
+        await until(lambda: not live_of(session).has_native_open)
         two = await session.chat("2")
     assert (two.text, two.resume, two.resumed) == ("Two.", "native", True)
 

@@ -1,12 +1,15 @@
 """A native agent on two machines with one store: nothing is lost, done twice or stuck."""
 
 import asyncio
+import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
 
 from holdfast.vocabulary.parts import TextPart
+from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 from tests.providers.claude_agent.machines import STEPS, Machine
 
 pytestmark = pytest.mark.slow
@@ -115,3 +118,63 @@ async def test_machines_that_die_at_random_steps_lose_nothing(tmp_path: Path, se
     if choose.random() < 0.6:
         plan.append(("got", choose.randrange(2)))
     await check(tmp_path, plan, choose.randrange(2), resumes=choose.random() < 0.7)
+
+
+PAYS = 'call mcp__holdfast__pay {"mark": "#dies"}'
+SAYS = "slow #half"
+
+
+async def cut_off(machine: Machine, server: LoopbackServer, prompt: str) -> None:
+    """Let a machine die while its model answers, or inside a tool."""
+    server.streaming.clear()
+    server.go_on.clear()
+    process = machine.started(prompt)
+    if prompt == SAYS:
+        assert await asyncio.to_thread(server.streaming.wait, 30)
+        os.kill(process.pid, signal.SIGKILL)
+    await asyncio.to_thread(process.join, 30)
+    assert process.exitcode == -signal.SIGKILL
+    server.go_on.set()
+
+
+REAL = [
+    (prompt, first, last, resumes)
+    for prompt in (SAYS, PAYS)
+    for first, last, resumes in (
+        (0, 1, True),
+        (0, 0, True),
+        (1, 0, True),
+        (0, 1, False),
+        (0, 0, False),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first", "last", "resumes"),
+    [
+        pytest.param(*case, marks=() if case in (REAL[0], REAL[6]) else pytest.mark.soak)
+        for case in REAL
+    ],
+)
+async def test_the_real_cli_on_two_machines(
+    tmp_path: Path, prompt: str, first: int, last: int, *, resumes: bool
+) -> None:
+    with serving() as server:
+        both = [Machine(tmp_path / name, tmp_path / "store", url=server.url) for name in "ab"]
+        await both[0].say("#one: say Yes one.")
+        (second,) = await both[1].say("#two: say Yes two.")
+        assert second.resume == "native"
+        await cut_off(both[first], server, prompt)
+        if resumes:
+            result = await both[last].carry_on()
+            assert result.stop_reason == "complete"
+        (after,) = await both[last].say("#last: say Last.")
+        (other,) = await both[1 - last].say("#other: say Other.")
+        assert after.text == "Last."
+        assert other.text == "Other."
+        seen = server.last
+    mark = "#half" if prompt == SAYS else "#dies"
+    assert all(each in seen for each in ("#one", "#two", mark, "#last", "#other"))
+    if prompt == PAYS:
+        assert (tmp_path / "paid").read_text() == "#dies\n"
