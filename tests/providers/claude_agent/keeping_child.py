@@ -69,7 +69,9 @@ class Transcript:
 
     def add(self, kind: str, content: Any, uuid_: str | None = None) -> None:
         message = {"role": kind, "content": content}
-        line = {"type": kind, "uuid": uuid_ or str(uuid.uuid4()), "message": message}
+        parent = self.lines[-1]["uuid"] if self.lines else None
+        named = uuid_ or str(uuid.uuid4())
+        line = {"type": kind, "uuid": named, "parentUuid": parent, "message": message}
         self.lines.append(line)
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -174,6 +176,8 @@ def answer(kept: Transcript, frame: dict[str, Any]) -> None:
         type="result",
         subtype="success",
         is_error=False,
+        duration_ms=5,
+        duration_api_ms=3,
         session_id=kept.session_id,
         num_turns=1,
         result=said,
