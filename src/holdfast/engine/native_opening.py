@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from holdfast.blocks.conversation.native_session_state import NativeSessionState, is_prompt
+from holdfast.blocks.conversation.native_session_state import NativeSessionState, holds_prompt
 from holdfast.engine.native_link import NativeLink, NativeLive
 from holdfast.engine.native_turns import TurnDriver, TurnTimes
 from holdfast.engine.query_scope import QueryScope
@@ -213,13 +213,13 @@ def cut_off_at(scope: QueryScope) -> int | None:
 def _cut_off_at(messages: Sequence[Message], resumes: QueryId | None) -> int | None:
     if resumes is None:
         return None
-    prompts = [index for index, message in enumerate(messages) if is_prompt(message)]
+    prompts = [index for index, message in enumerate(messages) if holds_prompt(message)]
     return prompts[-1] if prompts else None
 
 
 def so_far_text(messages: Sequence[Message]) -> str | None:
     """Say what was answered before a query was cut off; None when nothing was."""
-    told = [line for message in messages if not is_prompt(message) and (line := _told(message))]
+    told = [line for message in messages if not holds_prompt(message) and (line := _told(message))]
     body = "\n\n".join(told)[-_LONGEST_HAND_OVER:]
     return f"{_SO_FAR}\n\n<so-far>\n{body}\n</so-far>" if told else None
 

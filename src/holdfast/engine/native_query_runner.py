@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.blocks.conversation.native_session_state import is_prompt
+from holdfast.blocks.conversation.native_session_state import holds_prompt
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.engine.call_permissions import CallPermissions
@@ -251,7 +251,7 @@ class _NativeQuery:
         self, live: NativeLive, parts: Sequence[Part]
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
         scope = self._scope
-        prompts = [message.id for message in scope.fold.messages() if is_prompt(message)]
+        prompts = [message.id for message in scope.fold.messages() if holds_prompt(message)]
         sent = prompt_id(scope.query_id, prompts[-1]) if prompts else None
         return live.driver.turn(parts, within=scope.input.timeout or None, prompt_id=sent)
 
@@ -323,7 +323,7 @@ def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
     said: list[Part] = [
         part
         for message in cut_off
-        if is_prompt(message)
+        if holds_prompt(message)
         for part in message.parts
         if isinstance(part, TextPart | MediaPart | ReminderPart)
     ]

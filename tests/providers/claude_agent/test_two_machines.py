@@ -42,7 +42,7 @@ async def test_a_transcript_that_was_cut_in_half_is_not_gone_on_with(tmp_path: P
     assert len(path.read_text().splitlines()) == 6
 
 
-async def test_a_transcript_that_somebody_else_went_on_with_is_not_taken_for_ours(
+async def test_a_transcript_that_another_program_went_on_with_is_not_taken_for_ours(
     tmp_path: Path,
 ) -> None:
     here, _ = machines(tmp_path)

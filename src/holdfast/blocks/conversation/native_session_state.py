@@ -12,7 +12,7 @@ import msgspec
 from holdfast.vocabulary.entries import SessionChanged, SessionOpened, UsageReported
 from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from holdfast.vocabulary.parts import MediaPart, TextPart, ToolResultPart
 
 
 class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,11 +104,13 @@ class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):
         elif self.through in ids:
             # Nothing was recorded of the transcript: only the last message is in doubt.
             begin = ids.index(self.through)
-        return [message for message in messages[begin:] if is_prompt(message)]
+        return [message for message in messages[begin:] if holds_prompt(message)]
 
 
-def is_prompt(message: Message) -> TypeGuard[UserMessage]:
+def holds_prompt(message: Message) -> TypeGuard[UserMessage]:
     """Whether a message is something that was said, and not only results of calls."""
-    return isinstance(message, UserMessage) and any(
-        isinstance(part, TextPart | MediaPart) for part in message.parts
-    )
+    if not isinstance(message, UserMessage):
+        return False
+    kinds = {type(part) for part in message.parts}
+    # A result of a tool may have media beside it.
+    return TextPart in kinds or (MediaPart in kinds and ToolResultPart not in kinds)

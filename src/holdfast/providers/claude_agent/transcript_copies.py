@@ -84,7 +84,7 @@ def _agrees(copy: TranscriptCopy, ids: Sequence[str], known: KnownTranscript) ->
         return False
     if known.is_copied:
         return len(ids) == known.count  # a copy takes all of it
-    # A prompt that the log does not have was given by somebody else.
+    # A prompt that the log does not have came from another program.
     more = frozenset(ids[known.count :])
     return known.prompt is not None or not any(
         _is_prompt(line) for line in copy.lines if line.get("uuid") in more
