@@ -47,7 +47,7 @@ CUT: Any = result(subtype="error_during_execution", is_error=True, terminal_reas
 
 async def test_options_of_claude_code_reach_its_command_line(tmp_path: Path) -> None:
     child = Child(tmp_path, [])
-    settings = {
+    settings: dict[str, Any] = {
         "max_budget_usd": 2.5,
         "fallback_model": "claude-haiku-4-5",
         "betas": ("context-1m", "other"),
@@ -83,7 +83,7 @@ async def test_options_of_claude_code_reach_its_command_line(tmp_path: Path) -> 
 
 
 async def test_settings_that_cannot_be_read_are_configuration(tmp_path: Path) -> None:
-    settings = {"settings": str(tmp_path / "none.json"), "sandbox": {}}
+    settings: dict[str, Any] = {"settings": str(tmp_path / "none.json"), "sandbox": {}}
     with pytest.raises(ConfigError) as caught:
         await claude_agent(Child(tmp_path, []), **settings).open(opening())
     assert caught.value.code is ErrorCode.CONFIG_INVALID
@@ -168,7 +168,8 @@ async def test_an_idle_program_that_died_is_opened_again_before_the_prompt(tmp_p
         (child.folder / "script.json").write_text(script)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{pid}").exists())
-        await until(lambda: not live_of(session).has_native_open)
+        live = await live_of(session)
+        await until(lambda: not live.has_native_open)
         two = await session.chat("2")
     assert (two.text, two.resume, two.resumed) == ("Two.", "native", True)
 

@@ -237,7 +237,7 @@ def _read(path: Path) -> TranscriptCopy:
 
 
 def _write_private(path: Path, lines: Iterable[JsonObject]) -> None:
-    """Write a transcript as a whole: whoever reads it meanwhile has the former one."""
+    """Write a transcript as a whole: what reads it meanwhile gets the former one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     written = path.with_name(f".{new_id('tmp')}")
     # Renamed over the name: a symbolic link there does not let another file be overwritten.
