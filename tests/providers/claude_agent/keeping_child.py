@@ -47,7 +47,8 @@ def listen() -> None:
 def step(name: str, prompt: str) -> None:
     """Die here with the whole machine, if that is the plan for this prompt."""
     plan = FOLDER / "die"
-    if plan.exists() and plan.read_text() == name and "#cut" in prompt:
+    is_meant = "#cut" in prompt or "Go on from where you stopped." in prompt
+    if plan.exists() and plan.read_text() == name and is_meant:
         plan.unlink()
         os.kill(int((FOLDER / "machine").read_text()), signal.SIGKILL)
         os._exit(9)
