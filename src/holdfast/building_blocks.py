@@ -14,6 +14,8 @@ A model that Holdfast does not know is a `ModelClient` of your own, made of the 
 docs/custom-providers.md.
 """
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Self, Unpack
 
 from msgspec.structs import replace
@@ -68,6 +70,16 @@ from holdfast.engine.query_scope import ModelPlan, QueryScope, Turn
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue, ModelClient
+from holdfast.ports.native_agent import (
+    Allow,
+    CallResult,
+    NativeAgent,
+    NativeCall,
+    NativeHost,
+    NativeOpening,
+    NativeSession,
+    Refuse,
+)
 from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
 from holdfast.vocabulary.commands import (
     AbortQuery,
@@ -79,7 +91,10 @@ from holdfast.vocabulary.commands import (
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.given_options import check_options, checked_fields
+from holdfast.vocabulary.ids import DEFAULT_OWNER
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.native_messages import NativeAnswer, NativeMessage, NativeResult
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -108,6 +123,7 @@ from holdfast.vocabulary.usage import Usage
 
 __all__ = [
     "AbortQuery",
+    "Allow",
     "AnswerAggregators",
     "AnswerInterface",
     "AnswerSource",
@@ -117,6 +133,7 @@ __all__ = [
     "BlockInputs",
     "BlockOptions",
     "Blocks",
+    "CallResult",
     "Clock",
     "Command",
     "CompactionPart",
@@ -135,6 +152,14 @@ __all__ = [
     "ModelClient",
     "ModelPlan",
     "ModelRequest",
+    "NativeAgent",
+    "NativeAnswer",
+    "NativeCall",
+    "NativeHost",
+    "NativeModel",
+    "NativeOpening",
+    "NativeResult",
+    "NativeSession",
     "NotFound",
     "OutputSchema",
     "PartClosed",
@@ -152,6 +177,7 @@ __all__ = [
     "ReasoningAggregator",
     "ReasoningPart",
     "Recorder",
+    "Refuse",
     "ReminderPart",
     "RequestBuilder",
     "RequestExtras",
@@ -184,6 +210,7 @@ __all__ = [
     "heal_history",
     "join_blocks",
     "make_blocks",
+    "make_native",
     "new_command_id",
 ]
 
@@ -264,6 +291,92 @@ class Blocks:
     def _check_open(self) -> None:
         if self._closed:
             raise SessionError(ErrorCode.CLOSED, "the blocks are closed")
+
+
+class NativeModel:
+    """A model of an agent that keeps its own session, without a session of ours around it.
+
+    Made by `make_native`. What it opens is the caller's to close.
+    """
+
+    def __init__(self, clients: ModelClients, model: str, *, settings: Settings) -> None:
+        self._clients = clients
+        self._model = model
+        self._settings = settings
+
+    async def open(
+        self,
+        *,
+        resume: str | None = None,
+        host: NativeHost | None = None,
+        tools: Sequence[ToolSpec] = (),
+        fork: bool = False,
+    ) -> NativeSession:
+        """Open a live session; `host` answers what it asks, and runs the tools.
+
+        Raises:
+            ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
+            SessionError: NOT_FOUND when there is no such session to resume.
+
+        """
+        agent, name = await self._agent()
+        opening = replace(self._opening(name), host=host, tools=tuple(tools), fork=fork)
+        if resume is not None:
+            return await agent.resume_session(resume, opening)
+        return await agent.open(opening)
+
+    async def resume_session(self, session_id: str) -> NativeSession:
+        """Open an earlier session of this machine by its id."""
+        return await self.open(resume=session_id)
+
+    async def prompt(self, text: str) -> Sequence[NativeMessage]:
+        """Answer one prompt in a session of its own, and return all messages up to the result."""
+        agent, name = await self._agent()
+        return await agent.prompt(text, self._opening(name))
+
+    async def close(self) -> None:
+        """Close what its sessions share."""
+        await self._clients.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def _agent(self) -> tuple[NativeAgent, str]:
+        found = await self._clients.native(self._model)
+        if found is None:
+            told = f"{self._model} keeps no session of its own; use make_blocks"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        return found
+
+    def _opening(self, name: str) -> NativeOpening:
+        return NativeOpening(model=name, settings=self._settings, owner=DEFAULT_OWNER)
+
+
+def make_native(
+    model: str,
+    *,
+    claude_agent: ClaudeAgentSettings | None = None,
+    system_prompt: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+) -> NativeModel:
+    """Make what opens live sessions of `claude-agent/…`, with keys found as for an `Agent`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
+
+    """
+    told = {"model": model, "claude_agent": claude_agent, "system_prompt": system_prompt}
+    arguments = {name: value for name, value in told.items() if value is not None}
+    sources = ConfigurationSources(environment=environment, cwd=None if cwd is None else Path(cwd))
+    configuration = Configuration(arguments, sources)
+    clients = ModelClients(
+        configuration, given=(), own=OwnAccess(), options=ClientOptions(clock=SystemClock())
+    )
+    return NativeModel(clients, configuration.model, settings=configuration.settings)
 
 
 @takes(BlockOptions)

@@ -139,7 +139,7 @@ async def test_the_native_id_is_in_the_log_as_soon_as_it_is_seen_and_whenever_it
         second = await session.chat("2")
         assert session.native_session_id == SECOND
     seen = next(e.changes for e in events if isinstance(e, SessionChanged))
-    assert seen == {"native_session_id": FIRST}
+    assert seen["native_session_id"] == FIRST
     kinds = [event.kind for event in events]
     assert kinds.index("session.changed") < kinds.index("turn.started")
     assert second.cost == Decimal("0.1")  # the running total began again

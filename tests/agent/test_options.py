@@ -781,6 +781,15 @@ async def _(folder: Path) -> None:
         await waiting
 
 
+@observes("native_session_id")
+async def _(folder: Path) -> None:
+    agent, _ = make_agent([])
+    async with agent:
+        error = await failure_of(agent.session("new", native_session_id="none").open())
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert "keeps no session" in str(error)
+
+
 @observes("must_exist")
 async def _(folder: Path) -> None:
     agent, _ = make_agent([])

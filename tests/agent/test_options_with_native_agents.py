@@ -97,7 +97,7 @@ async def look() -> str:
 EFFECTS: dict[str, tuple[dict[str, Any], Effect]] = {
     "settings": (
         {"system_prompt": "Be brief."},
-        lambda native: "Be brief." in " ".join(native.child.argv),
+        lambda native: "--system-prompt=Be brief." in native.child.argv,
     ),
     "tools": ({"tools": [look]}, lambda native: "seen elsewhere" in native.told),
     "deps": (

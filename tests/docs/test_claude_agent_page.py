@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import building_blocks
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 from tests.providers.claude_agent.test_real_cli import options_for
 
@@ -27,6 +28,9 @@ def set_up(server: LoopbackServer, folder: Path, monkeypatch: pytest.MonkeyPatch
     options = options_for(folder, server)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(holdfast, "Agent", functools.partial(holdfast.Agent, **options))
+    here = {name: options[name] for name in ("environment", "cwd")}
+    made = functools.partial(building_blocks.make_native, **here)
+    monkeypatch.setattr(building_blocks, "make_native", made)
 
 
 @pytest.mark.parametrize("place", range(len(_BLOCKS)))

@@ -12,7 +12,7 @@ from holdfast import AgentSession
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.commands import CommandEnded
-from tests.agent.test_native_sessions import turn
+from tests.agent.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import FIRST, Child, agent_of
 from tests.scripted_agents import HeldWork, live_of, log_of, make_agent, texts_in
 from tests.server.serving import Served, serving
@@ -159,6 +159,7 @@ async def test_an_agent_that_keeps_its_own_session_is_resumed_without_replaying(
     tmp_path: Path,
 ) -> None:
     child = Child(tmp_path, turn("Hello."))
+    transcript_of(child)
     store = f"sqlite:{tmp_path / 'sessions.db'}"
     async with agent_of(child, store=store) as agent, agent.session() as session:
         await session.chat("hi")

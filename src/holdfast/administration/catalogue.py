@@ -28,6 +28,7 @@ from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
 from holdfast.ports.threads import run_in_thread
 from holdfast.session.notes import ProjectNote, project_notes
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
 from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
@@ -76,7 +77,33 @@ class Catalogue(SessionFinder):
             )
             if bearer is not None:
                 raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
-        return await self._change(record, changes_of(changes))
+        told = changes_of(changes)
+        named = told.pop("native_session_id") if told.get("native_session_id") else None
+        if told or named is None:
+            await self._change(record, told)
+        if named is not None:
+            # Last: the settings with which it goes on are in force.
+            await self._adopt(record, named)
+        return describe(await self.record(record.id))
+
+    async def _adopt(self, record: SessionRecord, native_session_id: str) -> None:
+        """Let a session go on with a native session, as opening it with that does."""
+        composition = self._composition
+        request = SessionRequest(
+            owner=self._owner,
+            project=record.project,
+            reference=record.id,
+            must_exist=True,
+            native_session_id=native_session_id,
+        )
+        if (live := composition.held(record.id)) is not None:
+            is_own = composition.configuration.bounds is None
+            await composition.native_sessions.adopt(live, native_session_id, is_own=is_own)
+            return
+        live = await composition.begin_opening(request)
+        await live.close()
+        await composition.forget(live)
+        self.announce("updated", record.id)
 
     async def rename(self, reference: str, name: str | None) -> SessionDescription:
         """Give a session another name; None takes its name away."""

@@ -211,8 +211,8 @@ class SessionChanges(TypedDict, total=False):
     native_session_id: Annotated[
         str | None,
         _change_option(
-            "The id of the session that a native agent keeps. It is stored as it is given: an "
-            "agent goes on with it only where the log says that it knows it."
+            "The session of a native agent to go on with, for a session without a conversation; "
+            "None: the next query begins a new one."
         ),
     ]
 

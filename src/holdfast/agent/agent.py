@@ -312,6 +312,7 @@ def _request_for(
         busy=options["busy"],
         history=check_state(state).messages if state is not None else (),
         must_exist=options["must_exist"],
+        native_session_id=options["native_session_id"],
     )
 
 

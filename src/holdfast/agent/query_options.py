@@ -214,6 +214,14 @@ class OpeningOptions(TypedDict, total=False):
     must_exist: Annotated[
         bool, Option("Whether a session that does not exist is NOT_FOUND.", default=False)
     ]
+    native_session_id: Annotated[
+        str | None,
+        Option(
+            "The session of a native agent that this session, which has no conversation yet, goes "
+            "on with. One that is not found is NOT_FOUND.",
+            default=None,
+        ),
+    ]
 
 
 class SessionOptions(ScopedOptions, OpeningOptions, total=False):

@@ -38,6 +38,7 @@ from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import writable_or_none
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import TokenCount
+from holdfast.vocabulary.results import ResumeKind
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -126,6 +127,11 @@ class AgentRemote(SessionVerbs[AgentSession]):
         """Read whether its model is run by an agent that keeps a session of its own."""
         fold = await self._composition.read_fold(self._session_id)
         return self._composition.clients.is_native(fold.settings.model)
+
+    async def resume_kind(self) -> ResumeKind | None:
+        """Read how the next query would get the conversation; None when there is none."""
+        fold = await self._composition.read_fold(self._session_id)
+        return await self._composition.native_sessions.resume_kind(fold)
 
     async def count_tokens(self) -> TokenCount:
         """Count the tokens that the next request would hold, with the tools of this agent.

@@ -15,6 +15,7 @@ from holdfast.vocabulary.entries import ContextNoted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -58,6 +59,17 @@ class SessionSurroundings(SessionVerbs[SessionT]):
     def is_native(self) -> bool:
         """Whether its model is run by an agent that keeps a session of its own."""
         return self._composition.clients.is_native(self._opened().fold.settings.model)
+
+    async def resume_kind(self) -> ResumeKind | None:
+        """Find out how the next query gets the conversation; None when there is none.
+
+        `native`: its agent has a session of its own that agrees with the log. `replay`: it is
+        handed over, as to any model.
+        """
+        live = self._opened()
+        if live.has_native_open:
+            return "native"
+        return await self._composition.native_sessions.resume_kind(live.fold)
 
     @property
     def context_files(self) -> tuple[ContextFile, ...]:

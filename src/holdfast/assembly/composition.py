@@ -37,7 +37,7 @@ from holdfast.ports.session_store import Store
 from holdfast.ports.snapshots import Snapshotter
 from holdfast.session.answered_commands import Answering
 from holdfast.session.live_session import LiveSession, SessionResources
-from holdfast.session.opening import open_session
+from holdfast.session.opening import find_session, open_session
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.session.spending import Spending, SpendingCheck
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -57,8 +57,11 @@ from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.settings import allows_tool, bounded_settings
 
 if TYPE_CHECKING:
+    from holdfast.assembly import native_adoption
+    from holdfast.assembly.native_adoption import NativeSessions
     from holdfast.engine import native_query_runner
 else:  # few agents are native
+    native_adoption = on_first_use("holdfast.assembly.native_adoption")
     native_query_runner = on_first_use("holdfast.engine.native_query_runner")
 
 _OPENING_SECONDS = 15.0
@@ -281,11 +284,35 @@ class Composition(StoredSessions):
         try:
             resources = self.session_resources()  # makes the store
             await self.workspace.check_stores()
+            adopts = request.native_session_id is not None
+            is_new = adopts and await find_session(resources, request) is None
             live = await open_session(resources, request)
+            if request.native_session_id is not None:
+                await self._adopt(live, request.native_session_id, is_new=is_new)
         except AgentError as error:
             raise without_frames(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
         return live
+
+    async def _adopt(self, live: LiveSession, native_session_id: str, *, is_new: bool) -> None:
+        """Go on with a native session; a session that was made for it is gone if that fails."""
+        # Callers whose models are bounded are not this machine's user.
+        is_own = self.configuration.bounds is None
+        try:
+            await self.native_sessions.adopt(live, native_session_id, is_own=is_own)
+        except BaseException:
+            await live.close(force=True)
+            if is_new:
+                await self.store.log.delete(live.session_id)
+            raise
+
+    @property
+    def native_sessions(self) -> "NativeSessions":
+        """What adopts native sessions."""
+        agent = self.configuration.resolved.agent
+        return native_adoption.NativeSessions(
+            self.clients, owner=agent.owner, policy=agent.claude_agent.resume
+        )
 
     def held(self, session_id: SessionId) -> LiveSession | None:
         """Return the session if this agent has it open."""

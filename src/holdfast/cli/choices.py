@@ -50,6 +50,7 @@ class Choices:
     """An id, a name or words to look for; empty: choose from a list."""
     fork: bool = False
     session_id: str | None = None
+    native_session: str | None = None
     name: str | None = None
     no_session: bool = False
     allow_tool: tuple[str, ...] = ()
@@ -72,6 +73,8 @@ class Choices:
             raise click.UsageError("give either -c or -r: both choose a session")
         if self.fork and not (self.continue_last or self.resume is not None or self.session_id):
             raise click.UsageError("--fork copies a session: choose it with -c or -r")
+        if self.native_session and (self.continue_last or self.resume is not None):
+            raise click.UsageError("--native-session begins a session: -c and -r choose one")
         if self.no_session and (self.continue_last or self.resume is not None):
             raise click.UsageError("--no-session stores nothing, so -c and -r find nothing in it")
         if self.session_id is not None and parse_session_id(self.session_id) is None:
@@ -157,6 +160,11 @@ _FLAGS = (
         help="The id of a new session, or of one to continue: a UUID.",
     ),
     click.option("-n", "--name", metavar="NAME", help="The name of the session, new or not."),
+    click.option(
+        "--native-session",
+        metavar="ID",
+        help="Go on with a session of Claude Code of this machine, in a new session.",
+    ),
     click.option("--no-session", is_flag=True, help="Store nothing."),
     flag(
         "--allow-tool",
@@ -259,7 +267,9 @@ async def open_chosen_session(agent: Agent, choices: Choices) -> AgentSession:
     if reference is not None and (choices.fork or choices.continue_last or choices.resume):
         # It keeps the project of the session; `agent.session` would look for it in this folder's.
         return await agent.sessions.switch_to(reference)  # of any folder
-    return await agent.session(reference or choices.name).open()
+    return await agent.session(
+        reference or choices.name, native_session_id=choices.native_session
+    ).open()
 
 
 async def find_session_by_words(agent: Agent, words: str, *, by_text: bool = True) -> str:

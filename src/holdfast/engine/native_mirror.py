@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.engine.native_reports import report_events, subagent_progress
+from holdfast.engine.native_opening import system_digest
+from holdfast.engine.native_reports import report_events, started_events, subagent_progress
 from holdfast.engine.query_scope import QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.model_client import ModelCatalogue
@@ -80,6 +81,7 @@ class NativeMirror:
         """The running total before this query."""
         self._joined: set[str] = set()
         self.result: NativeResult | None = None
+        self._facts: JsonObject = {}
         self._usage = Usage()
         self._cost: Decimal | None = Decimal(0)
 
@@ -152,8 +154,10 @@ class NativeMirror:
                 await self._flush()
                 self._take_tool_result(message)
             case NativeStarted(session_id=session_id):
-                if session_id and session_id != self._scope.fold.native.session_id:
-                    self._change({"native_session_id": session_id})
+                self._take_name(session_id)
+                if message.facts != self._facts:  # it says them before each turn
+                    self._facts = message.facts
+                    self._out += started_events(message)
                 if self._is_prompted:
                     self._note_through()  # it says so when it has taken the prompt
                 await self._flush()
@@ -181,12 +185,27 @@ class NativeMirror:
     def _change(self, changes: JsonObject) -> None:
         self._out.append(SessionChanged(**self._scope.stamp(), changes=changes))
 
-    def _note_through(self) -> None:
-        """Record that the agent has the conversation up to here."""
+    def _take_name(self, session_id: str) -> None:
+        """Record the native session, and once with which system prompt it began."""
+        known = self._scope.fold.native
+        changes: JsonObject = {}
+        if session_id and session_id != known.session_id:
+            changes["native_session_id"] = session_id
+        if session_id and (changes or known.system is None):
+            changes["native_system"] = system_digest(self._scope.settings)
+        if changes:
+            self._change(changes)
+
+    def _note_through(self, result: NativeResult | None = None) -> None:
+        """Record that the agent has the conversation up to here, and where its transcript is."""
         self._is_prompted = False
         tip = self._scope.fold.conversation.tip
-        if tip is not None:
-            self._change({"native_through": tip.id})
+        if tip is None:
+            return
+        changes: JsonObject = {"native_through": tip.id}
+        if result is not None and result.entry is not None:
+            changes |= {"native_entry": result.entry, "native_entries": result.entries}
+        self._change(changes)
 
     # Answers.
 
@@ -337,7 +356,7 @@ class NativeMirror:
         await self._flush()
         # Also one that failed before any answer: the agent has the prompt all the same.
         if self._is_prompted or self._scope.fold.open_turn is None:
-            self._note_through()
+            self._note_through(message)
 
     def _count(self, message: NativeResult) -> None:
         """Say what the query used: the agent knows of requests that it does not show."""

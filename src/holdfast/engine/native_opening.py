@@ -1,16 +1,20 @@
 """Opening a native session for a query: the one that is open, its own earlier one, or a new one."""
 
 from collections.abc import Sequence
+from hashlib import sha256
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
+from holdfast.blocks.conversation.native_session_state import NativeSessionState, holds_prompt
 from holdfast.engine.native_link import NativeLink, NativeLive
 from holdfast.engine.native_turns import TurnDriver, TurnTimes
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.native_agent import NativeAgent, NativeOpening
+from holdfast.ports.native_agent import KnownTranscript, NativeAgent, NativeOpening
 from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
+from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.native_settings import ResumePolicy
 from holdfast.vocabulary.parts import (
@@ -21,6 +25,7 @@ from holdfast.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
+from holdfast.vocabulary.settings import Settings
 
 _logger = scrubbed_logger(__name__)
 
@@ -28,6 +33,21 @@ _HAND_OVER = (
     "This conversation began elsewhere. Below is what was said so far, oldest first. It is for "
     "your information: do not answer it again, and do not repeat its tool calls. Go on from there "
     "with the message after it."
+)
+_MISSED = (
+    "Below is what was said since your last answer, as far as this session does not have it. It is "
+    "for your information: do not answer it again, and do not repeat its tool calls. A call whose "
+    "outcome is unknown may have taken effect. Go on with the message after it."
+)
+_SO_FAR = (
+    "The program stopped while this was being answered. Below is what is known of the answer. Do "
+    "not repeat calls that have run. A call whose outcome is unknown may have taken effect: check "
+    "before you make it again."
+)
+_CALLS = (
+    "The program stopped while you were answering. Below is what is known of the calls that you "
+    "made. Do not repeat one that has run. One whose outcome is unknown may have taken effect: "
+    "check before you make it again."
 )
 _LONGEST_HAND_OVER = 200_000
 _LONGEST_RESULT = 2_000
@@ -41,6 +61,8 @@ class OpenedNative(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     live: NativeLive
     hand_over: str | None = None
     """The conversation so far, for an agent that does not have it."""
+    cut_off: Sequence[Message] = ()
+    """The prompts of a query that is carried on, and what was answered: the agent lacks them."""
 
 
 class NativeOpener:
@@ -70,7 +92,8 @@ class NativeOpener:
 
         """
         scope, policy = self._scope, self._resume_policy
-        history, slot, known = scope.before, scope.session.native, scope.fold.native
+        history, slot, known = scope.before, scope.session.native, scope.native_before
+        earlier = history[: cut_off_at(scope)]
         has_all, live = known.knows(history), slot.live
         fits = live is not None and live.opened_with == _key_of(self._opening)
         if live is not None and fits and live.driver.usable and has_all:
@@ -79,11 +102,11 @@ class NativeOpener:
         # The old process must be gone before a new one takes up the same native session.
         await slot.clear()
         wanted = known.session_id or known.fork_of
-        if wanted is not None and has_all and history and policy != "replay":
-            resumed = await self._resume(wanted)
+        if wanted is not None and history and policy != "replay":
+            resumed = await self._resume(wanted, earlier)
             if resumed is not None:
                 scope.resume, scope.resumed = "native", True
-                return OpenedNative(live=resumed)
+                return resumed
         if wanted is not None and history and policy == "fail":
             raise SessionError(
                 ErrorCode.NOT_FOUND,
@@ -92,24 +115,38 @@ class NativeOpener:
             )
         live = await self._open(self._opening)
         scope.resume = "replay" if history else None
-        return OpenedNative(live=live, hand_over=hand_over_text(history) if history else None)
+        hand_over = hand_over_text(earlier) if earlier else None
+        return OpenedNative(live=live, hand_over=hand_over, cut_off=history[len(earlier) :])
 
-    async def _resume(self, wanted: str) -> NativeLive | None:
-        """Go on with an earlier native session; None when it is gone."""
-        if not await self._agent.can_resume(wanted, owner=self._opening.owner):
-            _logger.info("the native session %s is gone", wanted)
+    async def _resume(self, wanted: str, earlier: Sequence[Message]) -> OpenedNative | None:
+        """Go on with an earlier native session; None when it is gone, or is another than ours."""
+        known, scope = self._scope.native_before, self._scope
+        # The agent keeps to the system prompt that its session began with.
+        if known.system not in {None, system_digest(self._opening.settings)}:
+            _logger.info("the native session %s began with another system prompt", wanted)
             return None
-        # A fork only knows its parent's native session, which the parent goes on using.
-        copies = self._scope.fold.native.session_id is None
+        expected = known_transcript(known, scope.before, resumes=scope.input.resumes)
+        if expected is None:
+            return None
+        found = await self._agent.find(wanted, owner=self._opening.owner, known=expected)
+        if found is None:
+            _logger.info("the native session %s is gone, or is not what the log says", wanted)
+            return None
         try:
-            return await self._open(
-                msgspec.structs.replace(self._opening, resume=wanted, fork=copies)
+            live = await self._open(
+                msgspec.structs.replace(self._opening, resume=wanted, fork=expected.is_copied)
             )
         except (SessionError, ProviderError) as error:
             if error.code not in _STALE:
                 raise
             _logger.info("the native session %s cannot be resumed: %s", wanted, error)
             return None
+        if found.has_prompt:
+            return OpenedNative(live=live)
+        unanswered = known.unanswered(scope.before)
+        missed = earlier[scope.before.index(unanswered[0]) :] if unanswered else ()
+        hand_over = hand_over_text(missed, _MISSED) if missed else None
+        return OpenedNative(live=live, hand_over=hand_over, cut_off=scope.before[len(earlier) :])
 
     async def _open(self, opening: NativeOpening) -> NativeLive:
         slot = self._scope.session.native
@@ -140,10 +177,64 @@ def _key_of(opening: NativeOpening) -> bytes:
     return canonical_json(msgspec.to_builtins(kept))
 
 
+def system_digest(settings: Settings) -> str:
+    """Return what tells system prompts apart."""
+    return sha256(canonical_json(list(settings.system_prompts))).hexdigest()[:16]
+
+
+def prompt_id(query_id: QueryId, message_id: MessageId) -> str:
+    """Return the id under which the agent's transcript knows a prompt that a query has sent."""
+    return str(uuid5(NAMESPACE_URL, f"holdfast:{query_id}/{message_id}"))
+
+
+def known_transcript(
+    known: NativeSessionState, messages: Sequence[Message], *, resumes: QueryId | None
+) -> KnownTranscript | None:
+    """Return what the transcript must have for a native session to go on; None if it cannot."""
+    at = _cut_off_at(messages, resumes)
+    if not (known.knows(messages) or known.knows(messages[:at])):
+        return None
+    unanswered = known.unanswered(messages)
+    sent_in = resumes or known.sent_in
+    return KnownTranscript(
+        entry=known.entry,
+        count=known.entries,
+        prompt=prompt_id(sent_in, unanswered[-1].id) if unanswered and sent_in else None,
+        # A fork only knows its parent's native session, which the parent goes on using.
+        is_copied=known.session_id is None,
+    )
+
+
+def cut_off_at(scope: QueryScope) -> int | None:
+    """Return where the prompt of the query that is carried on is; None when none is."""
+    return _cut_off_at(scope.before, scope.input.resumes)
+
+
+def _cut_off_at(messages: Sequence[Message], resumes: QueryId | None) -> int | None:
+    if resumes is None:
+        return None
+    prompts = [index for index, message in enumerate(messages) if holds_prompt(message)]
+    return prompts[-1] if prompts else None
+
+
+def so_far_text(messages: Sequence[Message]) -> str | None:
+    """Say what was answered before a query was cut off; None when nothing was."""
+    told = [line for message in messages if not holds_prompt(message) and (line := _told(message))]
+    body = "\n\n".join(told)[-_LONGEST_HAND_OVER:]
+    return f"{_SO_FAR}\n\n<so-far>\n{body}\n</so-far>" if told else None
+
+
+def calls_text(messages: Sequence[Message]) -> str | None:
+    """Say what is known of calls that were made before a query was cut off; None without any."""
+    parts = [part for message in messages for part in message.parts]
+    told = [_told_part(part) for part in parts if isinstance(part, ToolCallPart | ToolResultPart)]
+    return "\n".join([_CALLS, *told]) if told else None
+
+
 # The hand-over.
 
 
-def hand_over_text(messages: Sequence[Message]) -> str:
+def hand_over_text(messages: Sequence[Message], why: str = _HAND_OVER) -> str:
     """Write a conversation down for an agent that was not part of it.
 
     The end of a long one is kept, because it matters most; how much was left out is said.
@@ -157,7 +248,7 @@ def hand_over_text(messages: Sequence[Message]) -> str:
             break
         kept.append(line)
     left_out = len(told) - len(kept)
-    head = [_HAND_OVER] + ([f"[{left_out} earlier messages are left out.]"] if left_out else [])
+    head = [why] + ([f"[{left_out} earlier messages are left out.]"] if left_out else [])
     # The last message is kept whatever its length, so it may have to be cut.
     body = "\n\n".join(reversed(kept))[-_LONGEST_HAND_OVER:]
     return "\n\n".join([*head, f"<conversation>\n{body}\n</conversation>"])

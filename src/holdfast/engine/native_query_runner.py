@@ -7,17 +7,26 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.blocks.conversation.native_session_state import holds_prompt
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls, approved_arguments
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
-from holdfast.engine.native_opening import NativeOpener, OpenedNative
+from holdfast.engine.native_opening import (
+    NativeOpener,
+    OpenedNative,
+    calls_text,
+    cut_off_at,
+    prompt_id,
+    so_far_text,
+)
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.query_progress import take_output
 from holdfast.engine.query_scope import QueryScope, promote_steers, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.engine.turn_guards import limit_reached
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
@@ -32,6 +41,7 @@ from holdfast.vocabulary.errors import (
 )
 from holdfast.vocabulary.ids import DEFAULT_OWNER, InputId
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
 from holdfast.vocabulary.native_settings import ResumePolicy
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
@@ -39,6 +49,7 @@ from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import RuntimeSettings
 
 _STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+_GO_ON = "Go on from where you stopped."
 _LIMITS = {"error_max_turns": "turns", "error_max_budget_usd": "cost"}
 _AGENT_CODES = {
     "authentication_failed": ErrorCode.AUTH,
@@ -88,7 +99,7 @@ class NativeQueryRunner:
         await self._wire.start(scope)
 
     def _remember(self, scope: QueryScope) -> None:
-        scope.before = scope.fold.messages()
+        scope.before, scope.native_before = scope.fold.messages(), scope.fold.native
         scope.native_prompt = scope.input.message
         if scope.input.input_id is not None:
             queued = scope.fold.inputs.get(InputId(scope.input.input_id))
@@ -137,6 +148,8 @@ class _NativeQuery:
             runtime=blocks.runtime,
         )
         self._repairs = 0
+        self._limit: str | None = None
+        """The limit that the query has reached, as `cost=1`."""
 
     async def run(self) -> QueryOutcome:
         scope = self._scope
@@ -153,6 +166,8 @@ class _NativeQuery:
         parts = self._first_parts(opened)
         while True:
             rest, result = await self._turn(opened, parts, granted)
+            if self._limit is not None:
+                return QueryOutcome(stop_reason="limit", stop_detail=self._limit)
             if rest == "denied":
                 return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
             if rest is not None:
@@ -183,7 +198,7 @@ class _NativeQuery:
             before.insert(0, TextPart(text=opened.hand_over))
         said = list(scope.native_prompt.parts) if scope.native_prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
-            said = [TextPart(text=_carry_on(scope))]
+            said = _carried_on(scope, opened.cut_off)
         if scope.input.output is not None:
             said.append(TextPart(text=_wanted_output(scope.input.output)))
         return (*before, *said)
@@ -204,6 +219,8 @@ class _NativeQuery:
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [group.create_task(self._save_regularly())]
+                if (seconds := self._scope.settings.limits.seconds) is not None:
+                    helpers.append(group.create_task(self._end_in_time(live, seconds)))
 
                 def take(question: NativeQuestion) -> None:
                     helpers.append(task := group.create_task(calls.answer(question)))
@@ -216,7 +233,7 @@ class _NativeQuery:
                 async with aclosing(self._messages(live, parts)) as stream:
                     async for batch in stream:
                         await mirror.take(batch)
-                        if calls.must_interrupt:
+                        if calls.must_interrupt or self._reaches_limit():
                             calls.must_interrupt = False
                             # In a task: the loop must go on reading, because the interrupt ends the
                             # turn with a result.
@@ -233,7 +250,25 @@ class _NativeQuery:
     def _messages(
         self, live: NativeLive, parts: Sequence[Part]
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
-        return live.driver.turn(parts, within=self._scope.input.timeout or None)
+        scope = self._scope
+        prompts = [message.id for message in scope.fold.messages() if holds_prompt(message)]
+        sent = prompt_id(scope.query_id, prompts[-1]) if prompts else None
+        return live.driver.turn(parts, within=scope.input.timeout or None, prompt_id=sent)
+
+    def _reaches_limit(self) -> bool:
+        """Whether an answer begins that a limit does not allow; said once."""
+        scope = self._scope
+        if self._limit is not None or scope.fold.open_turn is None or not scope.turns:
+            return False
+        limits = msgspec.structs.replace(scope.settings.limits, turns=None)  # it counts them itself
+        self._limit = limit_reached(scope, limits, now=self._blocks.clock.now())
+        return self._limit is not None
+
+    async def _end_in_time(self, live: NativeLive, seconds: float) -> None:
+        left = seconds - (self._blocks.clock.now() - self._scope.started_at)
+        await self._blocks.clock.sleep(max(0.0, left))
+        self._limit = f"seconds={seconds:g}"
+        await live.driver.session.interrupt()
 
     async def _save_regularly(self) -> None:
         while True:
@@ -283,6 +318,27 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     return granted
 
 
+def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
+    """Return what goes on with a query: its prompt, if the agent lacks it, and what is known."""
+    said: list[Part] = [
+        part
+        for message in cut_off
+        if holds_prompt(message)
+        for part in message.parts
+        if isinstance(part, TextPart | MediaPart | ReminderPart)
+    ]
+    carry_on = _carry_on(scope)
+    rests = carry_on != _GO_ON
+    so_far = so_far_text(cut_off)
+    if not cut_off and not rests:  # the agent has its own words, but perhaps not all outcomes
+        so_far = calls_text(scope.before[cut_off_at(scope) :])
+    if so_far is not None:
+        said.append(TextPart(text=so_far))
+    if rests or not cut_off:
+        said.append(TextPart(text=carry_on))
+    return said
+
+
 def _carry_on(scope: QueryScope) -> str:
     """Say what became of the calls that a query rested on; the agent makes them again."""
     told: list[str] = []
@@ -292,7 +348,7 @@ def _carry_on(scope: QueryScope) -> str:
             told.append(f"The call {call} is approved now: make exactly this call again.")
         elif record.state == "denied":
             told.append(f"The call {call} was not approved: {record.reason or 'do without it'}.")
-    return "\n".join([*told, "Go on from where you stopped."])
+    return "\n".join([*told, _GO_ON])
 
 
 def _wanted_output(output: OutputSpec) -> str:

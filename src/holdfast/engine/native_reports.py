@@ -21,9 +21,12 @@ from holdfast.vocabulary.native_messages import (
     NativeBoundary,
     NativeNotice,
     NativeRetry,
+    NativeStarted,
     NativeSubagent,
 )
 from holdfast.vocabulary.stream_parts import PartOpened
+
+_FAILED_SERVERS = frozenset({"failed", "needs-auth"})
 
 
 def report_events(
@@ -42,6 +45,20 @@ def report_events(
             return [_subagent(message)]
         case NativeNotice(name=name, facts=facts):
             return [NativeNoted(name=name, facts=_plain(facts))]
+
+
+def started_events(message: NativeStarted) -> Sequence[Event]:
+    """Return what an agent says of how it runs: its facts, and MCP servers that it lacks."""
+    if not message.facts:
+        return []
+    told: list[Event] = [NativeNoted(name="init", facts=_plain(message.facts))]
+    servers = message.facts.get("mcp_servers")
+    told += [
+        NativeNoted(name="mcp_server_failed", facts=_plain(server))
+        for server in (servers if isinstance(servers, list) else ())
+        if isinstance(server, dict) and server.get("status") in _FAILED_SERVERS
+    ]
+    return told
 
 
 def subagent_progress(message: NativeAnswer) -> Sequence[Event]:

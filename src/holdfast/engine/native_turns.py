@@ -52,7 +52,7 @@ class TurnDriver:
     @property
     def usable(self) -> bool:
         """Whether another turn can be tried."""
-        return self._failure is None
+        return self._failure is None and self.session.is_alive
 
     async def send(self, parts: Sequence[Part]) -> None:
         """Hand over a prompt; its answer is in `stream`."""
@@ -65,7 +65,7 @@ class TurnDriver:
         return self.session.stream()
 
     def turn(
-        self, parts: Sequence[Part], *, within: float | None = None
+        self, parts: Sequence[Part], *, within: float | None = None, prompt_id: str | None = None
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
         """Send a prompt when its turn has come, and yield messages up to the result.
 
@@ -81,10 +81,10 @@ class TurnDriver:
         self._claim("turns")
         if self._waiting >= self._capacity:
             raise SessionError(ErrorCode.BUSY, f"{self._capacity} turns are already waiting")
-        return self._turn(parts, within)
+        return self._turn(parts, within, prompt_id)
 
     async def _turn(
-        self, parts: Sequence[Part], within: float | None
+        self, parts: Sequence[Part], within: float | None, prompt_id: str | None
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
         # Counted only while it waits: `capacity` does not include the turn that runs.
         self._waiting += 1
@@ -95,7 +95,7 @@ class TurnDriver:
         sent = finished = False
         try:
             self._refuse_failed()
-            await self._send(parts)
+            await self._send(parts, prompt_id)
             sent = True
             async with aclosing(self.session.stream()) as stream:
                 waited = 0.0
@@ -110,10 +110,10 @@ class TurnDriver:
             else:
                 self._order.release()
 
-    async def _send(self, parts: Sequence[Part]) -> None:
+    async def _send(self, parts: Sequence[Part], prompt_id: str | None) -> None:
         try:
             async with asyncio.timeout(self._times.send):
-                await self.session.send(parts)
+                await self.session.send(parts, prompt_id=prompt_id)
         except TimeoutError:
             seconds = self._times.send or 0.0
             raise RequestError(

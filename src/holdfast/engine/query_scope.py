@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.conversation.native_session_state import NativeSessionState
 from holdfast.blocks.repetitions import LoopDetector, RepeatedErrors
 from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.blocks.tool_registry.registry import (
@@ -202,6 +203,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """What a native agent is asked, also where it was taken from the queue."""
     before: tuple[Message, ...] = ()
     """The conversation before the prompt."""
+    native_before: NativeSessionState = NativeSessionState()
+    """What a native agent had of it."""
     resume: ResumeKind | None = None
     """How the earlier conversation reached the agent, where that has to be said."""
     resumed: bool = False

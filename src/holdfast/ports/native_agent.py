@@ -88,12 +88,45 @@ class NativeOpening(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Whether to go on in a copy of it."""
 
 
+class KnownTranscript(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log says of the transcript of a native session."""
+
+    entry: str | None = None
+    """The last entry of the conversation that it had when it was recorded; None: not recorded."""
+    count: int = 0
+    """How many entries the conversation had then."""
+    prompt: str | None = None
+    """The id of a prompt that was perhaps sent since; None when there is no such prompt."""
+    is_copied: bool = False
+    """Whether a copy of it is wanted: it must end where the log says then."""
+
+
+class FoundTranscript(msgspec.Struct, frozen=True, kw_only=True):
+    """A transcript that agrees with a log."""
+
+    has_prompt: bool = True
+    """Whether it has the prompt that was perhaps sent."""
+
+
+class ReadTranscript(msgspec.Struct, frozen=True, kw_only=True):
+    """A transcript that a session of ours can adopt."""
+
+    content: bytes
+    """Its lines, as the agent writes them."""
+    entry: str
+    """The last entry of the conversation."""
+    count: int
+    """How many entries the conversation has."""
+
+
 class NativeSession(Protocol):
     """One live session of a native agent.
 
     - `send` hands over a prompt; sends are serialised in the order of the calls, also while a
-      stream is active.
-    - `stream` yields messages until and including the next `NativeResult`. It has one consumer;
+      stream is active. The transcript knows the prompt by its `prompt_id`.
+    - `is_alive` is False once the agent has ended by itself.
+    - `stream` yields messages until and including the next `NativeResult`; nothing, where the
+      agent has answered the prompt together with the one before. It has one consumer;
       another one is STREAM_BUSY, or waits with `wait`. What remains of a turn whose stream was left
       is never seen by a later stream.
     - `session_id` is known at once for a session that was resumed or whose id we chose, otherwise
@@ -106,7 +139,12 @@ class NativeSession(Protocol):
       When it returns, no process of the agent is left.
     """
 
-    async def send(self, parts: Sequence[Part]) -> None:
+    @property
+    def is_alive(self) -> bool:
+        """Whether the agent still runs."""
+        ...
+
+    async def send(self, parts: Sequence[Part], *, prompt_id: str | None = None) -> None:
         """Hand over a prompt."""
         ...
 
@@ -116,6 +154,10 @@ class NativeSession(Protocol):
 
     async def session_id(self) -> str:
         """Return the agent's id of the session, when it is known."""
+        ...
+
+    async def ensure_session_id(self, *, within: float) -> str:
+        """Return the id, or fail with TIMEOUT when the agent has not named it by then."""
         ...
 
     async def interrupt(self) -> None:
@@ -133,7 +175,10 @@ class NativeAgent(Protocol):
 
     - `open` starts a session, or goes on with an earlier one. An id that the agent does not know
       any more is NOT_FOUND. A cancelled opening leaves no process behind.
-    - `can_resume` says whether the agent still has what it needs to go on with a session.
+    - `find` looks for the transcript of a session, and says nothing of one that does not agree with
+      what the log says of it. The one that it has found is what `open` goes on with.
+    - `read` returns the transcript of a session that the log knows nothing of, or None. What is
+      only on this machine is the program's own user's; `is_own` says whether that is who asks.
     - `starts_unasked` says whether the agent runs a tool with effects without asking for
       permission.
     """
@@ -147,8 +192,24 @@ class NativeAgent(Protocol):
         """Open a session."""
         ...
 
-    async def can_resume(self, native_session_id: str, *, owner: str) -> bool:
-        """Whether a session can be gone on with."""
+    async def resume_session(self, session_id: str, opening: NativeOpening) -> NativeSession:
+        """Open an earlier session."""
+        ...
+
+    async def prompt(self, text: str, opening: NativeOpening) -> Sequence[NativeMessage]:
+        """Open a session for one prompt, and return all messages up to the result."""
+        ...
+
+    async def find(
+        self, native_session_id: str, *, owner: str, known: KnownTranscript
+    ) -> FoundTranscript | None:
+        """Find what a session can be gone on with."""
+        ...
+
+    async def read(
+        self, native_session_id: str, *, owner: str, is_own: bool
+    ) -> ReadTranscript | None:
+        """Read a transcript that is to be adopted."""
         ...
 
     def starts_unasked(self, tool: str) -> bool:

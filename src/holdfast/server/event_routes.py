@@ -1,7 +1,7 @@
 """Routes that stream events: of one session from any `seq` on, and of all that are open here."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -38,6 +38,10 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[str, msgspec.Meta(max_length=1000)] | None,
         described("Kinds of events, separated by commas; all without it."),
     ] = None
+    names: Annotated[
+        Literal["own", "source"],
+        described("`source`: events have the names that other programs know them by."),
+    ] = "own"
 
 
 async def stream_events(call: Call) -> EventAnswer:
@@ -55,6 +59,7 @@ async def stream_events(call: Call) -> EventAnswer:
         head=found.head,
         types=frozenset((query.types or "").split(",")) - {""},
         follow=query.follow,
+        has_source_names=query.names == "source",
     )
     return EventAnswer(
         batches=stream.batches(hub, owner, is_allowed=call.is_allowed),

@@ -17,6 +17,7 @@ from holdfast.server.feeds import SessionFeed
 from holdfast.server.loop_slices import next_turn
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     Entry,
     InputDrained,
@@ -70,6 +71,15 @@ class EventEncoder:
         while len(self._known) > _KEPT or (self._bytes > _KEPT_BYTES and len(self._known) > 1):
             self._bytes -= len(self._known.popitem(last=False)[1][1].frame)
         return made
+
+
+def source_event(event: Event, sent: SentEvent) -> SentEvent:
+    """Return an event under the name that other programs know it by, with their fields."""
+    if not isinstance(event, Compaction):
+        return _sent(event.alias, sent.data, sent.seq)
+    more = {"pre_tokens": event.pre_tokens}
+    data = msgspec.json.encode({**msgspec.json.decode(sent.data), **more})
+    return _sent(event.alias, data, sent.seq)
 
 
 def event_of(kind: str, value: object) -> SentEvent:
@@ -131,6 +141,7 @@ class EventStream:
         head: int,
         types: frozenset[str] = frozenset(),
         follow: bool = True,
+        has_source_names: bool = False,
         watch: QueryWatch | None = None,
     ) -> None:
         self._feed = feed
@@ -138,6 +149,7 @@ class EventStream:
         self._head = head
         self._types = types
         self._follow = follow
+        self._has_source_names = has_source_names
         self._watch = watch
         self._is_synced = False
         self.is_over = False
@@ -185,8 +197,9 @@ class EventStream:
         sent: list[SentEvent] = []
         size = 0
         for event in batch:
-            if not self._types or event.kind in self._types:
-                sent.append(self._encoder.encode(event))
+            if not self._types or not self._types.isdisjoint((event.kind, event.alias)):
+                encoded = self._encoder.encode(event)
+                sent.append(source_event(event, encoded) if self._has_source_names else encoded)
                 size += len(sent[-1].frame)
             if not self._is_synced and isinstance(event, Entry):
                 sent += self._synced(event.seq)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -37,7 +37,12 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     session_id: str
     resumed: bool
-    """Whether the provider's own session goes on, or a query that had not ended."""
+    """Whether the next query goes on in the provider's own session, or one that had not ended is
+    carried on."""
+    resume: Annotated[
+        Literal["native", "replay", "none"],
+        described("How the next query gets the conversation; `none`: there is none."),
+    ]
     provider: str
     model: str
     seq: int
@@ -71,7 +76,8 @@ async def resume_session(call: Call) -> OperationAnswer:
         else:
             left, view = await handle.unfinished(), await handle.view()
             is_native = await handle.is_native()
-        native = view.native_session_id if is_native else None
+        kind: Literal["native", "replay", "none"] = await handle.resume_kind() or "none"
+        native = view.native_session_id if is_native and kind == "native" else None
         told = {} if native is not None else await _replayed(handle, head=view.head)
         if isinstance(handle, AgentSession):
             _go_on(call, handle)
@@ -82,6 +88,7 @@ async def resume_session(call: Call) -> OperationAnswer:
         Resumed(
             session_id=found.id,
             resumed=native is not None or left.query_id is not None,
+            resume=kind,
             provider=view.provider,
             model=view.model,
             seq=found.head,

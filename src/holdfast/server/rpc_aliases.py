@@ -9,12 +9,13 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from holdfast import SessionDescription
+from holdfast import AgentError, SessionDescription
 from holdfast.administration.descriptions import SessionChanges
 from holdfast.agent.agent_options import SettingsOptions
 from holdfast.server.decoding import described
 from holdfast.server.problems import ProblemError
 from holdfast.server.resume_routes import Resumed
+from holdfast.server.rpc_messages import INVALID_PARAMS, rpc_error
 from holdfast.server.session_routes import Name, SystemPrompt, Text
 from holdfast.server.sessions import OwnerSessions
 from holdfast.vocabulary.option_declarations import options_of
@@ -56,6 +57,7 @@ class ResumedByAlias(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     model: str
     sdk_session_id: str | None
     resumed: bool
+    resume: str
     context_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     context_window: int | msgspec.UnsetType | None = msgspec.UNSET
     messages_loaded: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -101,9 +103,10 @@ class GetParams(_Named, frozen=True, kw_only=True):
 
 
 class UpdateParams(ChatFields, frozen=True, kw_only=True):
-    """Which chat session to change, and how."""
+    """Which chat session to change, and how; named by `id` or `sessionId`."""
 
-    id: Annotated[str, described(_ID)]
+    id: Annotated[str | None, described(_ID)] = None
+    session_id: Annotated[str | None, described(_ID)] = None
 
 
 class ChatSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -137,6 +140,7 @@ async def resume(call: AliasCall, params: ResumeParams) -> ResumedByAlias:
         model=resumed.model,
         sdk_session_id=resumed.native_session_id,
         resumed=resumed.resumed,
+        resume=resumed.resume,
     )
     if resumed.native_session_id is not None:
         return told
@@ -154,7 +158,12 @@ async def create(call: AliasCall, params: CreateParams) -> ChatSession:
     """Make a session."""
     given = {} if params.id is None else {"id": params.id}
     made: SessionDescription = await call.invoke("session/create", **given)
-    return await _changed(call, made, params)
+    try:
+        return await _changed(call, made, params)
+    except (AgentError, ProblemError):
+        if made.head <= 1:  # a session that was there before stays
+            await call.invoke("session/delete", session_id=made.id)
+        raise
 
 
 async def get(call: AliasCall, params: GetParams) -> ChatSession:
@@ -164,7 +173,10 @@ async def get(call: AliasCall, params: GetParams) -> ChatSession:
 
 async def update(call: AliasCall, params: UpdateParams) -> ChatSession:
     """Change a session; what is absent stays."""
-    found = await call.invoke("session/get", session_id=params.id)
+    named = params.id or params.session_id
+    if named is None or (params.session_id or named) != named:
+        raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", "id, or sessionId, is required")
+    found = await call.invoke("session/get", session_id=named)
     return await _changed(call, found, params)
 
 

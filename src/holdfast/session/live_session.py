@@ -239,6 +239,13 @@ class LiveSession:
         return self._scope.bounded(self.fold.settings)
 
     @property
+    def has_native_open(self) -> bool:
+        """Whether a native agent is open that has the conversation."""
+        live, fold = self._native.live, self.fold
+        is_known = live is not None and fold.native.knows(fold.messages())
+        return is_known and live is not None and live.driver.usable
+
+    @property
     def status(self) -> SessionStatus:
         """What the session is doing; at rest also what it rests on, and what waits behind it."""
         if not isinstance(self._status, Idle):

@@ -115,6 +115,8 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     busy: Literal["wait", "reject"] = "reject"
     history: tuple[Message, ...] = ()
     must_exist: bool = False
+    native_session_id: str | None = None
+    """The native session that is adopted, unless it is the session's own already."""
     fork: Fork | None = None
     title: str | None = None
     """Of a new session."""

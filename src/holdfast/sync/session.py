@@ -33,7 +33,7 @@ from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.option_declarations import takes
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import TokenCount
-from holdfast.vocabulary.results import AgentResult, OutputT
+from holdfast.vocabulary.results import AgentResult, OutputT, ResumeKind
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -236,6 +236,10 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
 
+    def resume_kind(self) -> ResumeKind | None:
+        """Find out how the next query gets the conversation; None when there is none."""
+        return self._access.call(self._inner.resume_kind())
+
     def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
         """Count the tokens that the next request would hold; with a prompt, if it were said now."""
         return self._access.call(self._inner.count_tokens(prompt))
@@ -379,6 +383,10 @@ class AgentRemote(SessionVerbs[AsyncAgentRemote]):
     def is_native(self) -> bool:
         """Read whether its model is run by an agent that keeps a session of its own."""
         return self._access.call(self._inner.is_native())
+
+    def resume_kind(self) -> ResumeKind | None:
+        """Find out how the next query gets the conversation; None when there is none."""
+        return self._access.call(self._inner.resume_kind())
 
     def count_tokens(self) -> TokenCount:
         """Count the tokens that the next request would hold, with the tools of this agent."""

@@ -25,6 +25,8 @@ class NativeStarted(_Message, frozen=True, kw_only=True, tag="started"):
     session_id: str
     model: str = ""
     tools: tuple[str, ...] = ()
+    facts: JsonObject = msgspec.field(default_factory=dict)
+    """What else it says of how it runs, such as the state of its MCP servers."""
 
 
 class NativeAnswer(_Message, frozen=True, kw_only=True, tag="answer"):
@@ -114,6 +116,10 @@ class NativeResult(_Message, frozen=True, kw_only=True, tag="result"):
     error: str | None = None
     """The agent's own word for the kind of error."""
     errors: tuple[str, ...] = ()
+    entry: str | None = None
+    """The last entry of the conversation in the transcript; None when that is not known."""
+    entries: int = 0
+    """How many entries of the conversation the transcript has."""
 
 
 NativeMessage: TypeAlias = (

@@ -81,6 +81,55 @@ class ClaudeAgentSettings(
             "`replay` (always by a hand-over) or `fail` (its own session or not at all)."
         ),
     ] = "native"
+    max_budget_usd: Annotated[
+        float | None,
+        Option("US dollars that one process of Claude Code may spend by its own count.", above=0),
+    ] = None
+    fallback_model: Annotated[
+        str | None, Option("The model that Claude Code asks when its own is overloaded.")
+    ] = None
+    betas: Annotated[
+        tuple[str, ...], Option("Beta headers of the Messages API that Claude Code sends.")
+    ] = ()
+    skills: Annotated[
+        tuple[str, ...],
+        Option(
+            "Its skills that run without a question; `all` is every one. Skills are found in the "
+            "folders of `setting_sources`."
+        ),
+    ] = ()
+    file_checkpointing: Annotated[
+        bool, Option("Whether Claude Code keeps copies of the files that it changes.")
+    ] = False
+    add_dirs: Annotated[
+        tuple[str, ...],
+        Option("More folders that its tools may use; only from the program or the user's file."),
+    ] = ()
+    sandbox: Annotated[
+        dict[str, Any] | None,
+        Option(
+            "Claude Code's own sandbox, as its settings have it; only from the program or the "
+            "user's file."
+        ),
+    ] = None
+    settings: Annotated[
+        str | None,
+        Option(
+            "Settings of Claude Code as JSON, or a file of them; only from the program or the "
+            "user's file, because they can run programs."
+        ),
+    ] = None
+    plugins: Annotated[
+        tuple[str, ...],
+        Option("Folders of plugins, which can run programs; only from those, too."),
+    ] = ()
+    extra_args: Annotated[
+        dict[str, str | None],
+        Option(
+            "More flags of the program without their dashes, None for one without a value; only "
+            "from those, too."
+        ),
+    ] = msgspec.field(default_factory=dict)
     max_retries: Annotated[
         int,
         Option(

@@ -122,6 +122,8 @@ def _command_in(body: dict[str, Any]) -> tuple[str, str]:
     said = "\n".join(each for each in texts if not each.startswith("<system-reminder>")).strip()
     if "summary" in said.lower() and "conversation so far" in said.lower():
         return "say", "<summary>They talked.</summary>"
+    if "<so-far>" in said and "[pay" in said:
+        return "say", "Paid already."  # a model that does as it is told
     found = _COMMAND.findall(said)
     return found[-1] if found else ("say", "Hm.")
 

@@ -11,7 +11,8 @@ from claude_agent_sdk.testing import run_session_store_conformance
 
 from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.ports.session_store import Store
-from holdfast.providers.claude_agent.transcripts import LocalTranscripts, TranscriptStore
+from holdfast.providers.claude_agent.transcript_copies import LocalTranscripts
+from holdfast.providers.claude_agent.transcripts import TranscriptStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.vocabulary.errors import ErrorCode, StoreError

@@ -186,7 +186,7 @@ class SessionFold(FoldedSession):
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
         self.title = changes.get("title", self.title)
-        self.native = self.native.changed(changes)
+        self.native = self.native.changed(entry)
         if "settings" in changes:
             self.settings = changed_settings(self.settings, changes["settings"])
             names = frozenset(changes["settings"])

@@ -13,11 +13,14 @@ from holdfast.auth.token_sources import origin_of
 from holdfast.ports.clock import Clock
 from holdfast.ports.native_agent import (
     CallResult,
+    FoundTranscript,
+    KnownTranscript,
     NativeCall,
     NativeHost,
     NativeOpening,
     NativeSession,
     Permission,
+    ReadTranscript,
     Refuse,
 )
 from holdfast.ports.session_store import Store
@@ -33,12 +36,12 @@ from holdfast.providers.claude_agent.command_line import (
 )
 from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
-from holdfast.providers.claude_agent.transcripts import (
+from holdfast.providers.claude_agent.transcript_copies import (
+    ConversationPlace,
     LocalTranscripts,
-    TranscriptStore,
-    is_native_id,
-    stored_transcripts,
+    read_transcript,
 )
+from holdfast.providers.claude_agent.transcripts import TranscriptStore, stored_transcripts
 from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.native_messages import NativeMessage
@@ -136,6 +139,7 @@ class ClaudeAgent:
             known_id=chosen or (None if opening.fork else opening.resume),
             turn_ended=callbacks.end_turn,
             limits=surroundings.limits,
+            place=await self._place_of(opening, environment),
         )
         await session.start()
         return session
@@ -154,15 +158,21 @@ class ClaudeAgent:
         finally:
             await session.close(within=0)
 
-    async def can_resume(self, native_session_id: str, *, owner: str) -> bool:
-        """Whether the transcript is on this machine or in the store."""
-        environment = await self._environment()
-        if self._local(environment).has(native_session_id):
-            return True
-        transcripts = self._transcripts_of(owner)
-        if transcripts is None or not is_native_id(native_session_id):
-            return False
-        return bool(await transcripts.load({"project_key": "", "session_id": native_session_id}))
+    async def find(
+        self, native_session_id: str, *, owner: str, known: KnownTranscript
+    ) -> FoundTranscript | None:
+        """Find the longest transcript that agrees with the log, here or in the store."""
+        sdk.require_sdk()
+        local = self._local(await self._environment())
+        return await local.find(self._transcripts_of(owner), native_session_id, known)
+
+    async def read(
+        self, native_session_id: str, *, owner: str, is_own: bool
+    ) -> ReadTranscript | None:
+        """Read the transcript of a session of this machine's user, or of sessions of the owner."""
+        sdk.require_sdk()
+        local = self._local(await self._environment()) if is_own else None
+        return await read_transcript(local, self._transcripts_of(owner), native_session_id)
 
     def starts_unasked(self, tool: str) -> bool:
         """Whether a tool with effects may run without a question."""
@@ -199,6 +209,14 @@ class ClaudeAgent:
             raise SessionError(
                 ErrorCode.NOT_FOUND, f"{CLAUDE_AGENT} has no session {opening.resume} any more"
             )
+
+    async def _place_of(
+        self, opening: NativeOpening, environment: Mapping[str, str]
+    ) -> ConversationPlace:
+        # The CLI tells all lines of a copy anew, and those of its own session only once.
+        if opening.resume is None or opening.fork:
+            return ConversationPlace()
+        return await self._local(environment).place(opening.resume)
 
     def _local(self, environment: Mapping[str, str]) -> LocalTranscripts:
         return LocalTranscripts(config_folder(environment), self._surroundings.cwd)

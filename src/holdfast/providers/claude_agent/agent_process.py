@@ -12,7 +12,13 @@ import msgspec
 
 from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent import supervisor
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    ProviderError,
+    SessionError,
+)
 from holdfast.vocabulary.vendors import CLAUDE_AGENT
 
 LONGEST_LINE = 64 * 1024 * 1024
@@ -21,6 +27,11 @@ _TERMINATE_SECONDS = 2.0
 """How long a process that was told to end may take."""
 _KILL_SECONDS = 5.0
 _STDERR_LINES = 20
+_CONFIGURATION_FAULTS = (
+    *("error: unknown option", "error: option '", "error: invalid", "invalid mcp configuration"),
+    *("settings file not found", "invalid settings", "error processing settings"),
+)
+"""What the CLI says of a command line or of settings that it cannot use."""
 _UNKNOWN_SESSION = "no conversation found"
 """What the CLI says of a session that it does not have."""
 
@@ -182,11 +193,18 @@ class AgentProcess:
         # Closes the pipes also when a process that got away still holds their other ends.
         process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no other way
 
-    def ended_error(self) -> ProviderError:
+    def ended_error(self) -> AgentError:
         """Make the error of a process that is gone."""
         code = None if self._process is None else self._process.returncode
         told = f": {self._stderr[-1]}" if self._stderr else ""
-        is_unknown = _UNKNOWN_SESSION in self.said.lower()
+        said = self.said.lower()
+        is_unknown = _UNKNOWN_SESSION in said
+        if not is_unknown and any(words in said for words in _CONFIGURATION_FAULTS):
+            return ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the agent refused its settings: {self.said}",
+                provider=CLAUDE_AGENT,
+            )
         return ProviderError(
             # BAD_REQUEST makes `ClaudeAgent.open` restore the transcript from the store.
             ErrorCode.BAD_REQUEST if is_unknown else ErrorCode.SERVER_ERROR,

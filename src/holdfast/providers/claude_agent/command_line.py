@@ -33,8 +33,9 @@ FIXED_VARIABLES = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_AUTOUPDATER": "1",
+    "ENABLE_TOOL_SEARCH": "false",
 }
-"""No telemetry, no updates; and it says when it is at rest."""
+"""No telemetry, no updates; it says when it is at rest, and its model sees our tools at once."""
 
 _CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 _OTHER_CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
@@ -58,8 +59,10 @@ def clean_environment(
         for name, value in variables.items()
         if name in ALLOWED_VARIABLES or name.startswith("LC_")
     }
-    retries = {"CLAUDE_CODE_MAX_RETRIES": str(settings.max_retries)}
-    return {**allowed, **FIXED_VARIABLES, **retries, **own, **settings.env}
+    fixed = {**FIXED_VARIABLES, "CLAUDE_CODE_MAX_RETRIES": str(settings.max_retries)}
+    if settings.file_checkpointing:
+        fixed["CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING"] = "true"
+    return {**allowed, **fixed, **own, **settings.env}
 
 
 def config_folder(environment: Mapping[str, str]) -> Path:
@@ -116,9 +119,15 @@ def command_line(
         *_words(opening.settings, settings),
         # In one word, because the list may be empty, which means no source at all.
         f"--setting-sources={','.join(settings.setting_sources)}",
+        *_own_options(settings),
         *_servers(mcp_servers),
         *_session(opening, session_id),
         *(("--session-mirror",) if mirrors else ()),
+        # Last: what the user adds wins.
+        *(
+            f"--{name}" if value is None else f"--{name}={value}"
+            for name, value in settings.extra_args.items()
+        ),
     )
 
 
@@ -133,6 +142,7 @@ def _permissions(opening: NativeOpening, settings: ClaudeAgentSettings) -> list[
     if wanted is not None:
         command += ["--tools", ",".join(name for name in wanted if name not in own)]
     preapproved = [*settings.preapproved_tools]
+    preapproved += ["Skill" if name == "all" else f"Skill({name})" for name in settings.skills]
     if own:
         preapproved.append(f"mcp__{OWN_SERVER}")  # their approvals are ours
     if preapproved:
@@ -154,6 +164,45 @@ def _words(settings: Settings, native: ClaudeAgentSettings) -> list[str]:
     if settings.limits.turns is not None:
         command += ["--max-turns", str(settings.limits.turns)]
     return command
+
+
+def _own_options(settings: ClaudeAgentSettings) -> list[str]:
+    """Return what Claude Code is told as it is, each in one word."""
+    command = [f"--add-dir={folder}" for folder in settings.add_dirs]
+    command += [f"--plugin-dir={folder}" for folder in settings.plugins]
+    if settings.max_budget_usd is not None:
+        command.append(f"--max-budget-usd={settings.max_budget_usd:g}")
+    if settings.fallback_model is not None:
+        command.append(f"--fallback-model={settings.fallback_model}")
+    if settings.betas:
+        command.append(f"--betas={','.join(settings.betas)}")
+    if (told := _settings_text(settings)) is not None:
+        command.append(f"--settings={told}")
+    return command
+
+
+def _settings_text(settings: ClaudeAgentSettings) -> str | None:
+    """Return the settings with the sandbox in them; a file is read only to put that in.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when they cannot be read.
+
+    """
+    told = settings.settings
+    if settings.sandbox is None:
+        return told
+    try:
+        text = (told or "{}").strip()
+        if not text.startswith("{"):
+            text = Path(text).expanduser().read_text(encoding="utf-8-sig")
+        known = msgspec.json.decode(text, type=dict[str, Any])
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"claude_agent.settings cannot be read: {error}",
+            provider=CLAUDE_AGENT,
+        ) from error
+    return msgspec.json.encode({**known, "sandbox": settings.sandbox}).decode()
 
 
 def _servers(servers: Mapping[str, Any]) -> Sequence[str]:

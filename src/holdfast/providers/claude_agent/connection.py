@@ -28,6 +28,8 @@ _logger = scrubbed_logger(__name__)
 _CONTROL = frozenset(
     {"control_request", "control_response", "control_cancel_request", "transcript_mirror"}
 )
+CONNECT_SECONDS = 20.0
+"""How long an agent may take until it speaks the protocol."""
 _INTERRUPT_SECONDS = 10.0
 _GRACE_SECONDS = 5.0
 """How long an agent whose input ended may take: it writes its transcript then."""
@@ -59,7 +61,7 @@ class PipeTransport:
                 if not line.startswith(b"{"):
                     continue  # some builds print notes for people
                 head = read_head(line)
-                if head.type not in _CONTROL:
+                if head.type not in _CONTROL or head.type == "transcript_mirror":
                     self._take(line, head)
                 if head.type in _CONTROL or head.type == "result":
                     yield decode_line(line)
@@ -113,11 +115,23 @@ class ClaudeConnection:
         self._client = client = sdk.ClaudeSDKClient(self._options, transport=transport)
         try:
             with self._translated():
-                await client.connect()
+                await self._connect(client)
         except BaseException:
             await self._stop_process()
             raise
         self._tasks.start(self._pump(client), name="holdfast-agent-results")
+
+    async def _connect(self, client: "ClaudeSDKClient") -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await client.connect()
+        except TimeoutError:
+            said = f"; it printed: {self.process.said}" if self.process.said else ""
+            raise RequestError(
+                ErrorCode.TIMEOUT,
+                f"the agent did not answer within {CONNECT_SECONDS:g} s{said}",
+                provider=CLAUDE_AGENT,
+            ) from None
 
     async def _stop_process(self) -> None:
         stopping = OwnedTasks().start(self.process.stop(grace=0), name="holdfast-agent-stop")

@@ -44,6 +44,8 @@ from holdfast.vocabulary.stream_parts import PartOpened, StreamFinished, StreamP
 _SYNTHETIC = "<synthetic>"
 """The model of answers that the CLI made up."""
 _ENDED = frozenset({"completed", "failed", "stopped", "killed"})
+_OTHER_FACTS = frozenset({"type", "subtype", "session_id", "uuid"})
+"""What each line has, and no fact of how the CLI runs."""
 _encode = msgspec.json.encode
 
 
@@ -197,7 +199,10 @@ class MessageDecoder:
                 tools = tuple(own_name(tool) for tool in said.tools or ())
                 out.append(
                     NativeStarted(
-                        session_id=said.session_id or "", model=said.model or "", tools=tools
+                        session_id=said.session_id or "",
+                        model=said.model or "",
+                        tools=tools,
+                        facts={name: frame[name] for name in frame if name not in _OTHER_FACTS},
                     )
                 )
             case "compact_boundary":

@@ -6,7 +6,9 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import PurePath
 from typing import IO, Literal
+from uuid import uuid4
 
 import msgspec
 
@@ -14,10 +16,13 @@ from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.providers.claude_agent.connection import ClaudeConnection
 from holdfast.providers.claude_agent.frames import Head, decode_line, read_head
 from holdfast.providers.claude_agent.messages import MessageDecoder
+from holdfast.providers.claude_agent.transcript_copies import ConversationPlace
+from holdfast.providers.claude_agent.transcripts import is_native_id
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
+    RequestError,
     SessionError,
 )
 from holdfast.vocabulary.json_types import JsonObject
@@ -29,6 +34,7 @@ _DEFAULT_BYTES = 4 * 1024 * 1024
 _LENGTH_BYTES = 8
 _BATCH = 256
 """Lines that one step of a stream hands on at most."""
+_ENDS_OF_PROMPTS = frozenset({"completed", "cancelled", "discarded"})
 _IDLE_SECONDS = 0.5
 """How long a prompt waits until the agent is at rest after a result."""
 
@@ -54,8 +60,10 @@ class ClaudeSession:
         known_id: str | None = None,
         turn_ended: Callable[[], None] = lambda: None,
         limits: SessionLimits | None = None,
+        place: ConversationPlace | None = None,
     ) -> None:
         self._turn_ended = turn_ended
+        self._place = place or ConversationPlace()
         self._limits = limits or SessionLimits()
         self._phase: Literal["open", "closing", "closed"] = "open"
         self._closing: asyncio.Task[None] | None = None
@@ -74,6 +82,8 @@ class ClaudeSession:
         self._streaming = asyncio.Lock()
         self._outstanding = 0
         """Prompts whose result was not seen yet."""
+        self._unfinished: set[str] = set()
+        """The ids of prompts that the agent has not said to be done with."""
         self._discarding = False
         """Whether what arrives belongs to a turn whose stream was left."""
         self._results_seen = 0
@@ -93,6 +103,20 @@ class ClaudeSession:
         # A caller that gives up must not cancel it for the others.
         return await asyncio.shield(self._id)
 
+    async def ensure_session_id(self, *, within: float) -> str:
+        """Return the id; wait for it at most so many seconds.
+
+        Raises:
+            RequestError: TIMEOUT when the agent has not named its session by then.
+
+        """
+        try:
+            async with asyncio.timeout(within):
+                return await self.session_id()
+        except TimeoutError:
+            told = f"the agent did not name its session within {within:g} s"
+            raise RequestError(ErrorCode.TIMEOUT, told, provider=CLAUDE_AGENT) from None
+
     def _name(self, session_id: str) -> None:
         failed = self._id.done() and self._id.exception() is not None
         if self._id.done() and not failed and self._id.result() != session_id:
@@ -107,6 +131,12 @@ class ClaudeSession:
 
     def take(self, line: bytes, head: Head) -> None:
         """Keep a line that the agent printed, unless it belongs to a turn that was left."""
+        if head.type == "transcript_mirror":
+            self._note_transcript(decode_line(line))
+            return
+        if head.type == "command_lifecycle":
+            self._note_prompt(decode_line(line))
+            return
         if head.subtype == "session_state_changed":
             self._note_state(head.state)
             return
@@ -121,6 +151,19 @@ class ClaudeSession:
             return
         self._buffer.put(line)
         self._arrived.set()
+
+    def _note_transcript(self, frame: JsonObject) -> None:
+        """Follow what was said into the transcript; those of sub-agents have files of their own."""
+        lines = frame.get("entries")
+        if is_native_id(PurePath(str(frame.get("filePath", ""))).stem) and isinstance(lines, list):
+            said = [each for each in lines if isinstance(each, dict)]
+            self._place = self._place.after(said)
+
+    def _note_prompt(self, frame: JsonObject) -> None:
+        """Follow a prompt to its end: one that came in a turn is answered with the one before."""
+        if frame.get("state") in _ENDS_OF_PROMPTS:
+            self._unfinished.discard(str(frame.get("command_uuid")))
+            self._arrived.set()
 
     def released(self) -> None:
         """Let one more result be seen."""
@@ -156,7 +199,12 @@ class ClaudeSession:
 
     # Prompts.
 
-    async def send(self, parts: Sequence[Part]) -> None:
+    @property
+    def is_alive(self) -> bool:
+        """Whether the agent's process runs."""
+        return self._over is None and self.connection.process.running
+
+    async def send(self, parts: Sequence[Part], *, prompt_id: str | None = None) -> None:
         """Hand over a prompt, after those that were sent before it.
 
         Raises:
@@ -176,7 +224,9 @@ class ClaudeSession:
                 self._refuse_sending()
                 # Before the prompt is written: its result may arrive before `send` returns.
                 self._outstanding += 1
-                await self.connection.send(_user_message(parts))
+                named = prompt_id or str(uuid4())
+                self._unfinished.add(named)
+                await self.connection.send(_user_message(parts, named))
         finally:
             self._waiting_sends -= 1
 
@@ -218,7 +268,9 @@ class ClaudeSession:
             finished = False
             try:
                 while not finished:
-                    batch = await self._next_batch()
+                    if (batch := await self._next_batch()) is None:
+                        finished = True  # its prompt was answered with the one before
+                        break
                     finished = any(isinstance(message, NativeResult) for message in batch)
                     if batch:
                         yield batch
@@ -226,9 +278,15 @@ class ClaudeSession:
                 if not finished:
                     self._leave_turn()
 
-    async def _next_batch(self) -> list[NativeMessage]:
-        """Wait for a line; return what it and those behind it say, up to the next result."""
+    async def _next_batch(self) -> list[NativeMessage] | None:
+        """Wait for a line; return what it and those behind it say, up to the next result.
+
+        None when no line will come, because the agent is done with every prompt.
+        """
         while not self._buffer:
+            if self._outstanding and not self._unfinished:
+                self._outstanding = 0
+                return None
             if self._over is not None:
                 raise self._over
             if self._phase == "closed":
@@ -243,6 +301,10 @@ class ClaudeSession:
             batch += self._decoder.feed(line)
             if batch and isinstance(batch[-1], NativeResult):
                 await self._until_released()
+                place = self._place
+                batch[-1] = msgspec.structs.replace(
+                    batch[-1], entry=place.entry, entries=place.count
+                )
                 self._pass_result()
                 break
         return batch
@@ -393,7 +455,7 @@ def _closed() -> SessionError:
     return SessionError(ErrorCode.CLOSED, "the native session is closed", provider=CLAUDE_AGENT)
 
 
-def _user_message(parts: Sequence[Part]) -> JsonObject:
+def _user_message(parts: Sequence[Part], prompt_id: str) -> JsonObject:
     """Return the frame of one prompt; text alone stays text, so that slash commands work."""
     blocks = [block for part in parts if (block := _block(part)) is not None]
     texts = [block["text"] for block in blocks if block["type"] == "text"]
@@ -402,6 +464,7 @@ def _user_message(parts: Sequence[Part]) -> JsonObject:
         "type": "user",
         "message": {"role": "user", "content": content},
         "parent_tool_use_id": None,
+        "uuid": prompt_id,  # the CLI keeps the prompt in its transcript under this id
     }
 
 

@@ -6,15 +6,10 @@ session and one for each sub-agent. With it a session can be gone on with on ano
 """
 
 import asyncio
-import os
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
-
-import msgspec
 
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.session_store import SessionRecord, Store
@@ -25,7 +20,6 @@ from holdfast.vocabulary.json_types import JsonObject
 
 _PROJECT = "claude-agent"
 _SCOPE = "sessions"
-_SAFE_STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 TranscriptKey: TypeAlias = Any
@@ -171,52 +165,9 @@ def stored_transcripts(store: Callable[[], Store], owner: str, clock: Clock) -> 
     return TranscriptStore(store, owner=owner, clock=clock, scope=_SCOPE)
 
 
-class LocalTranscripts:
-    """The transcripts on this machine, in the CLI's own folder."""
-
-    def __init__(self, config_folder: Path, cwd: Path) -> None:
-        self._projects = config_folder / "projects"
-        self._cwd = cwd
-
-    def has(self, native_session_id: str) -> bool:
-        """Whether the CLI finds the session by itself."""
-        return is_native_id(native_session_id) and any(
-            self._projects.glob(f"*/{native_session_id}.jsonl")
-        )
-
-    async def restore(self, transcripts: TranscriptStore, native_session_id: str) -> bool:
-        """Write what the store has of a session; False when it has nothing."""
-        if not is_native_id(native_session_id):
-            return False
-        key = {"project_key": "", "session_id": native_session_id}
-        lines = await transcripts.load(key)
-        if not lines:
-            return False
-        folder = self._projects / sdk.project_key_for_directory(str(self._cwd))
-        below = [(folder / f"{native_session_id}.jsonl", lines)]
-        for subpath in await transcripts.list_subkeys(key):
-            steps = subpath.split("/")
-            if all(_SAFE_STEP.fullmatch(step) for step in steps):
-                path = folder.joinpath(native_session_id, *steps[:-1], f"{steps[-1]}.jsonl")
-                below.append((path, await transcripts.load({**key, "subpath": subpath}) or []))
-        for path, content in below:
-            await asyncio.to_thread(_write_private, path, content)
-        return True
-
-
 def is_native_id(text: str) -> bool:
     """Whether a text is an id of the CLI's; it becomes part of a path."""
     try:
         return str(UUID(text)) == text.lower()
     except ValueError:
         return False
-
-
-def _write_private(path: Path, lines: Iterable[JsonObject]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A symbolic link of this name would let the transcript overwrite another file.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        for line in lines:
-            if line.get("type") != "agent_metadata":
-                file.write(msgspec.json.encode(line) + b"\n")
