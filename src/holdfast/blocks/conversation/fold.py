@@ -60,7 +60,7 @@ from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, Part, ReminderPart, TextPart
-from holdfast.vocabulary.settings import changed_settings
+from holdfast.vocabulary.settings import believed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
 _CHILD_LEFT = (
@@ -185,11 +185,11 @@ class SessionFold(FoldedSession):
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
-        self.title = changes.get("title", self.title)
+        title = changes.get("title", self.title)
+        self.title = title if title is None or isinstance(title, str) else self.title
         self.native = self.native.changed(changes)
         if "settings" in changes:
-            self.settings = changed_settings(self.settings, changes["settings"])
-            names = frozenset(changes["settings"])
+            self.settings, names = believed_settings(self.settings, changes["settings"])
             # What an opening has named is not set by `configure` any more.
             is_configured = entry.origin == "configure"
             self.configured = self.configured | names if is_configured else self.configured - names
