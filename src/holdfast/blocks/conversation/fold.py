@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.blocks.conversation.conversation import end_last, merged_answers
+from holdfast.blocks.conversation.fold_points import FoldPoint
 from holdfast.blocks.conversation.folded_session import FoldedSession
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
@@ -137,6 +138,7 @@ class SessionFold(FoldedSession):
         indexes = [index for index, item in enumerate(messages) if item.id == message_id]
         if indexes:
             kept, dropped = messages[: indexes[0] + 1], messages[indexes[0] + 1 :]
+            self.points.clear()
             self.conversation.set_history(kept)
             tip = self._tip_assistant()
             # The message after an answer holds the results of its calls, if it has any.
@@ -173,6 +175,7 @@ class SessionFold(FoldedSession):
         self.title = entry.title
         self.settings = entry.settings
         self.configured = frozenset(entry.configured)
+        self.points.clear()
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -209,6 +212,8 @@ class SessionFold(FoldedSession):
         self.inputs.pop(entry.input_id, None)
 
     def _on_query_started(self, entry: QueryStarted) -> None:
+        if entry.message is not None and entry.seq:
+            self.points.offer(self, entry.seq - 1)
         self.open_query = entry
         note_queries(self.unended, entry)
         self.query_options = entry.options
@@ -298,6 +303,7 @@ class SessionFold(FoldedSession):
         if entry.strategy in {"native", "server", "none"}:
             return  # what is sent is shorter without us, or was not made shorter
         self._settle()
+        self.points.clear()
         if entry.strategy == "prune":
             self.compacted.prune(entry, self.conversation.wire_view())
             return
@@ -321,6 +327,7 @@ class SessionFold(FoldedSession):
     def _on_history_edited(self, entry: HistoryEdited) -> None:
         self._settle()
         tip = self.conversation.tip
+        self.points.clear()
         self.conversation.set_history(edited_history(self.conversation.messages, entry))
         # How the former last message finished says nothing about the new one.
         if self.conversation.tip is not tip:
@@ -384,6 +391,19 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     for entry in entries:
         note_queries(fold.unended, entry)
     return fold
+
+
+def fold_from_point(fold: SessionFold, point: FoldPoint, entries: Sequence[Entry]) -> SessionFold:
+    """Fold a session anew from one of its points; `entries` are all that follow the point.
+
+    `fold` is the session as it is: the same entries were applied to it, one by one.
+    """
+    again = SessionFold()
+    fold.points.restore(again, point, fold)
+    again.apply_all(current_path(entries))
+    again.head = fold.head
+    again.unended = dict(fold.unended)
+    return again
 
 
 def note_queries(unended: dict[QueryId, None], entry: Entry) -> None:
