@@ -7,6 +7,7 @@ session's log, so that every process sees it.
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import msgspec
@@ -25,6 +26,7 @@ from holdfast.administration.finding import SessionFinder
 from holdfast.administration.history import usage_of
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
+from holdfast.session.log_reading import beside_the_loop
 from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
 from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted, SessionChanged
@@ -304,7 +306,8 @@ class NotedSessions(Catalogue):
         """
         record = await self.record(reference)
         entries = await self._composition.store.log.read(record.id)
-        return usage_of(entries, by, model=record.model)
+        add_up = partial(usage_of, entries, by, model=record.model)
+        return await beside_the_loop(entries, add_up)
 
     async def notes(self) -> tuple[ProjectNote, ...]:
         """List the notes of this project, the oldest first; a text comes once."""

@@ -321,6 +321,8 @@ class SessionFold(FoldedSession):
         for call in self.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
         self.child_answers.clear()
+        if entry.message_id is not None:  # taking one back names none
+            self.rewound_at = entry.seq
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 

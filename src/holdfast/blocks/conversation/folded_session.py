@@ -86,6 +86,8 @@ class FoldedSession:
     compacted: Compacted
     points: FoldPoints
     """Earlier states, to go back to without reading the whole log."""
+    rewound_at: int | None
+    """The `seq` of the rewind that brought the conversation where it is, if one did."""
     _before_merge: AssistantMessage | None
     """The answer that the tip went on with; it stays when what was added is discarded."""
 
@@ -115,6 +117,7 @@ class FoldedSession:
         self.cost = Decimal(0)
         self.compacted = Compacted()
         self.points = FoldPoints()
+        self.rewound_at = None
         self._before_merge = None
 
     def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
