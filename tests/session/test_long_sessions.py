@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -82,17 +82,26 @@ async def test_going_back_reads_only_what_follows_the_target(
 
 async def longest_stop(work: Awaitable[object]) -> float:
     """Return for how long the event loop stood still while something was awaited, in seconds."""
-    loop, stops = asyncio.get_running_loop(), [0.0]
+    loop, stops, last = asyncio.get_running_loop(), [0.0], time.perf_counter()
 
-    def tick(due: float) -> None:
-        nonlocal timer
-        stops.append(time.perf_counter() - due)
-        timer = loop.call_later(0.001, tick, time.perf_counter() + 0.001)
+    def tick() -> None:
+        nonlocal timer, last
+        stops.append(time.perf_counter() - last)
+        last = time.perf_counter()
+        timer = loop.call_later(0.001, tick)
 
-    timer = loop.call_soon(tick, time.perf_counter())
+    timer = loop.call_later(0.001, tick)
     await work
     timer.cancel()
-    return max(stops)
+    return max(*stops, time.perf_counter() - last)
+
+
+def computing() -> int:
+    """Compute in Python for half a second."""
+    ended, count = time.perf_counter() + 0.5, 0
+    while time.perf_counter() < ended:
+        count += sum(range(100))
+    return count
 
 
 @sampled(20_000, 120_000)
@@ -103,14 +112,24 @@ async def test_no_loop_stops_for_a_long_session(sample: int, report: Report) -> 
     async with agent:
         session = agent.session("long")
         await agent.sessions.list()  # loads the code
+        # What a thread that computes costs a loop on this machine, as busy as it is.
+        control = await longest_stop(asyncio.to_thread(computing))
         stops = {"open": await longest_stop(session.open())}
         middle = session.messages[len(session.messages) // 2].id
-        stops["rewind"] = await longest_stop(session.rewind(to=middle))
-        stops["undo"] = await longest_stop(session.undo_rewind())
-        stops["stats"] = await longest_stop(agent.sessions.stats("long"))
-        stops["messages"] = await longest_stop(agent.sessions.messages("long", limit=50))
-        stops["usage"] = await longest_stop(agent.sessions.usage("long"))
+        works: dict[str, Callable[[], Awaitable[object]]] = {
+            "rewind": lambda: session.rewind(to=middle),
+            "undo": session.undo_rewind,
+            "stats": lambda: agent.sessions.stats("long"),
+            "messages": lambda: agent.sessions.messages("long", limit=50),
+            "usage": lambda: agent.sessions.usage("long"),
+        }
+        for _ in range(2):  # a busy machine may stop any of them once
+            for name, work in works.items():
+                stops[name] = min(stops.get(name, 60.0), await longest_stop(work()))
         await session.close()
     told = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in stops.items())
-    report(f"the longest stops of a loop with {sample:,} entries: {told}")
-    assert max(stops.values()) < 0.1
+    report(
+        f"the longest stops of a loop with {sample:,} entries: {told}; "
+        f"a thread alone: {control * 1e3:.0f} ms"
+    )
+    assert max(stops.values()) < 0.02 + 4 * control

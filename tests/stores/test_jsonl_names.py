@@ -5,6 +5,8 @@ import errno
 import fcntl
 import json
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -282,3 +284,28 @@ async def test_a_session_begins_also_where_the_file_of_names_cannot_be_written(
     assert not (tmp_path / "lookup.jsonl").exists()
     assert await sessions_with_notes(store) == []
     await store.close()
+
+
+async def test_a_listing_goes_on_while_other_threads_read_new_logs(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    summaries = store.index._resources.summaries
+    ids = [(await new_session(store)).session_id for _ in range(60)]
+    ended = threading.Event()
+
+    def look_at_all() -> None:
+        while not ended.is_set():
+            summaries._known = {}
+            for session_id in ids:
+                summaries.of(session_id)
+
+    looking = [asyncio.ensure_future(asyncio.to_thread(look_at_all)) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(150):
+            assert len(await asyncio.to_thread(summaries.records)) == 60
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        await asyncio.gather(*looking)
+        await store.close()

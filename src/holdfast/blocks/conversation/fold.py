@@ -129,6 +129,7 @@ class SessionFold(FoldedSession):
         # Untold notes come from entries of the parent: to have them, all entries must be read.
         if self.notes.untold:
             self.notes.since = _FIRST
+        self.rewound_at = None  # a rewind of the parent cannot be taken back here
         # The parent has paid for it.
         self.usage, self.cost = Usage(), Decimal(0)
 
