@@ -198,8 +198,8 @@ async def _rewound_far(session: AgentSession) -> object:
 
 
 async def _forked(session: AgentSession) -> object:
-    point = await session._fork_point(None)
-    return point.forked_at
+    async with await session.fork() as other:
+        return bool(other.session_id)
 
 
 async def _told_status(session: AgentSession) -> object:
@@ -210,7 +210,7 @@ OPEN: dict[str, Callable[[AgentSession], Awaitable[object]]] = {
     "open: rewind by 20 messages": _rewound,
     "open: rewind by 20 messages, undo": _rewound_and_undone,
     "open: rewind to the middle": _rewound_far,
-    "open: find where a fork begins": _forked,
+    "open: fork, and open the fork": _forked,
     "open: its status": _told_status,
 }
 """Operations on the long session once it is open."""
