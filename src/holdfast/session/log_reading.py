@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.blocks.conversation.carried_state import fold_from_compaction
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.conversation.fold import SessionFold, fold_at, fold_entries
 from holdfast.blocks.conversation.fold_points import FoldPoint
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.ports.session_store import SessionLog
@@ -85,9 +85,7 @@ def seq_after_point(
 
     None when there is no such message on the current path after it.
     """
-    begun = SessionFold()
-    fold.points.restore(begun, point, fold)
-    return _last_seq_in(begun, current_path(entries), message_id)
+    return _last_seq_in(fold_at(fold, point), current_path(entries), message_id)
 
 
 def _last_seq(

@@ -214,7 +214,7 @@ class SessionFold(FoldedSession):
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         if entry.message is not None and entry.seq:
-            self.points.offer(self, entry.seq - 1)
+            self.points.offer(vars(self), entry.seq - 1)
         self.open_query = entry
         note_queries(self.unended, entry)
         self.query_options = entry.options
@@ -396,13 +396,19 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     return fold
 
 
+def fold_at(fold: SessionFold, point: FoldPoint) -> SessionFold:
+    """Return a session as it was at one of its points."""
+    earlier = SessionFold()
+    vars(earlier).update(fold.points.restored(point, vars(fold)))
+    return earlier
+
+
 def fold_from_point(fold: SessionFold, point: FoldPoint, entries: Sequence[Entry]) -> SessionFold:
     """Fold a session anew from one of its points; `entries` are all that follow the point.
 
     `fold` is the session as it is: the same entries were applied to it, one by one.
     """
-    again = SessionFold()
-    fold.points.restore(again, point, fold)
+    again = fold_at(fold, point)
     again.apply_all(current_path(entries))
     again.head = fold.head
     again.unended = dict(fold.unended)

@@ -8,17 +8,14 @@ earlier messages drops the points.
 
 import copy
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from holdfast.blocks.conversation.conversation import Conversation
 from holdfast.vocabulary.entries import Entry, Rewound
 from holdfast.vocabulary.messages import Message
-
-if TYPE_CHECKING:
-    from holdfast.blocks.conversation.folded_session import FoldedSession
 
 _DISTANCE = 500
 """How many entries lie between two points at least."""
@@ -47,19 +44,20 @@ class FoldPoints:
     def __init__(self, points: Sequence[FoldPoint] = ()) -> None:
         self._points = list(points)
 
-    def offer(self, fold: "FoldedSession", seq: int) -> None:
-        """Take a point after the entry `seq`, if the last one is far away and nothing is open."""
+    def offer(self, fold: Mapping[str, Any], seq: int) -> None:
+        """Take a point after the entry `seq`, if the last one is far away and nothing is open.
+
+        `fold` has the attributes of the session's fold.
+        """
         last = self._points[-1].seq if self._points else 0
-        if seq - last < _DISTANCE or fold.open_turn is not None:
+        if seq - last < _DISTANCE or fold["open_turn"] is not None:
             return
-        conversation = fold.conversation
-        if fold.calls or fold.approvals or fold.child_answers:
+        conversation = fold["conversation"]
+        if fold["calls"] or fold["approvals"] or fold["child_answers"]:
             return
         if isinstance(conversation, Conversation):
             state = {
-                name: _copied(value)
-                for name, value in vars(fold).items()
-                if name not in _KEPT_ELSEWHERE
+                name: _copied(value) for name, value in fold.items() if name not in _KEPT_ELSEWHERE
             }
             self._points.append(FoldPoint(seq, len(conversation), conversation.tip, state))
 
@@ -78,13 +76,14 @@ class FoldPoints:
         place = bisect_right(self._points, index, key=lambda point: point.length)
         return self._points[place - 1] if place else None
 
-    def restore(self, fold: "FoldedSession", point: FoldPoint, of: "FoldedSession") -> None:
-        """Make a new fold what a session was at one of its points."""
-        vars(fold).update({name: _copied(value) for name, value in point.state.items()})
-        if isinstance(of.conversation, Conversation):
-            fold.conversation = of.conversation.shortened(point.length, point.tip)
-        fold.compacted = of.compacted.until(point.seq)
-        fold.points = FoldPoints([each for each in self._points if each.seq <= point.seq])
+    def restored(self, point: FoldPoint, fold: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes that a session's fold had at one of its points."""
+        state = {name: _copied(value) for name, value in point.state.items()}
+        return state | {
+            "conversation": fold["conversation"].shortened(point.length, point.tip),
+            "compacted": fold["compacted"].until(point.seq),
+            "points": FoldPoints([each for each in self._points if each.seq <= point.seq]),
+        }
 
 
 def _copied(value: object) -> object:
