@@ -252,15 +252,18 @@ async def _measured(work: Awaitable[object]) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
     stop, last = 0.0, wall
 
+    ended = False
+
     def tick() -> None:
-        nonlocal timer, stop, last
+        nonlocal stop, last
         now = time.perf_counter()
         stop, last = max(stop, now - last), now
-        timer = loop.call_later(0.001, tick)
+        if not ended:
+            loop.call_later(0.001, tick)
 
-    timer = loop.call_later(0.001, tick)
+    loop.call_later(0.001, tick)
     result = await work
-    timer.cancel()
+    ended = True
     return {
         "wall": (time.perf_counter() - wall) * 1e3,
         "cpu": (time.process_time() - cpu) * 1e3,

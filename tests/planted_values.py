@@ -109,7 +109,7 @@ def _own(entries: Sequence[Entry]) -> tuple[SessionId, list[Entry]]:
     """Give a log a session and ids of its own."""
     session_id, own = new_session_id(), list[Entry]()
     for entry in entries:
-        fresh = {"id": new_entry_id()}
+        fresh: dict[str, Any] = {"id": new_entry_id()}
         if entry.kind == "session.opened":
             fresh |= {"session_id": session_id, "owner": DEFAULT_OWNER, "project": "p"}
         if entry.raw is None:

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import ConfigError, ErrorCode
 from holdfast.testing import says
+from holdfast.vocabulary.messages import Sender
 from tests.scripted_agents import make_agent, playing
 
 
@@ -42,5 +43,5 @@ def test_a_tool_that_is_nested_too_deeply_is_refused() -> None:
 async def test_half_a_character_in_a_sender_is_replaced(tmp_path: Any) -> None:
     store = f"sqlite:{tmp_path}/s.db"
     async with playing([says("yes")], store=store) as (session, _):
-        await session.chat("go", sender={"user_id": "a\ud800"})
+        await session.chat("go", sender=Sender(user_id="a\ud800"))
         assert session.messages[0].sender.user_id == "a\ufffd"  # type: ignore[union-attr]

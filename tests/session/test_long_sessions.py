@@ -84,15 +84,18 @@ async def longest_stop(work: Awaitable[object]) -> float:
     """Return for how long the event loop stood still while something was awaited, in seconds."""
     loop, stops, last = asyncio.get_running_loop(), [0.0], time.perf_counter()
 
+    ended = False
+
     def tick() -> None:
-        nonlocal timer, last
+        nonlocal last
         stops.append(time.perf_counter() - last)
         last = time.perf_counter()
-        timer = loop.call_later(0.001, tick)
+        if not ended:
+            loop.call_later(0.001, tick)
 
-    timer = loop.call_later(0.001, tick)
+    loop.call_later(0.001, tick)
     await work
-    timer.cancel()
+    ended = True
     return max(*stops, time.perf_counter() - last)
 
 

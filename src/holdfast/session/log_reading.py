@@ -205,8 +205,10 @@ async def _recorded_by_then(log: SessionLog, child: SessionOpened) -> list[Entry
             f"session {child.session_id} was forked from {parent} after entry {at}, "
             f"and that session has {entries[-1].seq}"
         )
+    if head is None or entries[-1].seq <= max(at, head):
+        return entries
     # `limit` counts readable entries, and so reaches past that `seq` where some are damaged.
-    return [entry for entry in entries if head is None or entry.seq <= max(at, head)]
+    return [entry for entry in entries if entry.seq <= max(at, head)]
 
 
 def _refuse_endless(line: dict[SessionId, None], parent: SessionId) -> None:

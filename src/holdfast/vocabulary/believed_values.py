@@ -1,7 +1,7 @@
 """What is believed of numbers that a store or a file holds: total functions, which never raise.
 
 A log can be damaged, or come from elsewhere, and JSON has numbers that no calendar, no database and
-no sum has. Whoever reads one gets a number that can be used.
+no sum has. A reader gets a number that can be used.
 """
 
 import datetime

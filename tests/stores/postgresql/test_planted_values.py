@@ -9,6 +9,7 @@ import pytest
 from psycopg import sql
 
 from holdfast import Agent, AgentError, ErrorCode
+from holdfast.ports.session_store import Store
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing.store_conformance.samples import new_session, opened, prompt
 from holdfast.vocabulary.ids import SessionId
@@ -35,7 +36,7 @@ COLUMNS: dict[tuple[str, str], tuple[object, ...]] = {
 }
 
 
-async def filled(store: PostgresStore, name: str) -> SessionId:
+async def filled(store: Store, name: str) -> SessionId:
     lease = await new_session(store, name=name)
     await store.log.append(lease, [prompt(2, "some words")])
     await store.leases.release(lease)
