@@ -35,7 +35,7 @@ _MOST_PLACES = 255
 _LARGEST_VECTOR = 900_000
 """Bytes of words in one text; the database takes a megabyte."""
 _MORE = "+"
-"""Stands for the words that a vector has no room for; it is no word itself."""
+"""Stands for the words that do not fit into a vector; it is no word itself."""
 _MOST_LONG_TEXTS = 100
 """How many texts with such words are read for a query, the newest."""
 # The database ranks by another formula than `TextQuery.score`, so more are scored than are wanted.
