@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import threading
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ from psycopg import sql
 
 from holdfast import Agent, AgentError, ErrorCode
 from holdfast.ports.session_store import Store
+from holdfast.stores.postgresql.changes import ChangeHints
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing.store_conformance.samples import new_session, opened, prompt
 from holdfast.vocabulary.ids import SessionId
@@ -131,6 +133,7 @@ async def test_a_word_behind_many_others_is_found(
 
 UNCLOSED = """
 import asyncio, sys
+from holdfast.stores.postgresql.changes import ChangeHints
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing.store_conformance.samples import new_session, prompt
 
@@ -152,3 +155,21 @@ def test_a_store_that_is_never_closed_ends_without_a_traceback(
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         postgres.execute("TRUNCATE holdfast.session, holdfast.entry", database=emptied_database)
         assert "Traceback" not in ended.stderr, ended.stderr
+
+
+def test_hints_end_with_a_program_that_does_not_close_its_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+
+    def submit(_: object) -> None:
+        # What an executor says once the interpreter shuts down.
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    hints = ChangeHints(submit)
+    hints.send("e", ["a"])
+    assert hints._thread is not None
+    hints._thread.join(10)
+    assert not hints._thread.is_alive()
+    assert raised == []

@@ -188,8 +188,9 @@ class Summaries:
         """Return the sessions that had a name when they were last read."""
         return [
             session_id
-            # Copied, because other threads add summaries meanwhile.
-            for session_id, known in list(self._load().items())
+            # Copied, because other threads add summaries meanwhile. Not by `list`, whose pairs let
+            # the garbage collector run, and with it other threads.
+            for session_id, known in self._load().copy().items()
             if known.record is not None and known.record.name == name
         ]
 
