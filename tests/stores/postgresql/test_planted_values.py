@@ -133,7 +133,6 @@ async def test_a_word_behind_many_others_is_found(
 
 UNCLOSED = """
 import asyncio, sys
-from holdfast.stores.postgresql.changes import ChangeHints
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing.store_conformance.samples import new_session, prompt
 
