@@ -2,7 +2,9 @@
 
 `python -m benchmarks.catalogue [--sessions N] [--entries N] [--store jsonl|sqlite]` fills a store
 with generated sessions, then measures each operation in a fresh process: wall time, CPU of all
-threads, and by how much the peak memory exceeds that of a process with an open store.
+threads, by how much the peak memory exceeds that of a process with an open store, and for how long
+the event loop stood still at most. Operations on a session that is open are measured without its
+opening. `--only NAME` measures one operation; with `PYTHONPATH` naming another tree, that of it.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT
-from holdfast import Agent, SessionError
+from holdfast import Agent, AgentSession, SessionError
 from holdfast.assembly.store_strings import make_store
 from holdfast.ports.session_store import Lease, Store
 from holdfast.testing import ScriptedProvider
@@ -179,6 +181,40 @@ async def _counted_long(agent: Agent) -> object:
     return (await agent.sessions.stats(_LONG)).messages
 
 
+async def _rewound(session: AgentSession) -> object:
+    await session.rewind(to=session.messages[-20].id)
+    return len(session.messages)
+
+
+async def _rewound_and_undone(session: AgentSession) -> object:
+    await session.rewind(to=session.messages[-20].id)
+    await session.undo_rewind()
+    return len(session.messages)
+
+
+async def _rewound_far(session: AgentSession) -> object:
+    await session.rewind(to=session.messages[len(session.messages) // 2].id)
+    return len(session.messages)
+
+
+async def _forked(session: AgentSession) -> object:
+    async with await session.fork() as other:
+        return bool(other.session_id)
+
+
+async def _told_status(session: AgentSession) -> object:
+    return type(session.status).__name__
+
+
+OPEN: dict[str, Callable[[AgentSession], Awaitable[object]]] = {
+    "open: rewind by 20 messages": _rewound,
+    "open: rewind by 20 messages, undo": _rewound_and_undone,
+    "open: rewind to the middle": _rewound_far,
+    "open: fork, and open the fork": _forked,
+    "open: its status": _told_status,
+}
+"""Operations on the long session once it is open."""
+
 MANY: dict[str, Operation] = {
     "list 50, first process": _listed,
     "list 50": _listed,
@@ -195,7 +231,7 @@ LONG: dict[str, Operation] = {
     "its first 50 messages": _read_long,
     "its statistics": _counted_long,
 }
-OPERATIONS = MANY | LONG
+OPERATIONS = MANY | LONG | OPEN
 
 
 async def measure(location: str, name: str) -> dict[str, Any]:
@@ -205,15 +241,36 @@ async def measure(location: str, name: str) -> dict[str, Any]:
         "scripted/one", store=location, project=PROJECT, providers=[provider], environment={}
     ) as agent:
         agent.sessions.on(print)()  # loads the code, and asks nothing
-        memory = _forget_peak()
-        wall, cpu = time.perf_counter(), time.process_time()
-        result = await OPERATIONS[name](agent)
-        return {
-            "wall": (time.perf_counter() - wall) * 1e3,
-            "cpu": (time.process_time() - cpu) * 1e3,
-            "memory": _peak() - memory,
-            "result": result,
-        }
+        if name in OPEN:
+            async with agent.session(_LONG) as session:
+                return await _measured(OPEN[name](session))
+        return await _measured((MANY | LONG)[name](agent))
+
+
+async def _measured(work: Awaitable[object]) -> dict[str, Any]:
+    memory, loop = _forget_peak(), asyncio.get_running_loop()
+    wall, cpu = time.perf_counter(), time.process_time()
+    stop, last = 0.0, wall
+
+    ended = False
+
+    def tick() -> None:
+        nonlocal stop, last
+        now = time.perf_counter()
+        stop, last = max(stop, now - last), now
+        if not ended:
+            loop.call_later(0.001, tick)
+
+    loop.call_later(0.001, tick)
+    result = await work
+    ended = True
+    return {
+        "wall": (time.perf_counter() - wall) * 1e3,
+        "cpu": (time.process_time() - cpu) * 1e3,
+        "memory": _peak() - memory,
+        "stop": max(stop, time.perf_counter() - last) * 1e3,
+        "result": result,
+    }
 
 
 def _peak() -> float:
@@ -235,7 +292,7 @@ def _in_a_process(arguments: Sequence[str]) -> dict[str, Any]:
     return measured
 
 
-def _run(kind: str, *, sessions: int, entries: int) -> None:
+def _run(kind: str, *, sessions: int, entries: int, only: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         location = f"{kind}:{folder}/{'store.db' if kind == 'sqlite' else 'store'}"
         start = time.perf_counter()
@@ -245,10 +302,11 @@ def _run(kind: str, *, sessions: int, entries: int) -> None:
         print(f"\n{kind}: filled in {seconds:.0f} s, {size / 1e6:,.0f} MB", flush=True)
         if kind == "jsonl":
             Path(folder, "store", "index.json").unlink(missing_ok=True)  # a cache: begin without
-        print("| operation | wall ms | CPU ms | memory MB | result |\n|---|---|---|---|---|")
-        for name in OPERATIONS if entries else MANY:
+        print("| operation | wall ms | CPU ms | memory MB | loop stop ms | result |")
+        print("|---|---|---|---|---|---|")
+        for name in only or (OPERATIONS if entries else MANY):
             row = _in_a_process(["--measure", name, "--at", location])
-            numbers = f"{row['wall']:,.0f} | {row['cpu']:,.0f} | {row['memory']:,.0f}"
+            numbers = " | ".join(f"{row[each]:,.0f}" for each in ("wall", "cpu", "memory", "stop"))
             print(f"| {name} | {numbers} | {row['result']} |", flush=True)
 
 
@@ -258,6 +316,7 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--entries", type=int, default=1_000_000, help="of the long session")
     parser.add_argument("--store", choices=("jsonl", "sqlite"), action="append")
+    parser.add_argument("--only", choices=OPERATIONS, action="append", default=[])
     parser.add_argument("--measure", choices=OPERATIONS, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -265,7 +324,7 @@ def main() -> None:
         print(json.dumps(asyncio.run(measure(options.at, options.measure))))
         return
     for kind in options.store or ("jsonl", "sqlite"):
-        _run(kind, sessions=options.sessions, entries=options.entries)
+        _run(kind, sessions=options.sessions, entries=options.entries, only=options.only)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ MADE_BY_MESSAGES = {
     "approvals",
     "child_answers",
     "compacted",
+    "points",
+    "rewound_at",
     "_before_merge",
 }
 """What the entries that are read make anew: the messages, and what becomes of their calls."""

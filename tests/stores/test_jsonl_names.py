@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import fcntl
+import gc
 import json
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session, notes
 from holdfast.vocabulary.entries import ContextNoted
 from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.ids import new_entry_id
+from holdfast.vocabulary.ids import SessionId, new_entry_id
 from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess
 from tests.stores.workers import worker_environment
@@ -282,3 +283,27 @@ async def test_a_session_begins_also_where_the_file_of_names_cannot_be_written(
     assert not (tmp_path / "lookup.jsonl").exists()
     assert await sessions_with_notes(store) == []
     await store.close()
+
+
+async def test_names_are_looked_up_while_other_threads_read_new_logs(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    session_id = (await new_session(store, name="a")).session_id
+    summaries = store.index._resources.summaries
+    summaries.of(session_id)
+    known = summaries._load()
+    known |= {SessionId(f"other-{number}"): known[session_id] for number in range(5_000)}
+
+    def read_another(phase: str, _: object) -> None:
+        # As another thread does that runs while the garbage collector does.
+        known[SessionId(f"{phase}-{len(known)}")] = known[session_id]
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(read_another)
+    gc.set_threshold(10)
+    try:
+        assert session_id in summaries.named("a")
+        assert await found(store, "a") == session_id
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(read_another)
+        await store.close()

@@ -102,3 +102,31 @@ async def test_children_of_earlier_versions_are_found(tmp_path: Path) -> None:
     (found,) = await store.index.browse(OWNER, PROJECT, matching=matching)
     assert found.id == child
     await store.close()
+
+
+async def test_forks_are_found_without_decoding_the_other_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "sessions.db")
+    parent = (await new_session(store)).session_id
+    forks = []
+    for origin in (parent, parent, *(new_session_id() for _ in range(50))):
+        fork = new_session_id()
+        lease = await store.leases.acquire(fork, "holder")
+        await store.log.append(lease, [replace(opening(fork), parent=origin)])
+        forks.append(fork)
+    connection = apsw.Connection(str(tmp_path / "sessions.db"))
+    # Its parent cannot be read: it is derived from the log.
+    connection.execute("UPDATE session SET parent = CAST(x'ff' AS TEXT) WHERE id = ?", (forks[0],))
+    connection.close()
+    decoded: list[Any] = []
+
+    def counted(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionRecord | None:
+        decoded.append(row)
+        return decode_record(connection, row)
+
+    monkeypatch.setattr("holdfast.stores.sqlite.index.decode_record", counted)
+    found = await store.index.browse(OWNER, None, matching=SessionFilter(parent=parent))
+    assert {each.id for each in found} == set(forks[:2])
+    assert len(decoded) == 2
+    await store.close()

@@ -7,6 +7,7 @@ session's log, so that every process sees it.
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import msgspec
@@ -27,6 +28,7 @@ from holdfast.assembly import late
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
 from holdfast.ports.threads import run_in_thread
+from holdfast.session.log_reading import beside_the_loop
 from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
@@ -338,7 +340,8 @@ class NotedSessions(Catalogue):
         """
         record = await self.record(reference)
         entries = await self._composition.store.log.read(record.id)
-        return usage_of(entries, by, model=record.model)
+        add_up = partial(usage_of, entries, by, model=record.model)
+        return await beside_the_loop(entries, add_up)
 
     async def notes(self) -> tuple[ProjectNote, ...]:
         """List the notes of this project, the oldest first; a text comes once."""

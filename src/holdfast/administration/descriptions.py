@@ -1,6 +1,5 @@
 """Sessions as they are listed and described: values for programs, pages and tables."""
 
-import datetime
 import re
 from collections.abc import Sequence
 from decimal import Decimal
@@ -10,6 +9,7 @@ import msgspec
 
 from holdfast.ports.session_store import SearchHit, SessionRecord
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
+from holdfast.serialization.exchange.forms import iso_time
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import MessageId, PartId, QueryId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
@@ -324,9 +324,7 @@ def describe(record: SessionRecord) -> SessionDescription:
 
 def default_title(created: int, *, is_child: bool = False) -> str:
     """Return the title of a session that was given none."""
-    moment = datetime.datetime.fromtimestamp(created / 1000, tz=datetime.UTC)
-    stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{'Child' if is_child else 'New'} session - {stamp}"
+    return f"{'Child' if is_child else 'New'} session - {iso_time(created)}"
 
 
 def is_default_title(title: str) -> bool:

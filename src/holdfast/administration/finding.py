@@ -1,6 +1,7 @@
 """Finding sessions: lists, search, descriptions, and what a log says of its messages."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
@@ -19,7 +20,7 @@ from holdfast.administration.descriptions import (
 from holdfast.administration.history import described_messages, stats_of
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import SessionFilter, SessionRecord
-from holdfast.session.log_reading import fold_log, inherited_entries
+from holdfast.session.log_reading import beside_the_loop, fold_log, inherited_entries
 from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.given_options import check_options
@@ -122,7 +123,8 @@ class SessionFinder:
         """
         record = await self.record(reference)
         entries = await self._composition.store.log.read(record.id)
-        stats = stats_of(await fold_log(self._composition.store.log, entries), entries)
+        fold = await fold_log(self._composition.store.log, entries)
+        stats = await beside_the_loop(entries, lambda: stats_of(fold, entries))
         if children:
             for child in await self._browse(SessionFilter(spawned_by=record.id)):
                 stats += await self.stats(child.id, children=True)
@@ -148,7 +150,9 @@ class SessionFinder:
         """
         record = await self.record(reference)
         fold, entries = await self.folded(record.id, through=through)
-        found = described_messages(fold.messages(), entries, folder=record.project)
+        describe_all = partial(described_messages, folder=record.project)
+        messages = fold.messages()
+        found = await beside_the_loop(entries, lambda: describe_all(messages, entries))
         start = 0 if after is None else _position_of(found, after) + 1
         end = len(found) if before is None else _position_of(found, before)
         page = found[start:end]

@@ -1,7 +1,6 @@
 """What a log says of its messages and of the session as a whole: times, costs, sums."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal
 
@@ -9,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.administration.descriptions import MessageDescription, PartTimes, SessionStats
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.vocabulary.believed_values import moment_of, summable_cost
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     Entry,
@@ -79,9 +79,9 @@ def _counted(entry: Entry) -> SessionStats:
     """Return what an entry adds."""
     match entry:
         case TurnEnded():
-            return SessionStats(turns=1, usage=entry.usage, cost=entry.cost)
+            return SessionStats(turns=1, usage=entry.usage, cost=summable_cost(entry.cost))
         case Compaction():  # its summary was asked for beside the turns
-            return SessionStats(usage=entry.usage, cost=entry.cost)
+            return SessionStats(usage=entry.usage, cost=summable_cost(entry.cost))
         case ToolStarted():
             return SessionStats(tool_calls=1)
         case QueryEnded():
@@ -90,7 +90,7 @@ def _counted(entry: Entry) -> SessionStats:
 
 
 def _day_of(entry: Entry) -> str:
-    return datetime.fromtimestamp(entry.time / 1000, tz=UTC).date().isoformat()
+    return moment_of(entry.time).date().isoformat()
 
 
 def described_messages(

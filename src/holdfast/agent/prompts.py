@@ -20,7 +20,7 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.ports.runner import OutputSpec, QueryInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
-from holdfast.vocabulary.json_types import JsonObject, python_words, writable
+from holdfast.vocabulary.json_types import JsonObject, python_words, writable, writable_or_none
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, check_content
 from holdfast.vocabulary.prompts import prompt_parts
@@ -124,8 +124,9 @@ def _sender(given: object) -> Sender | None:
     try:
         # By way of plain values: a `Sender` is not checked when it is made, and one with a wrong
         # field could be stored but not be read back.
-        return msgspec.convert(msgspec.to_builtins(given), Sender)
-    except (msgspec.ValidationError, TypeError) as error:
+        sender = msgspec.convert(msgspec.to_builtins(given), Sender)
+        return msgspec.structs.replace(sender, user_id=writable_or_none(sender.user_id))
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
         told = f"the sender of a prompt is not valid: {python_words(str(error))}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
 
@@ -148,6 +149,8 @@ def output_spec(output_type: object) -> OutputSpec | None:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"output_type {output_type!r}: {error}"
         ) from error
+    except RecursionError as error:  # also its `repr` would go too deep
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "output_type is nested too deeply") from error
 
     def parse(text: str) -> object:
         try:

@@ -102,14 +102,16 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
         Their `facts` are found out now, by the tools of this agent.
         """
-        return await self._anew((await self._composition.look_at(self._session_id)).pending)
+        return await self._anew(
+            (await self._composition.look_at(self._session_id, whole=False)).pending
+        )
 
     async def status(self) -> SessionStatus:
         """Read what the session is doing, by its log.
 
         `Busy` while a query has no recorded end, also when the process that ran it is gone.
         """
-        return (await self._composition.look_at(self._session_id)).status
+        return (await self._composition.look_at(self._session_id, whole=False)).status
 
     async def view(self) -> SessionView:
         """Read what the session is at this moment, by its log."""
@@ -117,7 +119,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def unfinished(self) -> Unfinished:
         """Read what has no recorded end: a query that runs elsewhere, too."""
-        found = (await self._composition.look_at(self._session_id)).unfinished
+        found = (await self._composition.look_at(self._session_id, whole=False)).unfinished
         return replace(found, approvals=await self._anew(found.approvals))
 
     async def _anew(self, asked: tuple[ApprovalRequest, ...]) -> tuple[ApprovalRequest, ...]:
@@ -125,7 +127,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def is_native(self) -> bool:
         """Read whether its model is run by an agent that keeps a session of its own."""
-        fold = await self._composition.read_fold(self._session_id)
+        fold = await self._composition.read_fold(self._session_id, whole=False)
         return self._composition.clients.is_native(fold.settings.model)
 
     async def resume_kind(self) -> ResumeKind | None:

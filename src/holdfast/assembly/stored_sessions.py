@@ -14,7 +14,7 @@ from holdfast.ports.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import SessionRecord, Store
 from holdfast.session.branching import read_fork
 from holdfast.session.live_session import SessionResources
-from holdfast.session.log_reading import fold_log
+from holdfast.session.log_reading import fold_log, read_for_opening
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, no_session
 from holdfast.session.session_descriptions import Fork, SessionGlimpse, SessionRequest, glimpse_of
@@ -69,14 +69,25 @@ class StoredSessions(ABC):
             raise no_session(request)
         return record.id
 
-    async def look_at(self, session_id: SessionId) -> SessionGlimpse:
-        """Return what the store has of a session, whichever process holds it."""
-        fold = await self.read_fold(session_id)
+    async def look_at(self, session_id: SessionId, *, whole: bool = True) -> SessionGlimpse:
+        """Return what the store has of a session, whichever process holds it.
+
+        Unless the `whole` is asked for, it may have no messages from before the last compaction.
+        """
+        fold = await self.read_fold(session_id, whole=whole)
         return glimpse_of(session_id, fold, await self.store.inbox.pending(session_id))
 
-    async def read_fold(self, session_id: SessionId) -> SessionFold:
+    async def read_fold(self, session_id: SessionId, *, whole: bool = True) -> SessionFold:
         """Return what the stored log of a session comes to."""
-        return await fold_log(self.store.log, await self.store.log.read(session_id))
+        compacted = None if whole else await self._compacted(session_id)
+        log = self.store.log
+        entries, fold = await read_for_opening(log, session_id, compacted)
+        return fold or await fold_log(log, entries)
+
+    async def _compacted(self, session_id: SessionId) -> tuple[int, int] | None:
+        owner = self.configuration.resolved.agent.owner
+        record = await self.store.index.find(owner, None, session_id=session_id)
+        return None if record is None else record.compacted
 
     async def read_fork(self, session_id: SessionId, after: str | None) -> Fork:
         """Say where a branch of a session begins, by its stored log.
@@ -86,7 +97,8 @@ class StoredSessions(ABC):
                 session was deleted.
 
         """
-        return await read_fork(self.store.log, session_id, after)
+        compacted = await self._compacted(session_id)
+        return await read_fork(self.store.log, session_id, after, compacted=compacted)
 
     async def require(self, session_id: SessionId) -> SessionRecord:
         """Find a session of this owner; raises NOT_FOUND when it is not there any more."""

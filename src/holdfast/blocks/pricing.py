@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.believed_values import moment_of
 from holdfast.vocabulary.usage import Usage
 from holdfast.vocabulary.vendors import split_model
 
@@ -139,7 +140,7 @@ class Pricing:
         `at_ms` is wall-clock time in milliseconds since 1970, because some prices depend on it.
         """
         prices = self.prices_of(model)
-        price = price_at(prices, datetime.fromtimestamp(at_ms / 1000, UTC)) if prices else None
+        price = price_at(prices, moment_of(at_ms)) if prices else None
         return None if price is None else cost_of(usage, price.rates_for(usage.input))
 
     def prices_of(self, model: str) -> PriceList | None:

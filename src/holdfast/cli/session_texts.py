@@ -3,7 +3,6 @@
 A session without a title is shown with its first prompt.
 """
 
-import datetime
 from collections.abc import Sequence
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from holdfast import Agent, AgentError, SessionDescription, UserMessage
 from holdfast.administration.descriptions import is_default_title
 from holdfast.cli.terminal import safe, safe_line
+from holdfast.vocabulary.believed_values import moment_of
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.parts import (
     ReasoningPart,
@@ -73,7 +73,7 @@ def shown_value(value: object) -> str:
 
 def short_time(time_ms: int) -> str:
     """Return a time of the log in the user's time zone."""
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000, tz=datetime.UTC).astimezone()
+    moment = moment_of(time_ms).astimezone()
     return moment.strftime("%Y-%m-%d %H:%M")
 
 

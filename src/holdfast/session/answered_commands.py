@@ -333,8 +333,7 @@ class AnsweredCommands:
     async def _preview(self, order: RewindSession) -> RewindReport:
         """Say which messages and files a rewind would change."""
         branches = self._live.branches
-        entries = await branches.entries()
-        left = await branches.left_by_rewind(entries, order.to)
+        left = await branches.left_by_rewind(order.to)
         report = await self.files().preview(order.to) if order.files else RewindReport()
         return msgspec.structs.replace(report, is_done=False, messages=left)
 

@@ -1,17 +1,21 @@
 """Branching: going back in a conversation, and where a fork of it begins."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import pairwise
+from functools import partial
 from typing import TypeAlias
 
-from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.conversation.fold import SessionFold, fold_from_point
+from holdfast.blocks.conversation.fold_points import FoldPoint
 from holdfast.blocks.conversation.paths import current_path, last_rewind
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import SessionLog, Store
 from holdfast.session.log_reading import (
+    beside_the_loop,
     fold_log,
     inherited_entries,
     left_out_by,
+    read_for_opening,
+    seq_after_point,
     seq_of_message,
 )
 from holdfast.session.prompt_queue import PromptQueue
@@ -69,13 +73,12 @@ class Branches:
         """
         async with self._queue.at_rest():
             # Read while the queue is at rest: the log cannot grow before the move is in it.
-            entries = await self.entries()
-            seq = await self.seq_after(entries, to)
+            entries, seq, _ = await self._up_to(to)
             also = await moving(entries, seq) if moving is not None else ()
-            shown = self._as_shown(to)
+            shown = await self._as_shown(to)
             await self._go_to(seq, message_id=shown, also=also, consumed=consumed)
 
-    async def left_by_rewind(self, entries: Sequence[Entry], to: str) -> tuple[MessageId, ...]:
+    async def left_by_rewind(self, to: str) -> tuple[MessageId, ...]:
         """Return the messages that a rewind would take out of the conversation.
 
         Raises:
@@ -83,16 +86,17 @@ class Branches:
 
         """
         # Folded but never recorded: the preview is what the same entry would do in the log.
+        entries, seq, point = await self._up_to(to)
         rewound = Rewound(
             **self._stamp(),
             seq=entries[-1].seq + 1,
-            to_seq=await self.seq_after(entries, to),
-            message_id=self._as_shown(to),
+            to_seq=seq,
+            message_id=await self._as_shown(to),
         )
-        after = (await fold_log(self._store.log, [*entries, rewound])).messages()
-        kept = {message.id for message in after}
-        before = (await fold_log(self._store.log, entries)).messages()
-        return tuple(message.id for message in before if message.id not in kept)
+        after = await self._folded(point, [*entries, rewound])
+        kept = {message.id for message in after.messages()}
+        before = await self._folded(point, entries)
+        return tuple(message.id for message in before.messages() if message.id not in kept)
 
     async def undo_rewind(
         self, *, moving: Moving | None = None, consumed: Sequence[CommandId] = ()
@@ -105,8 +109,13 @@ class Branches:
 
         """
         async with self._queue.at_rest():
-            entries = await self.entries()
-            last = last_rewind(entries)
+            fold = self._recorder.fold
+            entries: Sequence[Entry] = ()
+            if fold.rewound_at is not None:
+                _, entries = await self._since(fold.rewound_at)
+            elif fold.compacted.is_partial:  # what was not read may have one
+                entries = await self.entries()
+            last = await beside_the_loop(entries, lambda: last_rewind(entries))
             if last is None:
                 raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
             # The entry before a rewind is on the path that it left, so going there undoes it.
@@ -121,12 +130,69 @@ class Branches:
                 session was deleted.
 
         """
-        entries = await self.entries()
         fold = self._recorder.fold
-        return await _fork_of(self._store.log, self._session_id, after, entries=entries, fold=fold)
+        if after is None:
+            if not await self._store.log.read(self._session_id, limit=1):
+                raise _was_deleted(self._session_id)
+            return _fork_at(self._session_id, fold, seq=fold.head, head=fold.head)
+        entries, seq, point = await self._up_to(after)
+        shown = None
+        if point is None and seq == entries[0].seq:
+            shown = await self._as_shown(after)
+        return _fork_at(
+            self._session_id, fold, seq=seq, head=entries[-1].seq, after=after, shown=shown
+        )
 
-    def _as_shown(self, message_id: str) -> MessageId:
-        return _as_shown(self._recorder.fold, message_id)
+    async def _as_shown(self, message_id: str) -> MessageId:
+        messages = self._recorder.fold.messages()
+        return await beside_the_loop(messages, lambda: _as_shown(messages, message_id))
+
+    async def _since(
+        self, seq: int, point: FoldPoint | None = None
+    ) -> tuple[FoldPoint | None, Sequence[Entry]]:
+        """Read what follows the last point before an entry, or before whatever was gone back to.
+
+        Without a point this is the whole log.
+        """
+        points = self._recorder.fold.points
+        point = points.until(seq) if point is None else point
+        while point is not None:
+            entries = await self._store.log.read(self._session_id, after=point.seq)
+            if not entries:
+                raise _was_deleted(self._session_id)
+            if point.needs_only(entries):
+                return point, entries
+            back_to = min(entry.to_seq for entry in entries if isinstance(entry, Rewound))
+            point = points.until(back_to)
+        return None, await self.entries()
+
+    async def _up_to(self, message_id: str) -> tuple[Sequence[Entry], int, FoldPoint | None]:
+        """Read what is needed to go back to a message; returns also the `seq` after which it ends.
+
+        Raises:
+            SessionError: MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        fold = self._recorder.fold
+        messages = fold.messages()
+        index = await beside_the_loop(messages, lambda: _index_of(messages, message_id))
+        first = None if index is None else fold.points.before_message(index)
+        if first is not None:
+            point, entries = await self._since(first.seq, first)
+            if point is not None:
+                wanted = MessageId(message_id)
+                find = partial(seq_after_point, fold, point, entries, message_id=wanted)
+                if (seq := await beside_the_loop(entries, find)) is not None:
+                    return entries, seq, point
+        entries = await self.entries()
+        return entries, await self.seq_after(entries, message_id), None
+
+    async def _folded(self, point: FoldPoint | None, entries: Sequence[Entry]) -> SessionFold:
+        """Fold the session anew, from a point with what follows it, or from the whole log."""
+        if point is None:
+            return await fold_log(self._store.log, entries)
+        again = partial(fold_from_point, self._recorder.fold, point, entries)
+        return await beside_the_loop(entries, again)
 
     async def whole_fold(self) -> SessionFold:
         """Return the session with all of its messages, also those before a compaction."""
@@ -159,8 +225,13 @@ class Branches:
         # compaction stands.
         if found in inherited:
             return left_out_by(found, inherited[: inherited.index(found)])
-        path = current_path(entries, through=found.seq - 1)
-        return left_out_by(found, (*inherited, *path))
+        compaction = found
+
+        def left_out() -> tuple[Message, ...]:
+            path = current_path(entries, through=compaction.seq - 1)
+            return left_out_by(compaction, (*inherited, *path))
+
+        return await beside_the_loop(entries, left_out)
 
     async def message(self, message_id: str) -> Message:
         """Return a message of the conversation.
@@ -241,12 +312,18 @@ class Branches:
 
         # A fold only goes forward: what is left of the conversation is derived again from the log.
         async def fold_again() -> SessionFold:
-            return await fold_log(self._store.log, await self.entries())
+            return await self._folded(*await self._since(seq))
 
         await self._recorder.refold(fold_again)
 
 
-async def read_fork(log: SessionLog, session_id: SessionId, after: str | None) -> Fork:
+async def read_fork(
+    log: SessionLog,
+    session_id: SessionId,
+    after: str | None,
+    *,
+    compacted: tuple[int, int] | None = None,
+) -> Fork:
     """Say where a branch begins by the stored log alone, whichever process holds the session.
 
     Raises:
@@ -254,50 +331,63 @@ async def read_fork(log: SessionLog, session_id: SessionId, after: str | None) -
             was deleted.
 
     """
-    entries = await log.read(session_id)
+    # The end of a conversation is known by what follows its last compaction.
+    entries, fold = await read_for_opening(log, session_id, compacted if after is None else None)
     if not entries:
         raise _was_deleted(session_id)
-    fold = await fold_log(log, entries)
-    return await _fork_of(log, session_id, after, entries=entries, fold=fold)
+    fold = fold or await fold_log(log, entries)
+    head = entries[-1].seq
+    seq = head if after is None else await _seq_after(log, entries, after)
+    shown = None
+    if after is not None and seq == entries[0].seq:
+        shown = _as_shown(fold.messages(), after)
+    return _fork_at(session_id, fold, seq=seq, head=head, after=after, shown=shown)
 
 
-async def _fork_of(
-    log: SessionLog,
+def _fork_at(
     session_id: SessionId,
-    after: str | None,
-    *,
-    entries: Sequence[Entry],
     fold: SessionFold,
+    *,
+    seq: int,
+    head: int,
+    after: str | None = None,
+    shown: MessageId | None = None,
 ) -> Fork:
-    """Say where a branch of these entries begins; `fold` is what they come to."""
-    seq = entries[-1].seq if after is None else await _seq_after(log, entries, after)
-    # All messages that a session began with have the `seq` of its opening: the id says which one.
-    is_inherited = seq == entries[0].seq
+    """Describe a branch that begins after a `seq`; `fold` is what the session has come to.
+
+    All messages that a session began with have the `seq` of its opening: `shown` says which one.
+    """
     return Fork(
         parent=session_id,
         forked_at=seq,
-        forked_after=_as_shown(fold, after) if after is not None and is_inherited else None,
+        forked_after=shown,
         # What the parent recorded of calls on other paths counts in the fork, as far as it is known
         # now.
-        parent_head=entries[-1].seq,
+        parent_head=head,
         settings=fold.settings,
         native_parent=_native_at(fold, after),
         configured=tuple(sorted(fold.configured)),
     )
 
 
-def _as_shown(fold: SessionFold, message_id: str) -> MessageId:
+def _index_of(messages: Sequence[Message], message_id: str) -> int | None:
+    """Return the index of a message; most are looked for near the end."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].id == message_id:
+            return index
+    return None
+
+
+def _as_shown(messages: Sequence[Message], message_id: str) -> MessageId:
     """Return what to name so that the message ends a conversation as it ends this one.
 
     In what a session began with, a prompt may have joined the results of tools. After a rewind
     to the answer before them they are shown without it, under the same id: that answer is
     named then, which its results follow in any case.
     """
-    for before, message in pairwise(fold.messages()):
-        if message.id == message_id and all(
-            isinstance(part, ToolResultPart) for part in message.parts
-        ):
-            return before.id
+    index = _index_of(messages, message_id)
+    if index and all(isinstance(part, ToolResultPart) for part in messages[index].parts):
+        return messages[index - 1].id
     return MessageId(message_id)
 
 
@@ -312,7 +402,8 @@ def _native_at(fold: SessionFold, after: str | None) -> str | None:
 
 async def _seq_after(log: SessionLog, entries: Sequence[Entry], message_id: str) -> int:
     inherited = await inherited_entries(log, entries[0])
-    seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
+    find = partial(seq_of_message, entries, MessageId(message_id), inherited=inherited)
+    seq = await beside_the_loop(entries, find)
     if seq is None:
         raise _no_message(message_id)
     return seq

@@ -1,9 +1,13 @@
 """What logs say: a session folded with what it inherits, where a message is, what was left out."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from holdfast.blocks.conversation.carried_state import fold_from_compaction
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.conversation.fold import SessionFold, fold_at, fold_entries
+from holdfast.blocks.conversation.fold_points import FoldPoint
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.ports.session_store import SessionLog
 from holdfast.vocabulary.compactions import Compaction
@@ -24,6 +28,11 @@ from holdfast.vocabulary.parts import CompactionPart
 
 MAX_GENERATIONS = 10_000
 """How many parents, one above the other, a session may have: each is read when it is opened."""
+
+_AT_ONCE = 1_000
+"""How many entries are folded on an event loop: it takes a few milliseconds."""
+
+ValueT = TypeVar("ValueT")
 
 _ADDING = (QueryStarted, InputPromoted, TurnEnded, ToolEnded, HistoryEdited)
 """What can add to the last message, or complete it."""
@@ -69,12 +78,26 @@ def seq_of_message(
     return None
 
 
+def seq_after_point(
+    fold: SessionFold, point: FoldPoint, entries: Sequence[Entry], *, message_id: MessageId
+) -> int | None:
+    """Return the same by the entries after one of a session's points.
+
+    None when there is no such message on the current path after it.
+    """
+    return _last_seq_in(fold_at(fold, point), current_path(entries), message_id)
+
+
 def _last_seq(
     entries: Sequence[Entry], message_id: MessageId, inherited: Sequence[Entry]
 ) -> int | None:
     fold = SessionFold()
     for entry in inherited:
         fold.apply(entry)
+    return _last_seq_in(fold, entries, message_id)
+
+
+def _last_seq_in(fold: SessionFold, entries: Sequence[Entry], message_id: MessageId) -> int | None:
     found: int | None = None
     for entry in entries:
         fold.apply(entry)
@@ -95,6 +118,11 @@ def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
     return tip.id == message_id or (bool(fold.calls) and f"{tip.id}_results" == message_id)
 
 
+async def beside_the_loop(entries: Sequence[object], work: Callable[[], ValueT]) -> ValueT:
+    """Return what is computed of entries or messages; of many on a thread: no loop stops for it."""
+    return work() if len(entries) <= _AT_ONCE else await asyncio.to_thread(work)
+
+
 async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
     """Fold a session's entries on top of what it inherits.
 
@@ -104,7 +132,9 @@ async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
     """
     opened = entries[0] if entries else None
     _refuse_newer(opened)
-    return fold_entries(entries, inherited=await inherited_entries(log, opened))
+    inherited = await inherited_entries(log, opened)
+    longer = max(entries, inherited, key=len)
+    return await beside_the_loop(longer, lambda: fold_entries(entries, inherited=inherited))
 
 
 def _refuse_newer(opened: Entry | None) -> None:
@@ -135,7 +165,7 @@ async def read_for_opening(
         if opening and isinstance(opening[0], SessionOpened) and reads_from > opening[0].seq:
             _refuse_newer(opening[0])
             entries = [*opening, *await log.read(session_id, after=reads_from - 1)]
-            fold = fold_from_compaction(entries, seq)
+            fold = await beside_the_loop(entries, partial(fold_from_compaction, entries, seq))
             if fold is not None:
                 return entries, fold
     return await log.read(session_id), None
@@ -157,7 +187,8 @@ async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry
         _refuse_endless(line, opened.parent)
         line[opened.parent] = None
         entries = await _recorded_by_then(log, opened)
-        generations.append(current_path(entries, through=opened.forked_at))
+        path = partial(current_path, entries, through=opened.forked_at)
+        generations.append(await beside_the_loop(entries, path))
         opened = entries[0]
     return [entry for own in reversed(generations) for entry in own]
 
@@ -174,8 +205,10 @@ async def _recorded_by_then(log: SessionLog, child: SessionOpened) -> list[Entry
             f"session {child.session_id} was forked from {parent} after entry {at}, "
             f"and that session has {entries[-1].seq}"
         )
+    if head is None or entries[-1].seq <= max(at, head):
+        return entries
     # `limit` counts readable entries, and so reaches past that `seq` where some are damaged.
-    return [entry for entry in entries if head is None or entry.seq <= max(at, head)]
+    return [entry for entry in entries if entry.seq <= max(at, head)]
 
 
 def _refuse_endless(line: dict[SessionId, None], parent: SessionId) -> None:

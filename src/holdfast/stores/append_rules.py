@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.serialization.entries import UNREADABLE
+from holdfast.vocabulary.believed_values import count_of, time_of, time_or_none
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ContextNoted,
@@ -36,6 +37,7 @@ _CHANGEABLE = {
     "deleted": int | None,
 }
 """The fields of a record that `session.changed` sets, and their types."""
+_TIMES = ("archived", "deleted")
 _DESCRIBING = (SessionOpened, SessionChanged, ContextNoted, Compaction, Rewound)
 _OF_QUERIES = (QueryStarted, QueryEnded)
 RECORDED = _DESCRIBING + _OF_QUERIES
@@ -113,7 +115,7 @@ def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> Se
         return record
     if query is not None:
         record = msgspec.structs.replace(record, **changed_fields(record, query))
-    return msgspec.structs.replace(record, updated=last.time, head=last.seq)
+    return msgspec.structs.replace(record, updated=time_of(last.time), head=last.seq)
 
 
 def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
@@ -128,7 +130,7 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
             parent=entry.parent,
             spawned_by=entry.spawned_by,
             native_session_id=entry.native_session_id,
-            created=entry.time,
+            created=time_of(entry.time),
         )
     if record is None:
         return None
@@ -160,7 +162,8 @@ def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any
         with contextlib.suppress(msgspec.ValidationError, KeyError):
             value = changes[name]
             # A null takes a value away. A record without tags has an empty tuple.
-            named[name] = msgspec.convert(() if value is None and name == "tags" else value, kind)
+            value = msgspec.convert(() if value is None and name == "tags" else value, kind)
+            named[name] = time_or_none(value) if name in _TIMES else value
     if isinstance(metadata := changes.get("metadata"), dict):
         merged = record.metadata | metadata
         named["metadata"] = {key: value for key, value in merged.items() if value is not None}
@@ -168,7 +171,8 @@ def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any
         named["notes"] = tuple(seq for seq in record.notes if seq not in forgotten)
     if "shared" in changes or "unshared" in changes:
         named["shares"] = shares_after(record.shares, changes, time=entry.time)
-    if "model" in (settings := changes.get("settings") or {}):
+    settings = changes.get("settings")
+    if isinstance(settings, dict) and isinstance(settings.get("model"), str):
         named["model"] = settings["model"]
     return named
 
@@ -180,6 +184,18 @@ def phase_after(ended: QueryEnded) -> SessionPhase:
     return "failed" if ended.stop_reason == "error" else "idle"
 
 
+def believed(record: SessionRecord) -> SessionRecord:
+    """Return a stored record with numbers that can be used, whatever was kept for them."""
+    return msgspec.structs.replace(
+        record,
+        created=time_of(record.created),
+        updated=time_of(record.updated),
+        head=count_of(record.head),
+        archived=time_or_none(record.archived),
+        deleted=time_or_none(record.deleted),
+    )
+
+
 def encode_details(record: SessionRecord) -> bytes:
     """Encode the fields of a record that stores keep together."""
     return msgspec.json.encode({name: getattr(record, name) for name in _DETAILS})
@@ -188,12 +204,12 @@ def encode_details(record: SessionRecord) -> bytes:
 def with_details(record: SessionRecord, details: bytes | None) -> SessionRecord | None:
     """Return a record with the fields that were kept together; None when they are damaged."""
     if not details:
-        return record
+        return believed(record)
     try:
         known = msgspec.json.decode(details, type=dict[str, Any])
         fields = {name: known[name] for name in _DETAILS if name in known}
         # Converted as a whole, so that a detail of a wrong type counts as damage.
-        return msgspec.convert(msgspec.to_builtins(record) | fields, SessionRecord)
+        return believed(msgspec.convert(msgspec.to_builtins(record) | fields, SessionRecord))
     except UNREADABLE:
         return None
 

@@ -102,7 +102,8 @@ class MemoryLog:
         session = self._sessions.get(session_id)
         if session is None:
             return []
-        return session.entries[after : None if limit is None else after + limit]
+        first = max(after, 0)
+        return session.entries[first : None if limit is None else first + limit]
 
     async def follow(
         self, session_id: SessionId, *, after: int = 0

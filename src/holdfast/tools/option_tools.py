@@ -4,7 +4,6 @@ A module of its own because `assembly` loads it late, and the import contract of
 tools out of that.
 """
 
-import datetime
 from collections.abc import Callable
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.context_source import ContextSource
 from holdfast.ports.session_store import SearchHit, SessionRecord, Store
 from holdfast.ports.tools import ToolContext
+from holdfast.vocabulary.believed_values import moment_of
 
 _MOST_HITS = 20
 
@@ -54,7 +54,7 @@ def recall_tool(store: Callable[[], Store], *, owner: str, project: str) -> AnyT
 
 
 def _quoted(record: SessionRecord, hit: SearchHit) -> str:
-    day = datetime.datetime.fromtimestamp(record.updated / 1000, tz=datetime.UTC).date()
+    day = moment_of(record.updated).date()
     name = record.title or record.name or record.id
     return f"[{name}, {day.isoformat()}] {hit.snippet}"
 

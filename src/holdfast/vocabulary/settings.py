@@ -4,6 +4,7 @@ Each field is the one declaration of an option: its sentence, default, bounds an
 options of an agent, the configuration file, the environment and the documentation derive from it.
 """
 
+import contextlib
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -309,6 +310,23 @@ def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
     return (
         msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
     )
+
+
+def believed_settings(settings: Settings, changes: object) -> tuple[Settings, frozenset[str]]:
+    """Return settings after a stored change, and which of them it has set.
+
+    A value that no version of this program writes changes nothing.
+    """
+    named: JsonObject = changes if isinstance(changes, dict) else {}
+    try:
+        return changed_settings(settings, named), frozenset(named)
+    except msgspec.ValidationError:
+        found: set[str] = set()
+        for name, value in named.items():
+            with contextlib.suppress(msgspec.ValidationError):
+                settings = changed_settings(settings, {name: value})
+                found.add(name)
+        return settings, frozenset(found)
 
 
 SETTINGS_WITH_MODELS = frozenset({"model", "fallbacks", "compaction"})

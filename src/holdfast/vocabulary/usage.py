@@ -4,6 +4,8 @@ from decimal import Decimal
 
 import msgspec
 
+from holdfast.vocabulary.believed_values import summable_cost
+
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens of one or more model calls.
@@ -54,4 +56,5 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 def add_costs(first: Decimal | None, second: Decimal | None) -> Decimal | None:
     """Add two costs; an unknown one makes the sum unknown, never invented."""
+    first, second = summable_cost(first), summable_cost(second)
     return None if first is None or second is None else first + second

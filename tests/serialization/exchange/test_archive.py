@@ -147,6 +147,17 @@ def test_a_log_with_gaps_can_be_exported_and_read() -> None:
     assert [entry.seq for entry in again] == [1, 9]
 
 
+@pytest.mark.parametrize(("last", "is_read"), [(1_002, True), (1_003, False)])
+def test_no_more_entries_may_be_missing_than_are_filled(last: int, is_read: bool) -> None:
+    raw = archived([opened(), UnknownEntry(id=EntryId("e"), time=1, seq=last)])
+    if is_read:
+        assert entries_of(read(raw))[-1].seq == last
+        return
+    with pytest.raises(AgentError, match="more than 1,000 entries are missing") as caught:
+        read(raw)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
 def with_line(raw: bytes, number: int, change: Callable[[dict[str, Any]], object]) -> bytes:
     """Change a line of an archive, and put its last checksum right again."""
     lines = [json.loads(line) for line in raw.splitlines()]

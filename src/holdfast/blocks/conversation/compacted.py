@@ -63,6 +63,16 @@ class Compacted:
         # A message that is pushed again, with more in it, keeps its first entry.
         self._first_entries.setdefault(message.id, start)
 
+    def until(self, seq: int) -> "Compacted":
+        """Return what was known at an earlier entry, since which no compaction was made."""
+        earlier = Compacted()
+        vars(earlier).update(vars(self))
+        # First entries never fall from one message to the next.
+        earlier._first_entries = {
+            name: first for name, first in self._first_entries.items() if first <= seq
+        }
+        return earlier
+
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:
         """Return the first `seq` to read for everything from a message on; None: all entries.
 

@@ -241,6 +241,23 @@ class Conversation:
         self._tags = [None] * len(self._messages)
         self._find_view_start()
 
+    def shortened(self, length: int, tip: Message | None) -> "Conversation":
+        """Return the conversation as it was with `length` messages, the last of them `tip`.
+
+        Messages were only added since, and the tip has grown at most.
+        """
+        earlier = Conversation()
+        kept = self._messages[:length]
+        if tip is not None:
+            kept[-1] = tip
+        earlier._messages[:] = kept
+        earlier._tags = self._tags[:length]
+        if self._view_start < length - 1:
+            earlier._start_view_at(self._view_start)
+        else:  # what begins the view may have been added since
+            earlier._find_view_start()
+        return earlier
+
     def wire_view(self) -> tuple[Message, ...]:
         """Return what is sent: from the last compaction on, itself included; otherwise all.
 

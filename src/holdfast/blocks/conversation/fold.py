@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.blocks.conversation.conversation import end_last, merged_answers
+from holdfast.blocks.conversation.fold_points import FoldPoint
 from holdfast.blocks.conversation.folded_session import FoldedSession
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
@@ -60,7 +61,7 @@ from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, Part, ReminderPart, TextPart
-from holdfast.vocabulary.settings import changed_settings
+from holdfast.vocabulary.settings import believed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
 _CHILD_LEFT = (
@@ -128,6 +129,7 @@ class SessionFold(FoldedSession):
         # Untold notes come from entries of the parent: to have them, all entries must be read.
         if self.notes.untold:
             self.notes.since = _FIRST
+        self.rewound_at = None  # a rewind of the parent cannot be taken back here
         # The parent has paid for it.
         self.usage, self.cost = Usage(), Decimal(0)
 
@@ -137,6 +139,7 @@ class SessionFold(FoldedSession):
         indexes = [index for index, item in enumerate(messages) if item.id == message_id]
         if indexes:
             kept, dropped = messages[: indexes[0] + 1], messages[indexes[0] + 1 :]
+            self.points.clear()
             self.conversation.set_history(kept)
             tip = self._tip_assistant()
             # The message after an answer holds the results of its calls, if it has any.
@@ -173,6 +176,7 @@ class SessionFold(FoldedSession):
         self.title = entry.title
         self.settings = entry.settings
         self.configured = frozenset(entry.configured)
+        self.points.clear()
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -185,11 +189,11 @@ class SessionFold(FoldedSession):
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
-        self.title = changes.get("title", self.title)
+        title = changes.get("title", self.title)
+        self.title = title if title is None or isinstance(title, str) else self.title
         self.native = self.native.changed(entry)
         if "settings" in changes:
-            self.settings = changed_settings(self.settings, changes["settings"])
-            names = frozenset(changes["settings"])
+            self.settings, names = believed_settings(self.settings, changes["settings"])
             # What an opening has named is not set by `configure` any more.
             is_configured = entry.origin == "configure"
             self.configured = self.configured | names if is_configured else self.configured - names
@@ -209,6 +213,8 @@ class SessionFold(FoldedSession):
         self.inputs.pop(entry.input_id, None)
 
     def _on_query_started(self, entry: QueryStarted) -> None:
+        if entry.message is not None and entry.seq:
+            self.points.offer(vars(self), entry.seq - 1)
         self.open_query = entry
         note_queries(self.unended, entry)
         self.query_options = entry.options
@@ -298,6 +304,7 @@ class SessionFold(FoldedSession):
         if entry.strategy in {"native", "server", "none"}:
             return  # what is sent is shorter without us, or was not made shorter
         self._settle()
+        self.points.clear()
         if entry.strategy == "prune":
             self.compacted.prune(entry, self.conversation.wire_view())
             return
@@ -315,12 +322,15 @@ class SessionFold(FoldedSession):
         for call in self.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
         self.child_answers.clear()
+        if entry.message_id is not None:  # taking one back names none
+            self.rewound_at = entry.seq
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
     def _on_history_edited(self, entry: HistoryEdited) -> None:
         self._settle()
         tip = self.conversation.tip
+        self.points.clear()
         self.conversation.set_history(edited_history(self.conversation.messages, entry))
         # How the former last message finished says nothing about the new one.
         if self.conversation.tip is not tip:
@@ -384,6 +394,25 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     for entry in entries:
         note_queries(fold.unended, entry)
     return fold
+
+
+def fold_at(fold: SessionFold, point: FoldPoint) -> SessionFold:
+    """Return a session as it was at one of its points."""
+    earlier = SessionFold()
+    vars(earlier).update(fold.points.restored(point, vars(fold)))
+    return earlier
+
+
+def fold_from_point(fold: SessionFold, point: FoldPoint, entries: Sequence[Entry]) -> SessionFold:
+    """Fold a session anew from one of its points; `entries` are all that follow the point.
+
+    `fold` is the session as it is: the same entries were applied to it, one by one.
+    """
+    again = fold_at(fold, point)
+    again.apply_all(current_path(entries))
+    again.head = fold.head
+    again.unended = dict(fold.unended)
+    return again
 
 
 def note_queries(unended: dict[QueryId, None], entry: Entry) -> None:

@@ -15,6 +15,7 @@ from holdfast.blocks.conversation.conversation import (
     is_compaction,
     joined,
 )
+from holdfast.blocks.conversation.fold_points import FoldPoints
 from holdfast.blocks.conversation.native_session_state import NativeSessionState
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.tool_calls import (
@@ -83,6 +84,10 @@ class FoldedSession:
     usage: Usage
     cost: Decimal | None
     compacted: Compacted
+    points: FoldPoints
+    """Earlier states, to go back to without reading the whole log."""
+    rewound_at: int | None
+    """The `seq` of the rewind that brought the conversation where it is, if one did."""
     _before_merge: AssistantMessage | None
     """The answer that the tip went on with; it stays when what was added is discarded."""
 
@@ -111,6 +116,8 @@ class FoldedSession:
         self.usage = Usage()
         self.cost = Decimal(0)
         self.compacted = Compacted()
+        self.points = FoldPoints()
+        self.rewound_at = None
         self._before_merge = None
 
     def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:

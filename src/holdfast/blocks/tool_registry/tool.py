@@ -24,7 +24,7 @@ from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.given_options import check_given
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, is_too_deep
 from holdfast.vocabulary.option_declarations import Option, options_of, takes
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
@@ -182,4 +182,5 @@ def as_tool(value: AnyTool | Callable[..., object]) -> AnyTool:
         return value
     if inspect.isroutine(value) or callable(value):
         return make_tool(value, {})
-    raise ConfigError(ErrorCode.CONFIG_INVALID, f"{value!r} is not a tool")
+    shown = "a value that is nested too deeply" if is_too_deep(value) else repr(value)
+    raise ConfigError(ErrorCode.CONFIG_INVALID, f"{shown} is not a tool")

@@ -119,8 +119,7 @@ class Adoption:
         """
         seq, time, open_things = 0, 0, OpenThings()
         for entry in entries:
-            # The check of the archive has bounded `seq`, so this cannot make an endless number of
-            # entries.
+            # The check of the archive has bounded how many are missing.
             while seq + 1 < entry.seq:
                 seq += 1
                 yield self._missing(old, seq, time)

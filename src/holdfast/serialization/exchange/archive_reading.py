@@ -42,6 +42,10 @@ _MOST_LOGS = 10_001
 """A session and the longest line of parents that a store reads."""
 
 
+MOST_MISSING = 1_000
+"""How many entries may be missing in all the logs of an archive."""
+
+
 class LogBegun(NamedTuple):
     """The items that follow belong to this log."""
 
@@ -129,7 +133,7 @@ class _Reading:
         self._open: SessionId | None = None
         self._log_digest = hashlib.sha256()
         self._log_entries = 0
-        self._last_seq = 0
+        self._last_seq = self._missing = 0
         self._complete: set[SessionId] = set()
         self._content: list[bytes] = []
         self._content_size = 0
@@ -241,9 +245,12 @@ class _Reading:
 
     def _check_entry(self, entry: Entry, number: int) -> None:
         """Refuse an entry that no store would have given out."""
-        # The upper bound is for gaps, which are filled entry by entry when the log is stored.
         if not self._last_seq < entry.seq <= self._limits.records:
             raise _corrupt(f"line {number} has entry {entry.seq} after entry {self._last_seq}")
+        # What is missing is filled entry by entry when the log is stored.
+        self._missing += entry.seq - self._last_seq - 1
+        if self._missing > MOST_MISSING:
+            raise _corrupt(f"more than {MOST_MISSING:,} entries are missing before line {number}")
         self._last_seq = entry.seq
         # Whose session it is, and which parent it has, cannot be replaced in an entry that is
         # opaque.

@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from holdfast.serialization.exchange.values import SessionExport
+from holdfast.vocabulary.believed_values import LATEST, moment_of, summable_cost
 from holdfast.vocabulary.ids import CallId, SessionId, parse_session_id
 from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep
 from holdfast.vocabulary.messages import Message
@@ -26,9 +27,6 @@ from holdfast.vocabulary.parts import (
 )
 from holdfast.vocabulary.usage import Usage
 
-LATEST = 253_402_300_799_000
-"""The last second of the year 9999, in milliseconds."""
-_LARGEST_COST = Decimal(10**12)
 _LONGEST_COST = 60
 _MOST = 2**53
 """The largest count that is believed."""
@@ -57,9 +55,7 @@ def json_line(value: Json) -> bytes:
 
 def iso_time(milliseconds: int) -> str:
     """Write a time as `2026-01-31T12:00:00.000Z`."""
-    seconds, rest = divmod(min(max(milliseconds, 0), LATEST), 1000)
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+    return moment_of(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def milliseconds_of(value: Json) -> int:
@@ -116,11 +112,7 @@ def known_cost(found: Json) -> Decimal | None:
         cost = Decimal(text) if len(text) <= _LONGEST_COST else None
     except InvalidOperation:
         return None
-    if cost is None or not cost.is_finite():
-        return None
-    # Sums of numbers that are far apart raise an error, or have as many digits as lie between.
-    is_near = int(cost.as_tuple().exponent) >= -_LONGEST_COST
-    return cost if 0 <= cost <= _LARGEST_COST and is_near else None
+    return summable_cost(cost)
 
 
 def split_usage(*, fresh: int, read: int, written: int, output: int, reasoning: int = 0) -> Usage:

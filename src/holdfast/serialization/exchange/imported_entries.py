@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.serialization.exchange.forms import LATEST
 from holdfast.serialization.exchange.message_builder import one_line
+from holdfast.vocabulary.believed_values import LATEST
 from holdfast.vocabulary.commands import CommandEnded
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded

@@ -142,7 +142,7 @@ class JsonlLeases:
     def _renew_all(self) -> None:
         # A renewal that fails is not reported here: the next append of its holder gets FENCED.
         # Copied, because the threads that write add and remove writers meanwhile.
-        for writer in tuple(self._resources.writers.values()):
+        for writer in tuple(self._resources.writers.copy().values()):
             self._resources.threads.submit_unless_closed(
                 writer.session_id, functools.partial(writer.renew, writer.epoch)
             )

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.ports.session_store import SessionRecord
 from holdfast.serialization.entries import UNREADABLE
+from holdfast.stores.append_rules import believed
 from holdfast.stores.jsonl.folder import try_lock, unlock
 from holdfast.stores.private_files import open_or_create, read_or_empty
 
@@ -126,6 +127,9 @@ def read_lease_state(path: Path) -> LeaseState:
 def _parse_state(content: bytes) -> LeaseState:
     try:
         # What stands behind the line end is left over from a longer text.
-        return _state_decoder.decode(content.partition(b"\n")[0])
+        state = _state_decoder.decode(content.partition(b"\n")[0])
     except UNREADABLE:
         return LeaseState()
+    if state.record is None:
+        return state
+    return msgspec.structs.replace(state, record=believed(state.record))

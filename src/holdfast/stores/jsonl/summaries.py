@@ -28,6 +28,7 @@ from holdfast.stores.private_files import (
     translated_os_errors,
 )
 from holdfast.stores.stored_records import FindBlob, from_stored_body
+from holdfast.vocabulary.believed_values import time_of
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
@@ -164,10 +165,13 @@ class Summaries:
         """Return the record of every session."""
         known = self._load()
         present = self._folder.logs()
-        for gone in known.keys() - present.keys():
-            known.pop(gone, None)
-        for gone in self._told.keys() - present.keys():
-            self._told.pop(gone, None)
+        # Copied, because other threads add what they read meanwhile.
+        for gone in list(known):
+            if gone not in present:
+                known.pop(gone, None)
+        for gone in list(self._told):
+            if gone not in present:
+                self._told.pop(gone, None)
         records = [self._record(session_id, found) for session_id, found in present.items()]
         if self._unsaved >= _SAVE_AFTER:
             self.save()
@@ -184,8 +188,9 @@ class Summaries:
         """Return the sessions that had a name when they were last read."""
         return [
             session_id
-            # Copied, because other threads add summaries meanwhile.
-            for session_id, known in list(self._load().items())
+            # Copied, because other threads add summaries meanwhile. Not by `list`, whose pairs let
+            # the garbage collector run, and with it other threads.
+            for session_id, known in self._load().copy().items()
             if known.record is not None and known.record.name == name
         ]
 
@@ -324,7 +329,7 @@ def _record_after(
         return record
     if record is None:
         return None
-    fields: dict[str, Any] = {"updated": header.time, "head": line.seq}
+    fields: dict[str, Any] = {"updated": time_of(header.time), "head": line.seq}
     if header.kind == "query.started":  # its prompt may be large, and says nothing of the session
         fields |= {"status": "running", "error": None}
     return msgspec.structs.replace(record, **fields)

@@ -81,8 +81,8 @@ class ChangeHints:
             self._wanted.clear()
             try:
                 self._submit(self._notify)
-            except AgentError:
-                return  # the store is closing
+            except (AgentError, RuntimeError):
+                return  # the store is closing, or the program ends without closing it
             self._closed.wait(_HINT_SECONDS)
 
     def _notify(self, connection: PgConnection) -> None:

@@ -23,7 +23,7 @@ from holdfast.stores.postgresql.watches import (
     replication_warning,
 )
 from holdfast.stores.processes import monotonic_seconds
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.json_types import writable
 
 _logger = scrubbed_logger(__name__)
@@ -207,9 +207,14 @@ def is_transient(error: psycopg.Error) -> bool:
     return state in _TRANSIENT_STATES or state.startswith(_TRANSIENT_CLASSES)
 
 
-def store_error_from(error: psycopg.Error) -> StoreError:
+def store_error_from(error: psycopg.Error) -> AgentError:
     """Translate an error of the database."""
     state, said = error.sqlstate or "", str(error).strip().split("\n")[0]
+    if state == "54000":  # owner, project and name are one key of an index
+        return ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"an owner, a project or a name is too long for PostgreSQL: {said}",
+        )
     # The class is about resources. 53300, too many connections, has nothing to do with space.
     if state.startswith("53") and state != "53300":
         return StoreError(ErrorCode.FULL, f"PostgreSQL has no space left: {said}")

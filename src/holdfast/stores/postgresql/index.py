@@ -25,7 +25,10 @@ _FIND = (
     " ORDER BY (id = %s) DESC NULLS LAST, updated DESC, id DESC"
 )
 _BROWSE = (
-    f"SELECT {COLUMNS}{_OWNED} AND (%s::text IS NULL OR (updated, id) < (%s, %s))"
+    f"SELECT {COLUMNS}{_OWNED} AND (%s::text IS NULL OR parent = %s)"
+    " AND (%s::text IS NULL OR details ->> 'spawned_by' = %s)"
+    " AND (NOT %s OR details ->> 'deleted' IS NOT NULL)"
+    " AND (%s::text IS NULL OR (updated, id) < (%s, %s))"
     " ORDER BY updated DESC, id DESC LIMIT %s"
 )
 _SAVE = (
@@ -84,7 +87,7 @@ class PostgresIndex:
                 if not rows:
                     return []
                 start = record_of(rows[0])
-            records = self._records(connection, (owner, project), start)
+            records = self._records(connection, (owner, project), after=start, matching=matching)
             return list(itertools.islice(filter(matching.matches, records), limit))
 
         return await self._connections.readers.run(work)
@@ -106,12 +109,22 @@ class PostgresIndex:
         self,
         connection: PgConnection,
         owned: tuple[str, str | None],
+        *,
         after: SessionRecord | None,
+        matching: SessionFilter,
     ) -> Iterator[SessionRecord]:
-        """Yield the records of an owner page by page, the last updated first."""
+        """Yield the records of an owner page by page, the last updated first.
+
+        The database compares what would have most of them read in vain; `matching` decides.
+        """
+        came_of = [
+            None if each is None else to_text(each)
+            for each in (matching.parent, matching.spawned_by)
+            for _ in range(2)
+        ]
         while True:
             start = (None, None, None) if after is None else (after.id, after.updated, after.id)
-            values = (*self._owned(*owned), *start, _PAGE)
+            values = (*self._owned(*owned), *came_of, bool(matching.deleted), *start, _PAGE)
             rows = self._connections.database.query(connection, _BROWSE, *values)
             for row in rows:
                 after = record_of(row)

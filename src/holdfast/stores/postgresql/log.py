@@ -11,6 +11,7 @@ from holdfast.stores.postgresql.database import PgConnection, to_text
 from holdfast.stores.postgresql.group_writer import Append, EntryRow
 from holdfast.stores.postgresql.records import record_changes
 from holdfast.stores.stored_records import command_damage
+from holdfast.vocabulary.believed_values import time_of
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, QueryEnded, SessionOpened
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
@@ -137,7 +138,8 @@ def read_rows(
 
 def _row(entry: Entry) -> EntryRow:
     rests = isinstance(entry, QueryEnded) and entry.stop_reason == "approval"
-    return EntryRow(entry.seq, entry.id, entry.kind, entry.time, rests, encode_entry(entry))
+    time = time_of(entry.time)
+    return EntryRow(entry.seq, entry.id, entry.kind, time, rests, encode_entry(entry))
 
 
 def _decoded(seq: int, body: bytes) -> Entry | str:

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.ports.session_store import SessionRecord
+from holdfast.serialization.entries import UNREADABLE
 from holdfast.stores.append_rules import (
     RECORDED,
+    believed,
     changed_fields,
     encode_details,
     updated_record,
@@ -85,8 +87,11 @@ def record_of(row: Sequence[Any]) -> SessionRecord:
         name: from_text(text) for name, text in zip(_TEXTS, texts, strict=True)
     }
     record = SessionRecord(**known, created=created, updated=updated, head=head)
-    stored = _with_lists(_restored(msgspec.json.decode(details)))
-    return with_details(record, msgspec.json.encode(stored)) or record
+    try:
+        stored = _with_lists(_restored(msgspec.json.decode(details, type=dict[str, Any])))
+    except UNREADABLE:
+        return believed(record)
+    return with_details(record, msgspec.json.encode(stored)) or believed(record)
 
 
 def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
@@ -129,11 +134,11 @@ def _with_lists(details: dict[str, Any]) -> dict[str, Any]:
     Rows of earlier versions have notes in such a field already.
     """
     shares = [details.pop(key) for key in sorted(details) if key.startswith(_SHARE)]
-    notes = {f"{_NOTE}{seq}": seq for seq in details.get("notes", ())}
+    notes = {f"{_NOTE}{seq}": seq for seq in _listed(details, "notes")}
     notes |= {key: details.pop(key) for key in sorted(details) if key.startswith(_NOTE)}
     return details | {
         "shares": [each for each in shares if each is not None],
-        "notes": sorted(seq for seq in notes.values() if seq is not None),
+        "notes": sorted(seq for seq in notes.values() if type(seq) is int),
     }
 
 

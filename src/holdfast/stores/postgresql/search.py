@@ -34,6 +34,10 @@ _LONGEST_WORD = 200
 _MOST_PLACES = 255
 _LARGEST_VECTOR = 900_000
 """Bytes of words in one text; the database takes a megabyte."""
+_MORE = "+"
+"""Stands for the words that do not fit into a vector; it is no word itself."""
+_MOST_LONG_TEXTS = 100
+"""How many texts with such words are read for a query, the newest."""
 # The database ranks by another formula than `TextQuery.score`, so more are scored than are wanted.
 _CANDIDATES = 200
 
@@ -99,12 +103,19 @@ class PostgresSearch:
         bound = self._connections.database.owner_text
         words = {_lexeme(word) for phrase in query.phrases for word in phrase}
         expression = " & ".join(f"'{word}'" for word in sorted(words))
-        rows = self._connections.database.query(
-            connection,
-            _FIND,
-            *(expression, owner, owner, project, project, bound, bound, expression),
-            max(_CANDIDATES, 4 * limit),
-        )
+        wanted = [
+            (expression, max(_CANDIDATES, 4 * limit)),
+            (f"'{_MORE}' & !({expression})", _MOST_LONG_TEXTS),
+        ]
+        rows = [
+            row
+            for each, most in wanted
+            for row in self._connections.database.query(
+                connection,
+                _FIND,
+                *(each, owner, owner, project, project, bound, bound, each, most),
+            )
+        ]
         scored = []
         for session_id, seq, message_id, part_id, body in rows:
             text = SearchableText(
@@ -141,6 +152,8 @@ def _vector(words: Sequence[str]) -> str:
     for word, found in positions.items():
         size += len(word.encode()) + 2 * len(found) + 4
         if size > _LARGEST_VECTOR:
+            # What is left out is found by reading the text.
+            parts.append(f"'{_MORE}'")
             break
         parts.append(f"'{word}':{','.join(map(str, found))}")
     return " ".join(parts)

@@ -14,12 +14,14 @@ from holdfast.stores.sqlite.rows import (
     LARGEST_KEY,
     SELECT_RECORDS,
     decode_record,
+    decode_text,
     derive_record,
     save_record,
 )
 from holdfast.vocabulary.ids import SessionId
 
 _OWNED = "owner = ?1 AND (?2 IS NULL OR project = ?2)"
+_PARENTS = "SELECT key, CAST(parent AS BLOB) FROM session"
 _AFTER = (
     " AND (updated, id) < (SELECT updated, id FROM session"
     " WHERE id = ?3 AND owner = ?1 AND (?2 IS NULL OR project = ?2))"
@@ -65,7 +67,12 @@ class SqliteIndex:
             values.append(value)
             where += f" AND {condition} ?{len(values)}"
 
+        if matching.deleted:
+            where += " AND deleted IS NOT NULL"
+
         def list_records(connection: apsw.Connection) -> list[SessionRecord]:
+            if matching.parent is not None and after is None:
+                return _forks(connection, (owner, project), matching)[:limit]
             rows = connection.execute(
                 f"{SELECT_RECORDS} WHERE {where} ORDER BY updated DESC, id DESC", values
             )
@@ -80,12 +87,33 @@ class SqliteIndex:
         return await self._connections.writer.write(_rebuild)
 
 
+def _forks(
+    connection: apsw.Connection, owned: tuple[str, str | None], matching: SessionFilter
+) -> list[SessionRecord]:
+    """Return the forks of a session, the last updated first.
+
+    Only the parents of all rows are compared. One that is damaged may be the wanted one: its row is
+    decoded, which derives it from the log.
+    """
+    rows = connection.execute(
+        f"{_PARENTS} WHERE {_OWNED} AND parent IS NOT NULL ORDER BY updated DESC, id DESC",
+        owned,
+    )
+    keys = [key for key, parent in rows if decode_text(parent) in {None, matching.parent}]
+    found = [
+        decode_record(connection, row)
+        for key in keys
+        for row in connection.execute(f"{SELECT_RECORDS} WHERE key = ?", (key,))
+    ]
+    return [record for record in found if record is not None and matching.matches(record)]
+
+
 def _selected_by(matching: SessionFilter) -> list[tuple[str, str | int]]:
     """Return the conditions of a filter that SQLite compares, so that fewer rows are decoded.
 
     A turn with a budget asks for what its session started, or for the sessions of the day: neither
-    is to decode all sessions. Forks are not looked up like that: one whose row is damaged would be
-    missed, and a deletion would remove the log that it needs.
+    is to decode all sessions. Forks are looked up by `_forks`: one whose row is damaged must not be
+    missed, because a deletion would remove the log that it needs.
     """
     conditions = (
         ("spawned_by =", matching.spawned_by),

@@ -37,6 +37,7 @@ from holdfast.stores.sqlite.rows import (
     span_of,
 )
 from holdfast.stores.stored_records import to_stored_entry
+from holdfast.vocabulary.believed_values import time_of
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -158,7 +159,7 @@ def _update_index(
     if record is None:
         connection.execute(
             "UPDATE session SET updated = ?, head = ? WHERE key = ?",
-            (fresh[-1].time, fresh[-1].seq, key),
+            (time_of(fresh[-1].time), fresh[-1].seq, key),
         )
         return None
     try:

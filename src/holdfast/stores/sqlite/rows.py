@@ -164,7 +164,7 @@ def readable_entries(
     first, last = span_of(key)
     query = _SELECT_SEALED
     # The first place has `seq` 1, so this is the place behind `after`.
-    values: list[int | str] = [first + after, last]
+    values: list[int | str] = [first + within_seqs(after), last]
     if kinds is not None:
         # What is not wanted is not decoded: it may have a large blob.
         query += " AND kind IN (SELECT value FROM json_each(?))"
@@ -266,7 +266,8 @@ def decode_record(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionR
     named = dict(zip(_RECORD_TEXTS, texts, strict=True))
     created, updated, head, details = values[len(_RECORD_TEXTS) :]
     record = None
-    if not any(named[name] is None for name in ("id", "owner", "project")):
+    is_whole = not any(named[name] is None for name in ("id", "owner", "project"))
+    if is_whole and None not in {created, updated, head}:
         named["model"] = named["model"] or ""
         known: dict[str, Any] = {**named, "created": created, "updated": updated, "head": head}
         record = SessionRecord(**known)
