@@ -104,7 +104,7 @@ IMPORTED_KINDS: Mapping[type[Entry], ImportedKind] = {
     ApprovalSettled: ImportedKind(
         "kept", ("approval_id", "call_id", "decision", "arguments", "by", "reason", "feedback")
     ),
-    ToolStarted: ImportedKind("ended", ("call_id", "tool", "arguments_hash")),
+    ToolStarted: ImportedKind("ended", ("call_id", "tool", "arguments_hash", "idempotent")),
     ToolEnded: ImportedKind(
         "kept", ("call_id", "tool", "outcome", "content", "error", "duration_ms")
     ),
