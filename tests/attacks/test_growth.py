@@ -40,6 +40,7 @@ _PARSERS_IN_USE = {
 }
 """Modules that import one: `email.utils` for dates, `html` to escape and unescape."""
 _OWN_TEXT = {
+    "stores.file_trees.tree_facts:folders_of": "a path of a file, which the system bounds",
     "cli.login_commands:_ask_provider": "names of ours",
     "cli.one_shot:_answer_type.Answer.model_validate_json": "the caller's own schema",
     "cli.chat.slash_commands:SlashCommands.run": "what a person types into the chat",

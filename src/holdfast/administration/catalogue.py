@@ -213,7 +213,8 @@ class Catalogue(SessionFinder):
         await store.log.delete(record.id)
         await composition.clients.delete_transcripts(record.owner, entries)
         data = composition.configuration.folders.data
-        await run_in_thread(lambda: late.forget_kept_files(data, record.id))
+        if kept := late.kept_files_of(data, record.id):
+            await run_in_thread(lambda: late.forget_kept_files(kept))
 
     async def _delete_unneeded(self, session_id: SessionId | None) -> None:
         """Delete a session that was kept for its forks, once there are none."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.providers.vendors import key_advice
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
     from holdfast.stores.file_trees.git_trees import GitTrees
-    from holdfast.stores.file_trees.kept_files import forget_kept_files
+    from holdfast.stores.file_trees.kept_files import forget_kept_files, kept_files_of
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.opencode_database import opencode_document, opencode_sessions
@@ -63,6 +63,7 @@ __all__ = [
     "attachment_part",
     "check_sandbox",
     "forget_kept_files",
+    "kept_files_of",
     "key_advice",
     "list_local_models",
     "load_skill_tool",
@@ -119,6 +120,7 @@ if not TYPE_CHECKING:
             "attachment_part": "holdfast.assembly.attachments",
             "check_sandbox": "holdfast.tools",
             "forget_kept_files": "holdfast.stores.file_trees.kept_files",
+            "kept_files_of": "holdfast.stores.file_trees.kept_files",
             "key_advice": "holdfast.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
             "load_skill_tool": _OPTION_TOOLS,

@@ -480,9 +480,14 @@ def session_folder(session: str) -> str:
     return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def forget_kept_files(data: Path, session: str) -> None:
-    """Remove the copies that were made for a session, of all folders."""
-    for folder in (data.resolve() / "snapshots").glob(f"*/kept/{session_folder(session)}"):
+def kept_files_of(data: Path, session: str) -> list[Path]:
+    """Return the folders with the copies that were made for a session; mostly there are none."""
+    return list((data.resolve() / "snapshots").glob(f"*/kept/{session_folder(session)}"))
+
+
+def forget_kept_files(folders: Iterable[Path]) -> None:
+    """Remove the copies that were made for a session."""
+    for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 
