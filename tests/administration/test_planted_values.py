@@ -59,7 +59,7 @@ async def check(store: Store, logs: list[Planted]) -> None:
 
 
 @pytest.mark.parametrize("kind", STORE_FACTORIES)
-@sampled(61, 5)
+@sampled(61, 25)
 def test_every_read_answers_whatever_a_field_holds(kind: str, sample: int, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(STORE_FACTORIES[kind](tmp_path)) as store:
