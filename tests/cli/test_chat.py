@@ -1,5 +1,6 @@
 """The interactive client in a real terminal: tmux types, the screens are kept as snapshots."""
 
+import json
 import os
 import re
 import shutil
@@ -170,9 +171,7 @@ def test_a_session_goes_on_after_kill_nine(place: Place) -> None:
         shown.wait_for("Ada")
         shown.say("and more")
         shown.wait_for("Half")
-        pane = int(shown.tmux("list-panes", "-F", "#{pane_pid}"))
-        children = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
+        os.kill(_program_in(shown), signal.SIGKILL)
         shown.wait_for("exit=137")
     _script(place, Turn(text="Still Ada."))
     with terminal(place, "-c") as shown:
@@ -402,3 +401,30 @@ def test_a_project_file_that_is_not_trusted_is_named(place: Place) -> None:
     with terminal(place) as shown:
         _ready(shown)
         shown.wait_for("holdfast trust")
+
+
+def _program_in(shown: Terminal) -> int:
+    """Return the process of the chat, which the shell of the terminal started."""
+    pane = int(shown.tmux("list-panes", "-F", "#{pane_pid}"))
+    return int(Path(f"/proc/{pane}/task/{pane}/children").read_text().split()[0])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_suspends_the_query_and_resume_carries_it_on(
+    place: Place, number: signal.Signals, code: int
+) -> None:
+    hold = threading.Event()
+    _script(place, Turn(text=["Half", " an answer."], hold=hold), Turn(text=" and the rest."))
+    with terminal(place) as shown:
+        _ready(shown).say("hello")
+        shown.wait_for("Half")
+        os.kill(_program_in(shown), number)
+        shown.wait_for(f"exit={code}")
+    (listed,) = json.loads(place.run("sessions", "list", "--format", "json").stdout)
+    assert listed["phase"] == "running", "the query has no end"
+    hold.set()
+    with terminal(place, "-c") as shown:
+        _ready(shown)
+        shown.wait_for("/resume carries it on")
+        shown.say("/resume")
+        shown.wait_for("and the rest.")
