@@ -16,7 +16,7 @@ help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
 
 demo: environment  ## talk to a session, without any key
-	@HOLDFAST_HOME=$(CURDIR)/.cache/holdfast $(RUN) -P -m holdfast.demo
+	@HAPTERA_HOME=$(CURDIR)/.cache/haptera $(RUN) -P -m haptera.demo
 
 quick: environment  ## run the tests that take under a minute together, for the inner loop
 	$(RUN) -m pytest $(SHARED) -m "not soak and not sweep and not slow" \

@@ -1,1 +1,1 @@
-"""Benchmarks: what Holdfast costs in CPU time beside a hand-written loop and its peers."""
+"""Benchmarks: what Haptera costs in CPU time beside a hand-written loop and its peers."""

@@ -39,8 +39,8 @@ def main() -> int:
 
 
 def _with_another_version(subjects: tuple[Subject, ...], folder: str) -> tuple[Subject, ...]:
-    """Add each subject of Holdfast a second time, with the package of another folder."""
-    ours = [one for one in subjects if "holdfast" in one.name]
+    """Add each subject of Haptera a second time, with the package of another folder."""
+    ours = [one for one in subjects if "haptera" in one.name]
     others = [
         msgspec.structs.replace(one, name=f"{one.name} (before)", source=folder) for one in ours
     ]

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT
-from holdfast import Agent, AgentSession, SessionError
-from holdfast.assembly.store_strings import make_store
-from holdfast.ports.session_store import Lease, Store
-from holdfast.testing import ScriptedProvider
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentSession, SessionError
+from haptera.assembly.store_strings import make_store
+from haptera.ports.session_store import Lease, Store
+from haptera.testing import ScriptedProvider
+from haptera.vocabulary.entries import (
     Entry,
     PartEnded,
     PartStarted,
@@ -34,7 +34,7 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.ids import (
+from haptera.vocabulary.ids import (
     MessageId,
     PartId,
     QueryId,
@@ -43,10 +43,10 @@ from holdfast.vocabulary.ids import (
     new_entry_id,
     new_session_id,
 )
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.settings import Settings
+from haptera.vocabulary.usage import Usage
 
 PROJECT = "bench"
 _EXCHANGES = 3
@@ -293,7 +293,7 @@ def _in_a_process(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(kind: str, *, sessions: int, entries: int, only: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
         location = f"{kind}:{folder}/{'store.db' if kind == 'sqlite' else 'store'}"
         start = time.perf_counter()
         asyncio.run(fill(location, sessions=sessions, entries=entries))

@@ -1,7 +1,7 @@
 """A process that sends one prompt and ends: what a script costs until its request arrives.
 
 Run as `python -m benchmarks.cold_start WAY BASE_URL MODEL`. Each way imports only what it needs, so
-nothing is imported at the top. `holdfast-command` and `llm-command` are whole command lines, with a
+nothing is imported at the top. `haptera-command` and `llm-command` are whole command lines, with a
 store in a folder of their own; for the model `--help` they print their help instead.
 """
 
@@ -28,22 +28,22 @@ async def ask_floor(base_url: str, model: str) -> None:
         await response.read()
 
 
-async def ask_holdfast(base_url: str, model: str) -> None:
+async def ask_haptera(base_url: str, model: str) -> None:
     """Send one prompt with `run_agent`."""
-    import holdfast
+    import haptera
 
-    await holdfast.run_agent("Hello", model=f"anthropic/{model}", api_key="x", base_url=base_url)
+    await haptera.run_agent("Hello", model=f"anthropic/{model}", api_key="x", base_url=base_url)
 
 
-def command_holdfast(base_url: str, model: str, folder: Path) -> None:
-    """Run `holdfast -p`, which stores its session."""
-    os.environ |= {"HOLDFAST_HOME": str(folder), "ANTHROPIC_API_KEY": "made-up"}
+def command_haptera(base_url: str, model: str, folder: Path) -> None:
+    """Run `haptera -p`, which stores its session."""
+    os.environ |= {"HAPTERA_HOME": str(folder), "ANTHROPIC_API_KEY": "made-up"}
     os.environ["ANTHROPIC_BASE_URL"] = base_url
     sys.argv = [
-        "holdfast",
+        "haptera",
         *(["--help"] if model == HELP else ["-p", "Hi", "-m", "anthropic/" + model]),
     ]
-    from holdfast.cli import main
+    from haptera.cli import main
 
     sys.exit(main())
 
@@ -65,7 +65,7 @@ def command_llm(base_url: str, model: str, folder: Path) -> None:
 
 HELP = "--help"
 _COMMANDS: dict[str, Callable[[str, str, Path], None]] = {
-    "holdfast-command": command_holdfast,
+    "haptera-command": command_haptera,
     "llm-command": command_llm,
 }
 
@@ -76,7 +76,7 @@ def main(way: str, base_url: str, model: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             _COMMANDS[way](base_url, model, Path(folder))
     else:
-        asyncio.run({"floor": ask_floor, "holdfast": ask_holdfast}[way](base_url, model))
+        asyncio.run({"floor": ask_floor, "haptera": ask_haptera}[way](base_url, model))
 
 
 if __name__ == "__main__":

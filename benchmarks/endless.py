@@ -12,9 +12,9 @@ import tracemalloc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from holdfast import Agent, AgentError, Limits, RetrySettings
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.providers.transport.sse import SseParser
+from haptera import Agent, AgentError, Limits, RetrySettings
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.providers.transport.sse import SseParser
 
 _LIMITS = Limits()
 WORD = "endless "

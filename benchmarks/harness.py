@@ -119,7 +119,7 @@ def run_suite(
     rows = Rows(suite.floor)
     pairs = list(suite.pairs())
     dropped: set[tuple[str, str]] = set()
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
         workers = Workers(base_url, Path(folder), has_uvloop=has_uvloop)
         for number in range(suite.rounds):
             for job, subject in pairs:
@@ -161,7 +161,7 @@ class Workers:
 
     def _work(self, order: Order) -> WorkerReport:
         budget = order.job.budget if isinstance(order.job, GrowthJob) else 0.0
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
             target = Path(folder) / "report.json"
             command = ["-m", "benchmarks.worker", str(target)]
             _, failure = _python(
@@ -185,7 +185,7 @@ class Workers:
             if report.status != "ok":
                 return report
             self._grown[key] = grown
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
             copy = Path(folder) / "copy"
             shutil.copytree(self._grown[key], copy)
             return self._work(msgspec.structs.replace(order, folder=str(copy)))

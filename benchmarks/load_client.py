@@ -214,8 +214,8 @@ async def all_ended(followers: list[Follower], *, within: float) -> None:
 
 @contextlib.asynccontextmanager
 async def running(kind: str) -> AsyncIterator[Target]:
-    """Run a server process, as `holdfast serve` does."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    """Run a server process, as `haptera serve` does."""
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.load_server", kind, folder),
             cwd=_ROOT,

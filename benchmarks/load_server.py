@@ -1,6 +1,6 @@
-"""The server process of the load benchmarks: Holdfast's server, or a bare ASGI application.
+"""The server process of the load benchmarks: Haptera's server, or a bare ASGI application.
 
-python -m benchmarks.load_server holdfast|bare|stepwise FOLDER
+python -m benchmarks.load_server haptera|bare|stepwise FOLDER
 
 Both play the `Script` that is in a prompt (as a model name), in the process itself: no provider is
 asked over HTTP. A script with a tag waits for the line `begin` on standard input, so that all its
@@ -20,12 +20,12 @@ import msgspec
 import uvicorn
 
 from benchmarks.script import Script, parse_model
-from holdfast import Agent
-from holdfast.server import Access, ServerSettings, create_app
-from holdfast.server.serving import HttpServer, listen, run_process, url_of
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.stream_parts import (
+from haptera import Agent
+from haptera.server import Access, ServerSettings, create_app
+from haptera.server.serving import HttpServer, listen, run_process, url_of
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpened,
@@ -186,7 +186,7 @@ class BareApp:
 
 
 def _frame(text: str) -> bytes:
-    """Return what Holdfast sends for a delta."""
+    """Return what Haptera sends for a delta."""
     part = b'"part_id":"prt_01HZXK5A4T8Y3M9Q2W6E0R7B1C","offset":0'
     return b'event: text.delta\ndata: {"kind":"text.delta",%s,"text":"%s"}\n\n' % (
         part,
@@ -221,7 +221,7 @@ async def serve(kind: str, folder: str) -> None:
     sock = listen("127.0.0.1", 0, is_protected=False)
     async with contextlib.AsyncExitStack() as stack:
         server: uvicorn.Server
-        if kind != "holdfast":
+        if kind != "haptera":
             app = BareApp(schedule, is_stepwise=kind == "stepwise")
             server = uvicorn.Server(
                 uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")

@@ -19,9 +19,9 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.postgres_node import OWNER
-from holdfast.serialization.entries import encode_entry
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import new_session, note
+from haptera.serialization.entries import encode_entry
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import new_session, note
 from tests.stores.postgresql.server import PostgresServer
 
 COUNTS = (1, 16, 64)
@@ -68,7 +68,7 @@ async def measure_appends(url: str, *, seconds: float) -> None:
     print("| sessions | writer | connections | appends/s | p50 ms | p99 ms | CPU us/append |")
     print("|---|---|---|---|---|---|---|", flush=True)
     for count in COUNTS:
-        for name, subject in (("holdfast", _holdfast), ("plain psycopg", _plain)):
+        for name, subject in (("haptera", _haptera), ("plain psycopg", _plain)):
             async with subject(url, count) as appends:
                 await _measure(url, name, appends, seconds=seconds)
 
@@ -97,7 +97,7 @@ async def _measure(url: str, name: str, appends: list[AppendOnce], *, seconds: f
 
 
 @contextlib.asynccontextmanager
-async def _holdfast(url: str, count: int) -> AsyncIterator[list[AppendOnce]]:
+async def _haptera(url: str, count: int) -> AsyncIterator[list[AppendOnce]]:
     store = PostgresStore(url)
     leases = [await new_session(store) for _ in range(count)]
 
@@ -114,7 +114,7 @@ async def _plain(url: str, count: int) -> AsyncIterator[list[AppendOnce]]:
     async with contextlib.AsyncExitStack() as stack:
         appends: list[AppendOnce] = []
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS plain (LIKE holdfast.entry)")
+            connection.execute("CREATE TABLE IF NOT EXISTS plain (LIKE haptera.entry)")
             connection.execute("CREATE UNIQUE INDEX IF NOT EXISTS p1 ON plain (session, seq)")
             connection.execute("CREATE UNIQUE INDEX IF NOT EXISTS p2 ON plain (session, id)")
             connection.execute("TRUNCATE plain")

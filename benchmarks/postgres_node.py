@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Agent
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import Gate, ScriptedProvider, says
+from haptera import Agent
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import Gate, ScriptedProvider, says
 
 OWNER = "ana"
 _AT_ONCE = 50

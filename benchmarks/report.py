@@ -14,7 +14,7 @@ from benchmarks.harness import Row, Suite
 
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
-    "holdfast",
+    "haptera",
     "aiohttp",
     "msgspec",
     "uvloop",

@@ -108,7 +108,7 @@ QUERY_SUBJECTS = (
     Subject(
         name="floor-aiohttp", target="benchmarks.subjects_floor:on_aiohttp", packages=("aiohttp",)
     ),
-    Subject(name="holdfast", target="benchmarks.subjects_holdfast:query", packages=("holdfast",)),
+    Subject(name="haptera", target="benchmarks.subjects_haptera:query", packages=("haptera",)),
     Subject(
         name="anthropic raw stream",
         target="benchmarks.subjects_vendor:anthropic_raw",
@@ -147,10 +147,10 @@ STORE_SUBJECTS = (
         packages=("aiohttp",),
     ),
     Subject(
-        name="holdfast sqlite", target="benchmarks.subjects_holdfast:sqlite", packages=("holdfast",)
+        name="haptera sqlite", target="benchmarks.subjects_haptera:sqlite", packages=("haptera",)
     ),
     Subject(
-        name="holdfast jsonl", target="benchmarks.subjects_holdfast:jsonl", packages=("holdfast",)
+        name="haptera jsonl", target="benchmarks.subjects_haptera:jsonl", packages=("haptera",)
     ),
 )
 
@@ -161,14 +161,14 @@ ONE_SHOT_SUBJECTS = (
         packages=("aiohttp", "apsw"),
     ),
     Subject(
-        name="holdfast sqlite",
-        target="benchmarks.subjects_holdfast:one_shot_sqlite",
-        packages=("holdfast",),
+        name="haptera sqlite",
+        target="benchmarks.subjects_haptera:one_shot_sqlite",
+        packages=("haptera",),
     ),
     Subject(
-        name="holdfast jsonl",
-        target="benchmarks.subjects_holdfast:one_shot_jsonl",
-        packages=("holdfast",),
+        name="haptera jsonl",
+        target="benchmarks.subjects_haptera:one_shot_jsonl",
+        packages=("haptera",),
     ),
 )
 
@@ -194,9 +194,9 @@ GROWTH_SUBJECTS = (
 
 
 def trial_subjects(trial: str) -> tuple[Subject, ...]:
-    """Name the floor and Holdfast in a trial of `benchmarks.subjects_trials`."""
+    """Name the floor and Haptera in a trial of `benchmarks.subjects_trials`."""
     module = "benchmarks.subjects_trials"
     return (
         Subject(name="floor-aiohttp", target=f"{module}:{trial}_floor", packages=("aiohttp",)),
-        Subject(name="holdfast", target=f"{module}:{trial}_holdfast", packages=("holdfast",)),
+        Subject(name="haptera", target=f"{module}:{trial}_haptera", packages=("haptera",)),
     )

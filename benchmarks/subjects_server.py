@@ -24,9 +24,9 @@ _STALLED_BYTES = 16 * 1024
 # Live streams and new queries: milliseconds by which a delta is late.
 
 
-async def streams_holdfast(setup: Setup, size: int) -> Trial:
-    """Follow many live sessions of Holdfast's server while others begin."""
-    return await _streams(setup.script, size, "holdfast")
+async def streams_haptera(setup: Setup, size: int) -> Trial:
+    """Follow many live sessions of Haptera's server while others begin."""
+    return await _streams(setup.script, size, "haptera")
 
 
 async def streams_bare(setup: Setup, size: int) -> Trial:
@@ -138,9 +138,9 @@ async def _open_streams(target: Target, script: Script, size: int) -> list[Follo
 # One session and many subscribers: microseconds of the server's CPU for each event of each.
 
 
-async def fan_out_holdfast(setup: Setup, size: int) -> Trial:
+async def fan_out_haptera(setup: Setup, size: int) -> Trial:
     """Send a burst of deltas to all subscribers of a session."""
-    return await _fan_out(setup.script, size, "holdfast")
+    return await _fan_out(setup.script, size, "haptera")
 
 
 async def fan_out_bare(setup: Setup, size: int) -> Trial:
@@ -185,7 +185,7 @@ async def reading_only(setup: Setup, size: int) -> Trial:
 
 
 async def _much(script: Script, queries: int, *, has_stalled: bool) -> Trial:
-    async with running("holdfast") as target:
+    async with running("haptera") as target:
         await _warm_up(target)
         session = await target.new_session()
         reading = await target.follow(session, ends=queries + 1)

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.subjects import Setup, Trial
-from holdfast import Agent, tool
-from holdfast.testing import ScriptedProvider, calls, says
+from haptera import Agent, tool
+from haptera.testing import ScriptedProvider, calls, says
 
 _FOLDERS = 100
 _TURNS = 10
@@ -50,7 +50,7 @@ async def _measure(turn: Callable[[int], Awaitable[object]]) -> Trial:
 
 async def floor(_setup: Setup, size: int) -> Trial:
     """Run `git add -A` and `git write-tree` before and after each change."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as place:
         folder = Path(place)
         _make_tree(folder, size)
 
@@ -80,7 +80,7 @@ async def without_snapshots(_setup: Setup, size: int) -> Trial:
 
 
 async def _run_agent(size: int, *, has_snapshots: bool) -> Trial:
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as place:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as place:
         folder = Path(place) / "project"
         _make_tree(folder, size)
 
@@ -98,7 +98,7 @@ async def _run_agent(size: int, *, has_snapshots: bool) -> Trial:
         agent = Agent(
             "scripted/one",
             providers=[ScriptedProvider(steps)],
-            environment={"HOLDFAST_HOME": str(Path(place) / "home")},
+            environment={"HAPTERA_HOME": str(Path(place) / "home")},
             workspace=folder,
             tools=[change],
             snapshots=has_snapshots,

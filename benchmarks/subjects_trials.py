@@ -1,4 +1,4 @@
-"""Trials of the floor and of Holdfast: many streams, a long conversation, idle sessions, aborts.
+"""Trials of the floor and of Haptera: many streams, a long conversation, idle sessions, aborts.
 
 A trial measures itself, because what counts is not CPU time alone: seconds until everything has
 arrived, how late a delta is, memory, and what the server sees. Memory is resident memory.
@@ -21,7 +21,7 @@ from benchmarks.floor import AiohttpClient, Floor
 from benchmarks.floor_wire import Message, wire_for
 from benchmarks.mock_server import STATS_PATH
 from benchmarks.subjects import PROMPT, NotAvailable, Setup, Trial
-from benchmarks.subjects_holdfast import available, open_agent
+from benchmarks.subjects_haptera import available, open_agent
 
 _SAID = "Long ago there was a sea. " * 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -46,11 +46,11 @@ async def streams_floor(setup: Setup, size: int) -> Trial:
         return await _all_streams(setup, size, stream)
 
 
-async def streams_holdfast(setup: Setup, size: int) -> Trial:
+async def streams_haptera(setup: Setup, size: int) -> Trial:
     """Stream many answers side by side, each in a session of its own."""
-    with available() as holdfast:
-        text_delta = holdfast.TextDelta
-        async with open_agent(holdfast, setup) as agent:
+    with available() as haptera:
+        text_delta = haptera.TextDelta
+        async with open_agent(haptera, setup) as agent:
 
             async def stream(on_delta: Callable[[], None]) -> None:
                 async with agent.stream(PROMPT) as events:
@@ -106,10 +106,10 @@ async def conversation_floor(setup: Setup, size: int) -> Trial:
         return await _conversation(size, add_turn)
 
 
-async def conversation_holdfast(setup: Setup, size: int) -> Trial:
+async def conversation_haptera(setup: Setup, size: int) -> Trial:
     """Chat in one session in memory."""
-    with available() as holdfast:
-        async with open_agent(holdfast, setup) as agent, agent.session() as session:
+    with available() as haptera:
+        async with open_agent(haptera, setup) as agent, agent.session() as session:
             turn = 0
 
             async def add_turn() -> None:
@@ -147,10 +147,10 @@ async def idle_floor(setup: Setup, size: int) -> Trial:
         return await _idle(size, open_one)
 
 
-async def idle_holdfast(setup: Setup, size: int) -> Trial:
+async def idle_haptera(setup: Setup, size: int) -> Trial:
     """Open many sessions in memory and leave each open after one turn."""
-    with available() as holdfast:
-        async with open_agent(holdfast, setup) as agent, AsyncExitStack() as stack:
+    with available() as haptera:
+        async with open_agent(haptera, setup) as agent, AsyncExitStack() as stack:
 
             async def open_one() -> None:
                 session = await stack.enter_async_context(agent.session())
@@ -189,16 +189,16 @@ async def abort_floor(setup: Setup, size: int) -> Trial:
         return await _aborts(setup, size, abort_one)
 
 
-async def abort_holdfast(setup: Setup, size: int) -> Trial:
+async def abort_haptera(setup: Setup, size: int) -> Trial:
     """Call `session.abort()` after the first delta."""
-    with available() as holdfast:
-        async with open_agent(holdfast, setup) as agent:
+    with available() as haptera:
+        async with open_agent(haptera, setup) as agent:
 
             async def abort_one() -> float:
                 asked = 0.0
                 async with agent.session() as session:
                     async for event in session.stream(PROMPT, on_abort="return"):
-                        if not asked and isinstance(event, holdfast.TextDelta):
+                        if not asked and isinstance(event, haptera.TextDelta):
                             asked = time.monotonic()
                             session.abort()
                 return asked

@@ -12,7 +12,7 @@ from benchmarks.subjects import (
     trial_subjects,
 )
 
-_IMPORTS = ("msgspec", "aiohttp", "holdfast", "anthropic", "openai", "agents", "langgraph.graph")
+_IMPORTS = ("msgspec", "aiohttp", "haptera", "anthropic", "openai", "agents", "langgraph.graph")
 
 
 def delta(*, is_quick: bool) -> Suite:
@@ -138,7 +138,7 @@ def start(*, is_quick: bool) -> Suite:
         jobs=(StartJob(case="cold start"),),
         subjects=(
             Subject(name="floor-aiohttp", target="floor"),
-            Subject(name="holdfast", target="holdfast"),
+            Subject(name="haptera", target="haptera"),
         ),
         rounds=2 if is_quick else 7,
     )
@@ -154,7 +154,7 @@ def command(*, is_quick: bool) -> Suite:
         jobs=(StartJob(case="--help", is_help=True), StartJob(case="one prompt")),
         subjects=(
             Subject(name="llm", target="llm-command"),
-            Subject(name="holdfast", target="holdfast-command"),
+            Subject(name="haptera", target="haptera-command"),
         ),
         rounds=2 if is_quick else 7,
     )
@@ -203,8 +203,8 @@ def snapshot(*, is_quick: bool) -> Suite:
         jobs=(TrialJob(case=f"one of {size} files", script=Script(), size=size),),
         subjects=(
             Subject(name="git add -A; git write-tree", target=f"{module}:floor"),
-            Subject(name="holdfast", target=f"{module}:with_snapshots"),
-            Subject(name="holdfast, snapshots off", target=f"{module}:without_snapshots"),
+            Subject(name="haptera", target=f"{module}:with_snapshots"),
+            Subject(name="haptera, snapshots off", target=f"{module}:without_snapshots"),
         ),
         rounds=1 if is_quick else 5,
     )
@@ -282,7 +282,7 @@ def _server_subjects(trial: str) -> tuple[Subject, ...]:
     module, packages = "benchmarks.subjects_server", ("aiohttp", "uvicorn")
     return (
         Subject(name="bare ASGI", target=f"{module}:{trial}_bare", packages=packages),
-        Subject(name="holdfast", target=f"{module}:{trial}_holdfast", packages=packages),
+        Subject(name="haptera", target=f"{module}:{trial}_haptera", packages=packages),
     )
 
 

@@ -40,7 +40,7 @@ class WrongAnswer(Exception):  # noqa: N818 - it says what it is
 async def run_queries(order: Order, job: QueryJob) -> WorkerReport:
     """Measure the CPU time of a query: the median of the timed runs."""
     expected = Outcome(job.script.characters, job.script.tools)
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
         setup = Setup(api=job.api, script=job.script, base_url=order.base_url, folder=folder)
         async with order.subject.load_ask()(setup) as ask:
             for _ in range(job.warmups):
@@ -138,7 +138,7 @@ def _size(folder: Path) -> int:
 
 async def run_growth(order: Order, job: GrowthJob) -> WorkerReport:
     """Measure a session as it grows, in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
         api = order.subject.apis[0]
         setup = Setup(api=api, script=job.script, base_url=order.base_url, folder=folder)
         return await Grower(job).run(order.subject.load_session(), setup)
@@ -155,7 +155,7 @@ async def run_reopening(order: Order, job: ReopenJob) -> WorkerReport:
     if order.must_grow:
         await _add_turns(open_session, setup, job.turns)
         return WorkerReport(status="ok")
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="haptera-bench-") as folder:
         other = msgspec.structs.replace(setup, folder=folder)
         await _add_turns(open_session, other, 1)
         await _add_turns(open_session, other, 1)

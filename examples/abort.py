@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import AbortSignal, Agent, AgentError, ErrorCode, TextDelta
+from haptera import AbortSignal, Agent, AgentError, ErrorCode, TextDelta
 
 
 async def main() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Agent, ApprovalRequest, Approve, Deny, tool
+from haptera import Agent, ApprovalRequest, Approve, Deny, tool
 
 
 @tool(approval="ask")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Agent
+from haptera import Agent
 
 
 async def main() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast import ApprovalRequest, Approve, Deny, Message, TextDelta, ToolEnded, tool
-from holdfast.building_blocks import Conversation, HeldConversation, heal_history, make_blocks
+from haptera import ApprovalRequest, Approve, Deny, Message, TextDelta, ToolEnded, tool
+from haptera.building_blocks import Conversation, HeldConversation, heal_history, make_blocks
 
 FILE = Path("conversation.json")
 PROMPTS = ("How warm is it in Lisbon?", "Send that to Ana.")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Agent, ApprovalRequest, Approve, TextDelta, tool
+from haptera import Agent, ApprovalRequest, Approve, TextDelta, tool
 
 
 @tool

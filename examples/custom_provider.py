@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from holdfast import Agent
-from holdfast.building_blocks import (
+from haptera import Agent
+from haptera.building_blocks import (
     ModelRequest,
     PartClosed,
     PartDelta,

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from holdfast import Agent, Message, TextPart, tool
-from holdfast.hooks import (
+from haptera import Agent, Message, TextPart, tool
+from haptera.hooks import (
     AfterQuery,
     AfterTool,
     Answer,

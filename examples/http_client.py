@@ -1,4 +1,4 @@
-"""A client of `holdfast serve`: sends a prompt and prints the answer as it comes."""
+"""A client of `haptera serve`: sends a prompt and prints the answer as it comes."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-STATE = Path.home() / ".local/state/holdfast/server.json"
+STATE = Path.home() / ".local/state/haptera/server.json"
 
 
 async def main(prompt: str) -> None:
@@ -35,4 +35,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(" ".join(sys.argv[1:]) or "Capital of France?"))
     except (FileNotFoundError, aiohttp.ClientConnectorError):
-        sys.exit("start `holdfast serve` first")  # a server that was killed leaves its file behind
+        sys.exit("start `haptera serve` first")  # a server that was killed leaves its file behind

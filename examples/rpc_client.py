@@ -1,4 +1,4 @@
-"""A client of `holdfast rpc`: sends a prompt over a pipe and prints the answer as it comes."""
+"""A client of `haptera rpc`: sends a prompt over a pipe and prints the answer as it comes."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 async def main(prompt: str) -> None:
     """Create a session, send one message and follow its events."""
-    command = (sys.executable, "-P", "-m", "holdfast.cli", "rpc")
+    command = (sys.executable, "-P", "-m", "haptera.cli", "rpc")
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=2**26)
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:

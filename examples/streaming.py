@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Agent, QueryEnded, ReasoningDelta, TextDelta
+from haptera import Agent, QueryEnded, ReasoningDelta, TextDelta
 
 
 async def main() -> None:

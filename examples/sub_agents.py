@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Agent, TextDelta, tool
-from holdfast.vocabulary.events import SubagentChanged, SubagentEvent
+from haptera import Agent, TextDelta, tool
+from haptera.vocabulary.events import SubagentChanged, SubagentEvent
 
 
 @tool

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from holdfast import Agent, ToolContext, ToolEnded, ToolStarted, tool
+from haptera import Agent, ToolContext, ToolEnded, ToolStarted, tool
 
 
 @tool(timeout=5, effect="read")

@@ -17,10 +17,10 @@ import msgspec
 from genai_prices import types as source
 from genai_prices.data import providers as all_providers
 
-from holdfast.providers.vendors import names_in_the_catalogue
+from haptera.providers.vendors import names_in_the_catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
-CATALOGUE = ROOT / "src" / "holdfast" / "providers" / "catalogue.json"
+CATALOGUE = ROOT / "src" / "haptera" / "providers" / "catalogue.json"
 ADDITIONS = ROOT / "scripts" / "catalogue_additions.toml"
 
 _SAME_NAMES = ("baseten", "cloudflare", "databricks", "github-copilot", "minimax", "novita")

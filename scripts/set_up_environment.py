@@ -136,7 +136,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
 
 def say(text: str) -> None:
     """Tell the person who waits what is going on."""
-    print(f"holdfast: {text}", file=sys.stderr, flush=True)
+    print(f"haptera: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

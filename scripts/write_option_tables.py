@@ -11,31 +11,31 @@ from pathlib import Path
 import click
 import msgspec
 
-from holdfast.administration.descriptions import (
+from haptera.administration.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
     ShareOptions,
 )
-from holdfast.agent.agent_options import (
+from haptera.agent.agent_options import (
     AgentOptions,
     ScopedOptions,
     SettingsOptions,
     SubAgentOptions,
 )
-from holdfast.agent.query_options import (
+from haptera.agent.query_options import (
     AdmissionOptions,
     CreateSessionOptions,
     QueryOnlyOptions,
     RewindOptions,
     SendOptions,
 )
-from holdfast.auth.oauth_settings import OAuthSettings
-from holdfast.blocks.tool_registry.tool import ToolOptions
-from holdfast.building_blocks import BlockOptions, HoldOptions
-from holdfast.cli.main import run
-from holdfast.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
-from holdfast.config.schema import (
+from haptera.auth.oauth_settings import OAuthSettings
+from haptera.blocks.tool_registry.tool import ToolOptions
+from haptera.building_blocks import BlockOptions, HoldOptions
+from haptera.cli.main import run
+from haptera.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
+from haptera.config.schema import (
     MODEL_FIELDS,
     KeyReference,
     McpServerEntry,
@@ -43,18 +43,18 @@ from holdfast.config.schema import (
     PriceEntry,
     ProviderEntry,
 )
-from holdfast.hooks import HookFunctions
-from holdfast.providers.vendors import VENDORS
-from holdfast.server import ServerSettings
-from holdfast.server.command import serve
-from holdfast.tools.coding import CodingOptions
-from holdfast.tools.mcp.server_settings import McpOptions
-from holdfast.vocabulary.agent_defaults import Permissions
-from holdfast.vocabulary.budgets import Budgets, Watchdogs
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.native_settings import ClaudeAgentSettings
-from holdfast.vocabulary.option_declarations import Declared, declared_fields, options_of
-from holdfast.vocabulary.settings import (
+from haptera.hooks import HookFunctions
+from haptera.providers.vendors import VENDORS
+from haptera.server import ServerSettings
+from haptera.server.command import serve
+from haptera.tools.coding import CodingOptions
+from haptera.tools.mcp.server_settings import McpOptions
+from haptera.vocabulary.agent_defaults import Permissions
+from haptera.vocabulary.budgets import Budgets, Watchdogs
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.native_settings import ClaudeAgentSettings
+from haptera.vocabulary.option_declarations import Declared, declared_fields, options_of
+from haptera.vocabulary.settings import (
     Limits,
     ModelStep,
     PoolSettings,
@@ -62,7 +62,7 @@ from holdfast.vocabulary.settings import (
     RuntimeSettings,
     Timeouts,
 )
-from holdfast.vocabulary.vendors import VENDOR_FIELDS, VendorFields
+from haptera.vocabulary.vendors import VENDOR_FIELDS, VendorFields
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(

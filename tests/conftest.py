@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from holdfast.vocabulary import secrets
+from haptera.vocabulary import secrets
 
 pytest_plugins = [
     "tests.fixtures_report",
@@ -63,7 +63,7 @@ def _secrets_of_each_test() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _log_level_of_each_test() -> Iterator[None]:
     """Undo what a test does to the level of our logger: it is the process's."""
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("haptera")
     level = logger.level
     yield
     logger.setLevel(level)

@@ -1,6 +1,6 @@
 """The real small model that tests talk to: its weights, fetched once per machine, and its process.
 
-`HOLDFAST_TEST_CACHE` says where weights are kept; without it, `.cache` in the clone.
+`HAPTERA_TEST_CACHE` says where weights are kept; without it, `.cache` in the clone.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.download import pull_model
-from holdfast.providers.local.model_process import ModelProcessPool
+from haptera.providers.local.client import LocalModelClient
+from haptera.providers.local.download import pull_model
+from haptera.providers.local.model_process import ModelProcessPool
 
 CONTEXT = 512
 """Tokens of a conversation in tests: a CPU fills them in seconds."""
@@ -21,7 +21,7 @@ CONTEXT = 512
 def cache_of_tests(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that weights for tests are kept in."""
     default = Path(__file__).resolve().parents[1] / ".cache"
-    return Path(environment.get("HOLDFAST_TEST_CACHE", default)) / "models"
+    return Path(environment.get("HAPTERA_TEST_CACHE", default)) / "models"
 
 
 @pytest.fixture(scope="session")

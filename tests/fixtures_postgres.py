@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from holdfast.stores.postgresql.migrations import grant_access, migrate
+from haptera.stores.postgresql.migrations import grant_access, migrate
 from tests.fixtures_wire import is_everything_required
 from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
-_TEMPLATE = "holdfast_template"
+_TEMPLATE = "haptera_template"
 PGBOUNCER_MISSING = "pgbouncer is not installed (`apt-get install pgbouncer`; .ci/run does it)"
 
 
@@ -41,8 +41,8 @@ def _shared_database(postgres: PostgresServer) -> Iterator[str]:
 def emptied_database(postgres: PostgresServer, _shared_database: str) -> str:
     """A database without sessions, for tests that leave its tables as they are; its name."""
     postgres.execute(
-        "TRUNCATE holdfast.node, holdfast.session, holdfast.entry, holdfast.command,"
-        " holdfast.blob, holdfast.waiter, holdfast.text",
+        "TRUNCATE haptera.node, haptera.session, haptera.entry, haptera.command,"
+        " haptera.blob, haptera.waiter, haptera.text",
         database=_shared_database,
     )
     return _shared_database

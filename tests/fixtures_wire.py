@@ -1,7 +1,7 @@
 """Finds the recorded provider traffic, which is read in place and is no part of this repository.
 
-`HOLDFAST_WIRE` says where it is. Without it, tests that need it are skipped; where nothing may be
-skipped (`CI=true` or `HOLDFAST_REQUIRE_ALL=1`) they fail instead.
+`HAPTERA_WIRE` says where it is. Without it, tests that need it are skipped; where nothing may be
+skipped (`CI=true` or `HAPTERA_REQUIRE_ALL=1`) they fail instead.
 """
 
 import os
@@ -15,12 +15,12 @@ DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "wire"
 
 def wire_root(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the recorded traffic, whether it exists or not."""
-    return Path(environment.get("HOLDFAST_WIRE", DEFAULT))
+    return Path(environment.get("HAPTERA_WIRE", DEFAULT))
 
 
 def is_everything_required(environment: Mapping[str, str] = os.environ) -> bool:
     """Tell whether a missing part is a failure rather than a reason to skip."""
-    return environment.get("CI") == "true" or environment.get("HOLDFAST_REQUIRE_ALL") == "1"
+    return environment.get("CI") == "true" or environment.get("HAPTERA_REQUIRE_ALL") == "1"
 
 
 def require_wire(environment: Mapping[str, str] = os.environ) -> Path:
@@ -28,7 +28,7 @@ def require_wire(environment: Mapping[str, str] = os.environ) -> Path:
     root = wire_root(environment)
     if root.is_dir():
         return root
-    reason = "no recorded traffic: set HOLDFAST_WIRE to its folder"
+    reason = "no recorded traffic: set HAPTERA_WIRE to its folder"
     if is_everything_required(environment):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
@@ -38,7 +38,7 @@ def wire_files(pattern: str) -> list[object]:
     """Return the files that match as parameters; one that skips or fails when there are none."""
     if files := sorted(wire_root().glob(pattern)):
         return [pytest.param(path, id=str(path.relative_to(wire_root()))) for path in files]
-    skip = pytest.mark.skip(reason="no recorded traffic: set HOLDFAST_WIRE to its folder")
+    skip = pytest.mark.skip(reason="no recorded traffic: set HAPTERA_WIRE to its folder")
     # When it is required the test gets a path that is not there, and fails by opening it.
     marks = () if is_everything_required() else (skip,)
     return [pytest.param(wire_root() / pattern, id="missing", marks=marks)]

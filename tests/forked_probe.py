@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 def describe() -> None:
     """Print what a new interpreter would have of its own."""
-    ids = import_module("holdfast.vocabulary.ids")
+    ids = import_module("haptera.vocabulary.ids")
     said = {
         "argv": sys.argv[1:],
         "environment": dict(os.environ),  # noqa: TID251 - compared with what it was given
@@ -62,10 +62,10 @@ def end(how: str) -> None:
 
 
 def imported_by_command() -> None:
-    """Run the command `holdfast`, and name the modules of the package that it imported."""
+    """Run the command `haptera`, and name the modules of the package that it imported."""
     before = set(sys.modules)
-    import_module("holdfast.cli.main").main(sys.argv[2:])
-    say(" ".join(name for name in set(sys.modules) - before if name.startswith("holdfast.")))
+    import_module("haptera.cli.main").main(sys.argv[2:])
+    say(" ".join(name for name in set(sys.modules) - before if name.startswith("haptera.")))
 
 
 if __name__ == "__main__":

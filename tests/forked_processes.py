@@ -31,29 +31,29 @@ from typing import Any
 import msgspec
 
 ROOT = Path(__file__).parents[1]
-COMMAND = "holdfast.cli.__main__"
-"""The module that is the command `holdfast`."""
+COMMAND = "haptera.cli.__main__"
+"""The module that is the command `haptera`."""
 _IMPORTED_LATE = (
     COMMAND,
-    "holdfast.agent.sub_agents",
-    "holdfast.assembly.attachments",
-    "holdfast.assembly.composition",
-    "holdfast.cli.late",
-    "holdfast.cli.login_commands",
-    "holdfast.cli.machine_commands",
-    "holdfast.cli.one_shot",
-    "holdfast.cli.sessions_commands",
-    "holdfast.config.context_files",
-    "holdfast.providers.schema_targets",
-    "holdfast.providers.transport.http",
-    "holdfast.providers.vendor_clients",
-    "holdfast.providers.wire.anthropic_messages.reply",
-    "holdfast.server.command",
-    "holdfast.stores.file_trees.git_trees",
-    "holdfast.stores.jsonl.store",
-    "holdfast.stores.postgresql.store",
-    "holdfast.stores.sqlite.store",
-    "holdfast.tools",
+    "haptera.agent.sub_agents",
+    "haptera.assembly.attachments",
+    "haptera.assembly.composition",
+    "haptera.cli.late",
+    "haptera.cli.login_commands",
+    "haptera.cli.machine_commands",
+    "haptera.cli.one_shot",
+    "haptera.cli.sessions_commands",
+    "haptera.config.context_files",
+    "haptera.providers.schema_targets",
+    "haptera.providers.transport.http",
+    "haptera.providers.vendor_clients",
+    "haptera.providers.wire.anthropic_messages.reply",
+    "haptera.server.command",
+    "haptera.stores.file_trees.git_trees",
+    "haptera.stores.jsonl.store",
+    "haptera.stores.postgresql.store",
+    "haptera.stores.sqlite.store",
+    "haptera.tools",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.auto",
 )

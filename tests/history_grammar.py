@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     Part,
     ReasoningPart,

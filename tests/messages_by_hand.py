@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from holdfast import AssistantMessage, TextPart, ToolCallPart, ToolResultPart, UserMessage
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.parts import CompactionPart, Part
+from haptera import AssistantMessage, TextPart, ToolCallPart, ToolResultPart, UserMessage
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.parts import CompactionPart, Part
 
 
 def user(*parts: Part | str, name: str = "u") -> UserMessage:

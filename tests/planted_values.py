@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast import Agent
-from holdfast.serialization.entries import decode_entry
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.ids import DEFAULT_OWNER, SessionId, new_entry_id, new_session_id
-from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
+from haptera import Agent
+from haptera.serialization.entries import decode_entry
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.ids import DEFAULT_OWNER, SessionId, new_entry_id, new_session_id
+from haptera.vocabulary.json_types import Json, JsonObject, plain_value
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentResult, AgentSession, Event, tool
-from holdfast.session.live_session import LiveSession
-from holdfast.testing import FakeClock, ScriptedProvider
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
+from haptera import Agent, AgentError, AgentResult, AgentSession, Event, tool
+from haptera.session.live_session import LiveSession
+from haptera.testing import FakeClock, ScriptedProvider
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.parts import ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
 
 MODEL = "scripted/one"
 

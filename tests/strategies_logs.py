@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.ports.clock import Stamp
-from holdfast.testing import FakeClock
-from holdfast.vocabulary.approvals import CallFacts, ChildApproval, Ruling
-from holdfast.vocabulary.commands import CommandEnded, new_command_id
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.context_files import ContextLoaded, Skill
-from holdfast.vocabulary.entries import (
+from haptera.blocks.conversation.fold import SessionFold, fold_entries
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock
+from haptera.vocabulary.approvals import CallFacts, ChildApproval, Ruling
+from haptera.vocabulary.commands import CommandEnded, new_command_id
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.context_files import ContextLoaded, Skill
+from haptera.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
     ApprovalSettled,
@@ -50,9 +50,9 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
-from holdfast.vocabulary.errors import ErrorCode, RequestError
-from holdfast.vocabulary.file_snapshots import Snapshot
-from holdfast.vocabulary.ids import (
+from haptera.vocabulary.errors import ErrorCode, RequestError
+from haptera.vocabulary.file_snapshots import Snapshot
+from haptera.vocabulary.ids import (
     CallId,
     MessageId,
     QueryId,
@@ -64,8 +64,8 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, Sender, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.vocabulary.messages import AssistantMessage, KeptOptions, Message, Sender, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -76,9 +76,9 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
 )
-from holdfast.vocabulary.results import StopReason
-from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.results import StopReason
+from haptera.vocabulary.settings import Settings
+from haptera.vocabulary.usage import Usage
 
 ValueT = TypeVar("ValueT")
 

@@ -127,4 +127,4 @@ def test_a_command_finds_what_it_needs_imported_already(tmp_path: Path) -> None:
         found: Any = place.environment
         with _start(place.project, "run", "-p", "Hi", **found) as process:
             out, err = process.communicate(timeout=60)
-    assert (out, err) == (b"Hello.\nholdfast.cli.main\n", b"")
+    assert (out, err) == (b"Hello.\nhaptera.cli.main\n", b"")

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentSession, ErrorCode, ProviderError, SessionError, StoreError
-from holdfast.administration.descriptions import (
+from haptera import Agent, AgentSession, ErrorCode, ProviderError, SessionError, StoreError
+from haptera.administration.descriptions import (
     ActiveContext,
     SessionEvent,
     SessionSummary,
     default_title,
     is_default_title,
 )
-from holdfast.ports.session_store import Store
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.ids import SessionId
+from haptera.ports.session_store import Store
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.ids import SessionId
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import assume, given, settings
 
-from holdfast import Agent
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.entries import Entry, SessionOpened
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.messages import Message
+from haptera import Agent
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.stores.memory import MemoryStore
+from haptera.vocabulary.entries import Entry, SessionOpened
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.messages import Message
 from tests.scripted_agents import make_agent
 from tests.serialization.exchange.conversations import heard
 from tests.strategies_logs import logs

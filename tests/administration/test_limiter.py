@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, ErrorCode
-from holdfast.administration.limiter import QueryLimiter, QueryLimits, WhenQueueFull
+from haptera import AgentError, ErrorCode
+from haptera.administration.limiter import QueryLimiter, QueryLimits, WhenQueueFull
 
 
 class Runs:

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode, ToolError
-from holdfast.administration import project_file, trust_project
-from holdfast.administration.mcp_servers import (
+from haptera import ConfigError, ErrorCode, ToolError
+from haptera.administration import project_file, trust_project
+from haptera.administration.mcp_servers import (
     add_mcp_server,
     check_mcp_server,
     list_mcp_servers,
     remove_mcp_server,
 )
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.testing import calls, says
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.testing import calls, says
 from tests.scripted_agents import make_agent, outcomes_in, tasks_left
 from tests.tools.mcp.mcp_agents import RAW, names_offered, notes_in
 
 
 def sources(home: Path, **variables: str) -> ConfigurationSources:
-    return ConfigurationSources(environment={"HOLDFAST_HOME": str(home), **variables}, cwd=home)
+    return ConfigurationSources(environment={"HAPTERA_HOME": str(home), **variables}, cwd=home)
 
 
 def raw_table(mode: str = "plain", log: Path | None = None, **more: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ async def test_a_server_that_cannot_be_started_is_tried_with_what_it_wrote(tmp_p
 async def test_an_agent_offers_the_servers_of_the_user_s_file(tmp_path: Path) -> None:
     add_mcp_server("raw", raw_table(), sources(tmp_path))
     add_mcp_server("off", raw_table(disabled=True), sources(tmp_path))
-    environment = {"HOLDFAST_HOME": str(tmp_path), "CANARY": "canary-of-the-agent"}
+    environment = {"HAPTERA_HOME": str(tmp_path), "CANARY": "canary-of-the-agent"}
     steps = [calls(("raw__environment", {})), says("done")]
     agent, provider = make_agent(steps, environment=environment)
     async with agent:
@@ -88,14 +88,14 @@ def test_what_would_have_no_effect_in_the_file_is_refused(
 ) -> None:
     (tmp_path / "config.toml").write_text(f"[mcpServers.x]\n{text}\n")
     with pytest.raises(ConfigError) as caught:
-        make_agent([], environment={"HOLDFAST_HOME": str(tmp_path)})
+        make_agent([], environment={"HAPTERA_HOME": str(tmp_path)})
     assert caught.value.code is ErrorCode.CONFIG_INVALID
     assert fault in caught.value.message
 
 
 async def test_an_agent_is_told_which_servers_of_the_file_it_offers(tmp_path: Path) -> None:
     add_mcp_server("raw", raw_table(log=tmp_path / "log"), sources(tmp_path))
-    environment = {"HOLDFAST_HOME": str(tmp_path)}
+    environment = {"HAPTERA_HOME": str(tmp_path)}
     agent, provider = make_agent([says("a")], environment=environment, mcp_servers=[])
     async with agent:
         await agent.run("go")
@@ -108,10 +108,10 @@ async def test_a_secret_of_a_server_is_named_by_the_variable_that_holds_it(tmp_p
     table = raw_table(env={"API_TOKEN": {"env": "MY_TOKEN"}})
     add_mcp_server("raw", table, sources(tmp_path))
     with pytest.raises(ConfigError) as missing:
-        make_agent([], environment={"HOLDFAST_HOME": str(tmp_path)})
+        make_agent([], environment={"HAPTERA_HOME": str(tmp_path)})
     assert missing.value.code is ErrorCode.CONFIG_MISSING
     assert "API_TOKEN: the variable MY_TOKEN is not set" in missing.value.message
-    environment = {"HOLDFAST_HOME": str(tmp_path), "MY_TOKEN": "value-of-the-token"}
+    environment = {"HAPTERA_HOME": str(tmp_path), "MY_TOKEN": "value-of-the-token"}
     agent, provider = make_agent(
         [calls(("raw__environment", {})), says("done")], environment=environment
     )
@@ -124,15 +124,15 @@ async def test_a_secret_of_a_server_is_named_by_the_variable_that_holds_it(tmp_p
 
 async def test_nothing_is_ever_started_from_the_files_of_a_workspace(tmp_path: Path) -> None:
     home, project, log = tmp_path / "home", tmp_path / "project", tmp_path / "log"
-    (project / ".holdfast").mkdir(parents=True)
+    (project / ".haptera").mkdir(parents=True)
     table = json.dumps(raw_table(log=log))
     arguments = json.dumps(raw_table(log=log)["args"])
     text = f'[mcpServers.raw]\ncommand = "{sys.executable}"\nargs = {arguments}\n'
-    (project / ".holdfast" / "config.toml").write_text(text)
+    (project / ".haptera" / "config.toml").write_text(text)
     for name in (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"):
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(f'{{"mcpServers": {{"raw": {table}}}}}')
-    environment = {"HOLDFAST_HOME": str(home)}
+    environment = {"HAPTERA_HOME": str(home)}
     agent, provider = make_agent([says("a")], environment=environment, cwd=project)
     async with agent:
         await agent.run("go")

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentSession, ConfigError, ErrorCode, SessionError
-from holdfast.administration.descriptions import SessionSummary
-from holdfast.ports.session_store import Store
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.parts import ReminderPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
+from haptera import Agent, AgentSession, ConfigError, ErrorCode, SessionError
+from haptera.administration.descriptions import SessionSummary
+from haptera.ports.session_store import Store
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.parts import ReminderPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 

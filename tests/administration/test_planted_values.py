@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AgentError
-from holdfast.ports.session_store import Store
-from holdfast.testing.store_conformance.samples import opened
-from holdfast.vocabulary.entries import SessionOpened
-from holdfast.vocabulary.ids import SessionId
+from haptera import AgentError
+from haptera.ports.session_store import Store
+from haptera.testing.store_conformance.samples import opened
+from haptera.vocabulary.entries import SessionOpened
+from haptera.vocabulary.ids import SessionId
 from tests.planted_values import Planted, planted_logs, read_everything
 from tests.samples import sampled
 from tests.scripted_agents import make_agent

@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 
-from holdfast import (
+from haptera import (
     Agent,
     AgentError,
     AgentSession,
@@ -16,8 +16,8 @@ from holdfast import (
     StoreError,
     administration,
 )
-from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
+from haptera.administration.pool import CloseReason, PoolLimits, SessionPool
+from haptera.testing import FakeClock, Gate, ScriptedProvider, says
 from tests.scripted_agents import MODEL, failure_of
 
 
@@ -252,8 +252,8 @@ async def test_the_limits_of_a_pool_come_from_the_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert administration.pool_limits() == PoolLimits(sessions=10, idle_seconds=1800.0)
-    monkeypatch.setenv("HOLDFAST_MAX_SESSIONS", "1000")
-    monkeypatch.setenv("HOLDFAST_SESSION_TIMEOUT", "60")
+    monkeypatch.setenv("HAPTERA_MAX_SESSIONS", "1000")
+    monkeypatch.setenv("HAPTERA_SESSION_TIMEOUT", "60")
     assert administration.pool_limits(per_owner=7) == PoolLimits(
         sessions=1000, idle_seconds=60.0, per_owner=7
     )
@@ -266,16 +266,16 @@ async def test_the_limits_of_a_pool_come_from_the_configuration(
 async def test_a_file_and_then_the_environment_say_the_limits_of_a_pool(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("HAPTERA_CONFIG_DIR", str(tmp_path))
     file = tmp_path / "config.toml"
     file.write_text("[runtime]\nmax_concurrent_sessions = 5\n")
     usual = PoolLimits(sessions=3, idle_seconds=4.0)
     limits = administration.pool_limits(otherwise=usual)
     assert limits == PoolLimits(sessions=5, idle_seconds=4.0)
-    monkeypatch.setenv("HOLDFAST_MAX_SESSIONS", "6")
+    monkeypatch.setenv("HAPTERA_MAX_SESSIONS", "6")
     assert administration.pool_limits(otherwise=usual).sessions == 6
-    monkeypatch.setenv("HOLDFAST_MAX_SESSIONS", "0")
-    with pytest.raises(ConfigError, match="HOLDFAST_MAX_SESSIONS: must be at least 1"):
+    monkeypatch.setenv("HAPTERA_MAX_SESSIONS", "0")
+    with pytest.raises(ConfigError, match="HAPTERA_MAX_SESSIONS: must be at least 1"):
         administration.pool_limits()
     file.write_text("[runtime]\nsession_timeout = -1\n")
     with pytest.raises(ConfigError, match=r"line 2: runtime.session_timeout: must be at least 0"):

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.administration import catalogue
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import says
-from holdfast.vocabulary.entries import Entry
+from haptera.administration import catalogue
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import says
+from haptera.vocabulary.entries import Entry
 from tests.scripted_agents import make_agent
 
 

@@ -9,14 +9,14 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import ConfigError, ErrorCode
-from holdfast.administration.limiter import QueryLimiter, QueryLimits
-from holdfast.administration.pool import PoolLimits, SessionPool
-from holdfast.administration.worker import SessionWorker, WorkerSettings
-from holdfast.server import ServerSettings, create_app
-from holdfast.vocabulary.option_declarations import Declared, declared_fields, split_annotation
-from holdfast.vocabulary.settings import PoolSettings
+import haptera
+from haptera import ConfigError, ErrorCode
+from haptera.administration.limiter import QueryLimiter, QueryLimits
+from haptera.administration.pool import PoolLimits, SessionPool
+from haptera.administration.worker import SessionWorker, WorkerSettings
+from haptera.server import ServerSettings, create_app
+from haptera.vocabulary.option_declarations import Declared, declared_fields, split_annotation
+from haptera.vocabulary.settings import PoolSettings
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 
@@ -91,7 +91,7 @@ def test_the_smallest_and_the_largest_value_of_a_field_are_taken(
 
 def _structs() -> Iterator[type[msgspec.Struct]]:
     """Yield every struct of the package that has options."""
-    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    for module in pkgutil.walk_packages(haptera.__path__, "haptera."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     known: list[type[msgspec.Struct]] = [msgspec.Struct]
@@ -101,7 +101,7 @@ def _structs() -> Iterator[type[msgspec.Struct]]:
         yield from (
             each
             for each in found
-            if each.__module__.startswith("holdfast.")
+            if each.__module__.startswith("haptera.")
             and (each.__name__.endswith(("Settings", "Limits")) or _has_options(each))
         )
 
@@ -133,7 +133,7 @@ def test_every_number_that_is_an_option_has_bounds() -> None:
 
 @pytest.mark.slow
 def test_settings_and_limits_of_surfaces_declare_every_field_and_are_checked() -> None:
-    rooms = ("holdfast.server.", "holdfast.administration.")
+    rooms = ("haptera.server.", "haptera.administration.")
     made = {
         kind
         for kind in _structs()
@@ -156,7 +156,7 @@ def test_what_a_pool_and_a_server_keep_open_has_the_same_bounds_and_says_which_i
         ("session_timeout", "idle_seconds"),
     ):
         assert pool[one].option.least == server[other].option.least
-        assert "`holdfast serve` and `rpc`, too, if it is set" in pool[one].option.sentence
+        assert "`haptera serve` and `rpc`, too, if it is set" in pool[one].option.sentence
         assert f"use the configured `{one}` instead, if it is set" in server[other].option.sentence
 
 

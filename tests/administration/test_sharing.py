@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import (
+from haptera import (
     Agent,
     ConfigError,
     ErrorCode,
@@ -20,7 +20,7 @@ from holdfast import (
     TextPart,
     tool,
 )
-from holdfast.administration.sharing import (
+from haptera.administration.sharing import (
     MOST_SHARES,
     Share,
     SharedSession,
@@ -30,13 +30,13 @@ from holdfast.administration.sharing import (
     owners_of,
     session_of,
 )
-from holdfast.ports.session_store import Store
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import FakeClock, calls, says
-from holdfast.vocabulary.ids import new_session_id
-from holdfast.vocabulary.parts import Part
-from holdfast.vocabulary.secrets import token_digest
-from holdfast.vocabulary.shares import ShareId, StoredShare
+from haptera.ports.session_store import Store
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import FakeClock, calls, says
+from haptera.vocabulary.ids import new_session_id
+from haptera.vocabulary.parts import Part
+from haptera.vocabulary.secrets import token_digest
+from haptera.vocabulary.shares import ShareId, StoredShare
 from tests.scripted_agents import HeldWork, make_agent
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 from tests.stores.store_factories import STORE_FACTORIES
@@ -260,7 +260,7 @@ async def test_a_session_that_another_node_holds_can_be_shared(
 async def test_a_holder_that_does_not_answer_is_told_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.administration.sharing._HOLDER_SECONDS", 0.01)
+    monkeypatch.setattr("haptera.administration.sharing._HOLDER_SECONDS", 0.01)
     stores = [STORE_FACTORIES["sqlite"](tmp_path)() for _ in range(2)]
     async with agent_on(stores[0]) as agent:
         async with agent.session("talk") as session:

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, ErrorCode, MediaPart, SessionError, tool
-from holdfast.ports.session_store import Store
-from holdfast.providers.vendors import VENDORS
-from holdfast.serialization.entries import encode_entry
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
+from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
+from haptera.ports.session_store import Store
+from haptera.providers.vendors import VENDORS
+from haptera.serialization.entries import encode_entry
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from tests.agent.test_first_steps import write_config
 from tests.scripted_agents import failure_of, make_agent
 from tests.session.failing_store import FailingStore

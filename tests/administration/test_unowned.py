@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import tool
-from holdfast.administration.unowned import HeldQueries, HeldQuery, JoinedQueries, LeftQueries
-from holdfast.administration.worker import SessionWorker, SharedStore, can_go_on
-from holdfast.ports.session_store import Store, UnownedQueries, UnownedQuery
-from holdfast.testing import FakeClock, calls, says
-from holdfast.testing.store_conformance.samples import command, new_session, prompt
-from holdfast.vocabulary.entries import InputQueued, QueryEnded
-from holdfast.vocabulary.errors import ErrorCode, StoreError
-from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId, new_entry_id
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
+from haptera import tool
+from haptera.administration.unowned import HeldQueries, HeldQuery, JoinedQueries, LeftQueries
+from haptera.administration.worker import SessionWorker, SharedStore, can_go_on
+from haptera.ports.session_store import Store, UnownedQueries, UnownedQuery
+from haptera.testing import FakeClock, calls, says
+from haptera.testing.store_conformance.samples import command, new_session, prompt
+from haptera.vocabulary.entries import InputQueued, QueryEnded
+from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.vocabulary.ids import InputId, MessageId, QueryId, SessionId, new_entry_id
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import Agent, tool
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
+from haptera import Agent, tool
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from tests.scripted_agents import MODEL
 
 BIG, HUGE = (2 << 20) + 1, (256 << 20) + 1
@@ -222,7 +222,7 @@ def agent_in(root: Path, store: Any, changes: Sequence[Callable[[], object]]) ->
         model=MODEL,
         providers=[ScriptedProvider(steps)],
         clock=FakeClock(),
-        environment={"HOLDFAST_HOME": str(root.parent / "home"), "PATH": os.defpath},
+        environment={"HAPTERA_HOME": str(root.parent / "home"), "PATH": os.defpath},
         workspace=root,
         tools=[change],
         store=store,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast import (
+from haptera import (
     AbortController,
     AgentError,
     AgentResult,
@@ -17,13 +17,13 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, Gate, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.messages import Sender
-from holdfast.vocabulary.parts import ReminderPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, Gate, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.messages import Sender
+from haptera.vocabulary.parts import ReminderPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.scripted_agents import make_agent, outcomes_in
 

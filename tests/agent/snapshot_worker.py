@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast import Agent, tool
-from holdfast.testing import ScriptedProvider, calls
+from haptera import Agent, tool
+from haptera.testing import ScriptedProvider, calls
 
 
 async def main(project: Path) -> None:
@@ -21,7 +21,7 @@ async def main(project: Path) -> None:
     agent = Agent(
         model="scripted/one",
         providers=[ScriptedProvider([calls(("change", {}))])],
-        environment={"HOLDFAST_HOME": str(project.parent / "home"), "PATH": os.defpath},
+        environment={"HAPTERA_HOME": str(project.parent / "home"), "PATH": os.defpath},
         workspace=project,
         store=f"sqlite:{project.parent / 'chat.db'}",
         tools=[change],

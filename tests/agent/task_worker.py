@@ -8,8 +8,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast import Agent, ApprovalRequest, Approve, Deny, tool
-from holdfast.testing import ScriptedProvider, calls, says
+from haptera import Agent, ApprovalRequest, Approve, Deny, tool
+from haptera.testing import ScriptedProvider, calls, says
 
 SUMMARY = "# Objective\nFix the total.\n\n# Work done\nsrc/shop.py is right again."
 _FIX = [{"old": "sum(prices) + 1", "new": "sum(prices)"}]
@@ -60,7 +60,7 @@ def make_agent(folder: Path, steps: list[object]) -> Agent:
     return Agent(
         "scripted/one",
         providers=[ScriptedProvider(steps)],  # type: ignore[arg-type]  # of several kinds
-        environment={"HOLDFAST_HOME": str(folder / "home")},
+        environment={"HAPTERA_HOME": str(folder / "home")},
         store=f"sqlite:{folder / 'sessions.db'}",
         workspace=folder / "project",
         cwd=folder / "project",

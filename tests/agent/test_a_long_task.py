@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import QueryEnded, ToolEnded, ToolStarted
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import ApprovalSettled, Rewound
-from holdfast.vocabulary.file_snapshots import Snapshot
+from haptera import QueryEnded, ToolEnded, ToolStarted
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import ApprovalSettled, Rewound
+from haptera.vocabulary.file_snapshots import Snapshot
 from tests.agent.task_worker import SUMMARY, make_agent
 from tests.scripted_agents import live_of
 from tests.stores.workers import worker_environment

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent, AgentError, ErrorCode
-from holdfast.administration.mcp_servers import add_mcp_server
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.providers.vendors import VENDORS, Vendor
+from haptera import Agent, AgentError, ErrorCode
+from haptera.administration.mcp_servers import add_mcp_server
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.providers.vendors import VENDORS, Vendor
 from tests.agent.test_first_steps import write_config
 from tests.agent.test_named_providers import CHAT, RESPONSES
 from tests.providers.faulty_server import faulty_server, replies
@@ -71,7 +71,7 @@ async def test_a_row_is_reached_by_a_table_of_the_file(
 async def test_a_row_without_its_key_says_which_variables_it_has(tmp_path: Path) -> None:
     async with Agent("acme/m", environment={"HOME": str(tmp_path)}) as agent:
         with pytest.raises(
-            AgentError, match="set ACME_API_KEY or ACME_KEY, run `holdfast login acme`"
+            AgentError, match="set ACME_API_KEY or ACME_KEY, run `haptera login acme`"
         ) as caught:
             await agent.run("Hi")
     assert caught.value.code is ErrorCode.CONFIG_MISSING

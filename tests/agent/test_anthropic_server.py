@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, TextDelta
+from haptera import Agent, AgentError, ErrorCode, TextDelta
 
 pytestmark = pytest.mark.timeout(120)
 

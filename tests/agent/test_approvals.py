@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentSession,
     ApprovalRequest,
     ApprovalRequested,
@@ -17,11 +17,11 @@ from holdfast import (
     ToolStarted,
     tool,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import Entry
+from haptera.stores.memory import MemoryStore
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.entries import Entry
 from tests.scripted_agents import (
     events_of,
     failure_of,

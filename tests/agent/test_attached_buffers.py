@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast import Event, SessionError, TextDelta
-from holdfast.building_blocks import Subscription
-from holdfast.testing import says
+from haptera import Event, SessionError, TextDelta
+from haptera.building_blocks import Subscription
+from haptera.testing import says
 from tests.scripted_agents import make_agent, playing, tasks_left
 
 PIECES = [str(number) for number in range(30)]

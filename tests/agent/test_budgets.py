@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent, AgentSession, ErrorCode, tool
-from holdfast.ports.clock import Stamp
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.budgets import Budgets
-from holdfast.vocabulary.entries import Entry, SessionOpened, TurnEnded
-from holdfast.vocabulary.ids import MessageId, SessionId, new_session_id
-from holdfast.vocabulary.stream_parts import StreamFinished
-from holdfast.vocabulary.usage import Usage
+from haptera import Agent, AgentSession, ErrorCode, tool
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.budgets import Budgets
+from haptera.vocabulary.entries import Entry, SessionOpened, TurnEnded
+from haptera.vocabulary.ids import MessageId, SessionId, new_session_id
+from haptera.vocabulary.stream_parts import StreamFinished
+from haptera.vocabulary.usage import Usage
 from tests.scripted_agents import MODEL, failure_of, live_of
 
 PRICES = '[prices."scripted/one"]\ninput = 1000\noutput = 1000\n'
@@ -153,7 +153,7 @@ async def test_an_unknown_price_can_be_allowed_and_is_said_to_be_unknown(
 ) -> None:
     budgets = {"day_cost": 1, "session_tokens": 1000, "unknown_price": "allow"}
     agent, _ = make_agent(tmp_path, [answer()], prices="", budgets=budgets)
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "haptera"):
         async with agent, agent.session() as session:
             used = ("limit", "session_tokens=1000: 1000 used")
             assert await stops_of(session, 2) == [("complete", None), used]

@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Agent, AgentSession, run_agent
-from holdfast.ports.session_store import Store
-from holdfast.testing import ScriptedProvider, says
-from holdfast.vocabulary.entries import Entry, QueryEnded
-from holdfast.vocabulary.events import Idle
+from haptera import Agent, AgentSession, run_agent
+from haptera.ports.session_store import Store
+from haptera.testing import ScriptedProvider, says
+from haptera.vocabulary.entries import Entry, QueryEnded
+from haptera.vocabulary.events import Idle
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 

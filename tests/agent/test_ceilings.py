@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, tool
-from holdfast.administration.worker import SessionWorker
-from holdfast.hooks import BeforeTool, Hooks, Proceed
-from holdfast.ports.session_store import UnownedQuery
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.vocabulary.agent_defaults import Permissions
-from holdfast.vocabulary.entries import SessionChanged
+from haptera import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, tool
+from haptera.administration.worker import SessionWorker
+from haptera.hooks import BeforeTool, Hooks, Proceed
+from haptera.ports.session_store import UnownedQuery
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.vocabulary.agent_defaults import Permissions
+from haptera.vocabulary.entries import SessionChanged
 from tests.providers.claude_agent.children import (
     USER,
     Child,

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import cycle, pairwise
 from pathlib import Path
 
-from holdfast import Agent
+from haptera import Agent
 from tests.fixtures_report import Report
 from tests.providers.faulty_server import Connection, FaultyServer, Request, faulty_server
 from tests.providers.grammar.judges import faults_of

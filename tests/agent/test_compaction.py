@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AbortController,
     Agent,
     AgentSession,
@@ -17,21 +17,21 @@ from holdfast import (
     Usage,
     tool,
 )
-from holdfast.hooks import AfterCompaction, BeforeCompaction, Block, Hooks, Proceed
-from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.stores.memory import MemoryStore
-from holdfast.sync import Agent as BlockingAgent
-from holdfast.testing import Gate, ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.testing.scripted_provider import Step, finished
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.errors import ProviderError, RequestError
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import CompactionPart, ReminderPart, TextPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import RetrySettings, RuntimeSettings
-from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened
+from haptera.hooks import AfterCompaction, BeforeCompaction, Block, Hooks, Proceed
+from haptera.ports.owned_tasks import OwnedTasks
+from haptera.stores.memory import MemoryStore
+from haptera.sync import Agent as BlockingAgent
+from haptera.testing import Gate, ScriptedProvider, calls, says
+from haptera.testing.clocks import AutoClock
+from haptera.testing.scripted_provider import Step, finished
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.errors import ProviderError, RequestError
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import CompactionPart, ReminderPart, TextPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import RetrySettings, RuntimeSettings
+from haptera.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened
 from tests.scripted_agents import MODEL, events_of, failure_of, make_agent, playing, texts_in
 
 SMALL = CompactionSettings(context_window=2_000)

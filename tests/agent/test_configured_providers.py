@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
+from haptera import Agent, AgentError, ErrorCode
+from haptera.vocabulary.json_types import JsonObject
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Request, faulty_server, replies
 
@@ -151,8 +151,8 @@ async def test_a_model_that_is_none_is_refused_where_it_was_said(tmp_path: Path)
     words = "the model 'quik' is neither"
     message = await fault_of_defaults(tmp_path, text)
     assert message.startswith(f", line 4: defaults.model: {words}")
-    message = await fault_of_defaults(tmp_path, text, HOLDFAST_MODEL="quik")
-    assert message.startswith(f"HOLDFAST_MODEL: {words}")
+    message = await fault_of_defaults(tmp_path, text, HAPTERA_MODEL="quik")
+    assert message.startswith(f"HAPTERA_MODEL: {words}")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ async def test_a_plan_for_no_model_or_with_none_is_refused(
     tmp_path: Path, plan: str, place: str
 ) -> None:
     text = f'[models.quick]\nmodel = "p/m"\n[fallbacks]\n{plan}\n'
-    message = await fault_of_defaults(tmp_path, text, HOLDFAST_MODEL="p/other")
+    message = await fault_of_defaults(tmp_path, text, HAPTERA_MODEL="p/other")
     assert message.startswith(f", line 4: {place}: the model 'quik' is neither")
     assert message.endswith("did you mean 'quick'?")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.context_files import ContextLoaded
-from holdfast.vocabulary.entries import SessionChanged
+from haptera import Agent
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.context_files import ContextLoaded
+from haptera.vocabulary.entries import SessionChanged
 from tests.scripted_agents import MODEL, live_of, outcomes_in
 
 
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
 
 def make_agent(project: Path, steps: list[Any], **options: Any) -> tuple[Agent, ScriptedProvider]:
     provider = ScriptedProvider(steps)
-    environment = {"HOLDFAST_HOME": str(project / "home"), "TEAM": str(project / "team")}
+    environment = {"HAPTERA_HOME": str(project / "home"), "TEAM": str(project / "team")}
     fixed: dict[str, Any] = {
         "providers": [provider],
         "environment": environment,

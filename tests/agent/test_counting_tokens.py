@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, SessionError
-from holdfast.sync import Agent as BlockingAgent
-from holdfast.testing import ScriptedProvider, says
+from haptera import Agent, AgentError, ErrorCode, SessionError
+from haptera.sync import Agent as BlockingAgent
+from haptera.testing import ScriptedProvider, says
 from tests.providers.faulty_server import Connection, faulty_server, refuses
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, AgentResult, AgentSession, ErrorCode, SessionError, tool
-from holdfast.ports.session_store import Lease
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import Gate, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, InputQueued
-from holdfast.vocabulary.events import Idle
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import AgentError, AgentResult, AgentSession, ErrorCode, SessionError, tool
+from haptera.ports.session_store import Lease
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import Gate, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import Entry, InputQueued
+from haptera.vocabulary.events import Idle
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import (
     HeldWork,
     failure_of,

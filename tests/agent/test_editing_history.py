@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AgentSession, ErrorCode, TextPart, ToolResultPart, tool
-from holdfast.ports.session_store import Store
-from holdfast.testing import calls, says
-from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.parts import ToolCallPart
+from haptera import AgentSession, ErrorCode, TextPart, ToolResultPart, tool
+from haptera.ports.session_store import Store
+from haptera.testing import calls, says
+from haptera.vocabulary.ids import CallId
+from haptera.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import failure_of, make_agent, playing
 from tests.stores.store_factories import DURABLE, open_store
 

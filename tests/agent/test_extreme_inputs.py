@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode
-from holdfast.testing import says
-from holdfast.vocabulary.messages import Sender
+from haptera import ConfigError, ErrorCode
+from haptera.testing import says
+from haptera.vocabulary.messages import Sender
 from tests.scripted_agents import make_agent, playing
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
+from haptera import (
     Agent,
     AgentError,
     AssistantMessage,
@@ -22,12 +22,12 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.hooks import Answer, Block, HookFailed, Hooks, Proceed
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.events import Instrumented
-from holdfast.vocabulary.ids import new_entry_id, new_message_id
+from haptera.hooks import Answer, Block, HookFailed, Hooks, Proceed
+from haptera.stores.memory import MemoryStore
+from haptera.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.events import Instrumented
+from haptera.vocabulary.ids import new_entry_id, new_message_id
 from tests.scripted_agents import failure_of, live_of, log_of, make_agent, playing
 
 RAN: list[str] = []

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Limits, ToolContext, Usage, sync, tool
-from holdfast.administration.descriptions import SessionTree
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.parts import TextPart
+from haptera import Agent, Limits, ToolContext, Usage, sync, tool
+from haptera.administration.descriptions import SessionTree
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent, outcomes_in, tasks_left
 from tests.stores.store_factories import DURABLE, store_string
 
@@ -346,7 +346,7 @@ async def test_an_imported_session_of_a_sub_agent_stands_by_itself(tmp_path: Pat
     agent, _ = make_agent(
         [_asks("child"), says("end")], tools=[child.as_tool(name="child", description=".")]
     )
-    file = tmp_path / "child.holdfast"
+    file = tmp_path / "child.haptera"
     async with agent:
         async with agent.session("main") as session:
             await session.chat("go")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from holdfast import (
+from haptera import (
     Agent,
     AgentSession,
     ConfigError,
@@ -18,11 +18,11 @@ from holdfast import (
     QueryStarted,
     ToolError,
 )
-from holdfast.agent.agent_options import SettingsOptions
-from holdfast.agent.query_options import QueryOptions
-from holdfast.testing import ScriptedProvider, says
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.messages import KeptOptions
+from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.query_options import QueryOptions
+from haptera.testing import ScriptedProvider, says
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.messages import KeptOptions
 from tests.agent.option_scenes import ANSWER, CALL, PROBES, Scene, Seen
 from tests.scripted_agents import MODEL
 

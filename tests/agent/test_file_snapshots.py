@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentSession, Approve, ErrorCode, tool
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.file_snapshots import FileChange, Snapshot
+from haptera import Agent, AgentSession, Approve, ErrorCode, tool
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.stores.sqlite.store import SqliteStore
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.file_snapshots import FileChange, Snapshot
 from tests.scripted_agents import MODEL, failure_of, live_of
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def make_agent(
         model=MODEL,
         providers=[ScriptedProvider(steps)],
         clock=FakeClock(),
-        environment={"HOLDFAST_HOME": str(project.parent / "home"), "PATH": path},
+        environment={"HAPTERA_HOME": str(project.parent / "home"), "PATH": path},
         workspace=project,
         tools=[change],
     )
@@ -132,7 +132,7 @@ async def test_what_a_command_changed_is_in_the_diff(project: Path) -> None:
     agent = Agent(
         model=MODEL,
         providers=[ScriptedProvider(steps)],
-        environment={"HOLDFAST_HOME": str(project.parent / "home"), "PATH": os.defpath},
+        environment={"HAPTERA_HOME": str(project.parent / "home"), "PATH": os.defpath},
         workspace=project,
         approver=lambda request: Approve(),
     )
@@ -437,7 +437,7 @@ async def test_a_killed_process_leaves_what_is_needed_to_go_back(project: Path) 
     agent = Agent(
         model=MODEL,
         providers=[ScriptedProvider([])],
-        environment={"HOLDFAST_HOME": str(project.parent / "home"), "PATH": os.defpath},
+        environment={"HAPTERA_HOME": str(project.parent / "home"), "PATH": os.defpath},
         workspace=project,
         store=f"sqlite:{project.parent / 'chat.db'}",
     )
@@ -511,7 +511,7 @@ async def test_a_store_in_the_workspace_is_never_rewound(kind: str, project: Pat
     agent = Agent(
         model=MODEL,
         providers=[ScriptedProvider([calls(("change", {})), says("Done.")])],
-        environment={"HOLDFAST_HOME": str(project / "home"), "PATH": os.defpath},
+        environment={"HAPTERA_HOME": str(project / "home"), "PATH": os.defpath},
         workspace=project,
         store=store,
         tools=[change],
@@ -539,7 +539,7 @@ async def test_a_tool_that_was_cut_off_is_in_the_diff_up_to_now(project: Path) -
     agent = Agent(
         model=MODEL,
         providers=[ScriptedProvider([calls(("change", {}))])],
-        environment={"HOLDFAST_HOME": str(project.parent / "home"), "PATH": os.defpath},
+        environment={"HAPTERA_HOME": str(project.parent / "home"), "PATH": os.defpath},
         workspace=project,
         tools=[change],
     )

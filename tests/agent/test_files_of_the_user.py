@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import ErrorCode
-from holdfast.stores.file_trees.git_trees import GitTrees
-from holdfast.vocabulary.file_snapshots import RewindReport, Snapshot
+from haptera import ErrorCode
+from haptera.stores.file_trees.git_trees import GitTrees
+from haptera.vocabulary.file_snapshots import RewindReport, Snapshot
 from tests.agent.file_worlds import BIG, HUGE, agent_in, clear, plain, state_of
 from tests.scripted_agents import failure_of, live_of
 
@@ -235,7 +235,7 @@ async def test_copies_are_for_the_owner_only_out_of_exports_and_go_with_the_sess
 async def test_a_full_disk_leaves_everything_as_it_was(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.stores.file_trees import kept_files, places
+    from haptera.stores.file_trees import kept_files, places
 
     acts: Sequence[Work] = [write(f"{name}.txt", "two\n") for name in ("a", "b", "story")]
     agent = agent_in(root, "memory", [lambda: each(*acts)(root)])
@@ -268,7 +268,7 @@ async def test_a_full_disk_leaves_everything_as_it_was(
 async def test_a_file_that_changes_in_the_middle_is_not_lost(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.stores.file_trees import kept_files
+    from haptera.stores.file_trees import kept_files
 
     agent = agent_in(
         root, "memory", [lambda: each(write("a", "new\n"), write("story.txt", "two\n"))(root)]

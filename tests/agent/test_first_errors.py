@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import holdfast.sync
-from holdfast import Agent, AgentError, ErrorCode, ToolError, run_agent, tool
-from holdfast.hooks import Hooks
-from holdfast.providers.vendors import VENDORS
-from holdfast.testing import ScriptedProvider, calls, says
+import haptera.sync
+from haptera import Agent, AgentError, ErrorCode, ToolError, run_agent, tool
+from haptera.hooks import Hooks
+from haptera.providers.vendors import VENDORS
+from haptera.testing import ScriptedProvider, calls, says
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, store_string
 
@@ -94,7 +94,7 @@ async def test_a_provider_of_the_program_may_be_meant_too() -> None:
     assert "did you mean 'scripted'?" in error.message
 
 
-@pytest.mark.parametrize("kind", [Agent, holdfast.sync.Agent])
+@pytest.mark.parametrize("kind", [Agent, haptera.sync.Agent])
 def test_two_models_are_refused(kind: Callable[..., object]) -> None:
     with pytest.raises(AgentError, match="two models are given, 'a/b' and 'c/d'") as caught:
         kind("a/b", model="c/d")
@@ -162,7 +162,7 @@ async def test_a_traceback_is_short_and_ends_with_class_code_and_advice(
     error = await _error_of("anthropic/claude-sonnet-5", **options)
     assert len(traceback.extract_tb(error.__traceback__)) <= MOST_FRAMES
     assert error.__cause__ is None
-    assert _last_line(error) == f"holdfast.ConfigError: {error.code}: {error.message}"
+    assert _last_line(error) == f"haptera.ConfigError: {error.code}: {error.message}"
 
 
 async def test_a_stream_that_fails_has_a_short_traceback_too() -> None:
@@ -171,14 +171,14 @@ async def test_a_stream_that_fails_has_a_short_traceback_too() -> None:
             async for _ in agent.stream("hi"):
                 pass
     assert len(traceback.extract_tb(caught.value.__traceback__)) <= MOST_FRAMES
-    assert _last_line(caught.value).startswith("holdfast.ConfigError: CONFIG_MISSING: there is no")
+    assert _last_line(caught.value).startswith("haptera.ConfigError: CONFIG_MISSING: there is no")
 
 
 def test_blocking_code_has_short_tracebacks_too(tmp_path: Path) -> None:
     with pytest.raises(AgentError) as caught:
-        holdfast.sync.run_agent("hi", model="anthropic/x", environment={"HOME": str(tmp_path)})
+        haptera.sync.run_agent("hi", model="anthropic/x", environment={"HOME": str(tmp_path)})
     assert len(traceback.extract_tb(caught.value.__traceback__)) <= MOST_FRAMES
-    assert _last_line(caught.value).startswith("holdfast.ConfigError: CONFIG_MISSING: there is no")
+    assert _last_line(caught.value).startswith("haptera.ConfigError: CONFIG_MISSING: there is no")
 
 
 async def test_what_a_hook_raised_is_still_shown_with_its_own_traceback() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, run_agent
-from holdfast.sync import Agent as BlockingAgent
-from holdfast.testing.clocks import AutoClock
+from haptera import Agent, AgentError, ErrorCode, run_agent
+from haptera.sync import Agent as BlockingAgent
+from haptera.testing.clocks import AutoClock
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import faulty_server, refuses, replies
 

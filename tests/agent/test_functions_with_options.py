@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-import holdfast.sync
-from holdfast import Agent, Err
-from holdfast.blocks.tool_registry.tool import ToolOptions
-from holdfast.building_blocks import make_blocks
-from holdfast.testing import FakeClock, ScriptedProvider
-from holdfast.vocabulary.given_options import UnknownOptionError
-from holdfast.vocabulary.option_declarations import declared_fields, options_of
+import haptera.sync
+from haptera import Agent, Err
+from haptera.blocks.tool_registry.tool import ToolOptions
+from haptera.building_blocks import make_blocks
+from haptera.testing import FakeClock, ScriptedProvider
+from haptera.vocabulary.given_options import UnknownOptionError
+from haptera.vocabulary.option_declarations import declared_fields, options_of
 from scripts.write_option_tables import PAGES
 from tests.architecture.source_tree import PACKAGE, modules_under
 
@@ -113,18 +113,18 @@ EACH = pytest.mark.parametrize("taker", FUNCTIONS, ids=lambda taker: taker.name)
 def test_the_functions_that_take_options_are_found() -> None:
     names = {taker.name for taker in FUNCTIONS}
     assert {
-        "holdfast.agent.agent.Agent",
-        "holdfast.agent.agent.Agent.as_tool",
-        "holdfast.agent.verbs.SessionVerbs.send",
-        "holdfast.agent.sessions.AgentSessions.create",
-        "holdfast.administration.finding.SessionFinder.list",
-        "holdfast.blocks.hook_dispatch.registration.Hooks",
-        "holdfast.blocks.tool_registry.tool.tool",
-        "holdfast.building_blocks.make_blocks",
-        "holdfast.sync.agent.run_agent",
-        "holdfast.sync.sessions.FoundSessions.list",
-        "holdfast.tools.coding.coding_tools",
-        "holdfast.tools.mcp.server.McpServer",
+        "haptera.agent.agent.Agent",
+        "haptera.agent.agent.Agent.as_tool",
+        "haptera.agent.verbs.SessionVerbs.send",
+        "haptera.agent.sessions.AgentSessions.create",
+        "haptera.administration.finding.SessionFinder.list",
+        "haptera.blocks.hook_dispatch.registration.Hooks",
+        "haptera.blocks.tool_registry.tool.tool",
+        "haptera.building_blocks.make_blocks",
+        "haptera.sync.agent.run_agent",
+        "haptera.sync.sessions.FoundSessions.list",
+        "haptera.tools.coding.coding_tools",
+        "haptera.tools.mcp.server.McpServer",
     } <= names
     new = "class Pot:\n    def paint(self, **options: Unpack[PaintOptions[T]]) -> None: ...\n"
     assert list(functions_in(new)) == [("Pot.paint", "PaintOptions", None)]
@@ -174,17 +174,17 @@ def _call(function: Callable[..., Any]) -> Any:
     by_name: dict[str, Any] = {item.name: "x" for item in needed if item.kind is item.KEYWORD_ONLY}
     made = function(*by_place, **by_name, no_such_option=1)
     # `tool(...)` makes a tool of the function that follows.
-    return made(lambda: None) if function is holdfast.tool else made
+    return made(lambda: None) if function is haptera.tool else made
 
 
 def _check(error: UnknownOptionError) -> None:
-    assert isinstance(error, holdfast.ConfigError)
+    assert isinstance(error, haptera.ConfigError)
     assert isinstance(error, TypeError)
     assert error.message.endswith(": no_such_option is unknown")
 
 
 OPTIONS: dict[str, Any] = {"clock": FakeClock(), "environment": {}}
-BLOCKING = [taker for taker in FUNCTIONS if taker.name.startswith("holdfast.sync.")]
+BLOCKING = [taker for taker in FUNCTIONS if taker.name.startswith("haptera.sync.")]
 
 
 async def test_an_option_that_a_function_does_not_have_is_refused_in_the_same_way() -> None:
@@ -203,7 +203,7 @@ async def test_an_option_that_a_function_does_not_have_is_refused_in_the_same_wa
 
 
 def test_so_is_one_that_a_blocking_function_does_not_have() -> None:
-    agent = holdfast.sync.Agent("scripted/one", providers=[ScriptedProvider()], **OPTIONS)
+    agent = haptera.sync.Agent("scripted/one", providers=[ScriptedProvider()], **OPTIONS)
     with agent, agent.session("one") as session:
         receivers = [agent, session, agent.remote("one"), agent.sessions]
         for taker in BLOCKING:

@@ -11,8 +11,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-import holdfast.sync
-from holdfast import (
+import haptera.sync
+from haptera import (
     Agent,
     AgentError,
     ApprovalRequest,
@@ -25,8 +25,8 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.building_blocks import make_blocks
-from holdfast.hooks import (
+from haptera.building_blocks import make_blocks
+from haptera.hooks import (
     AfterQuery,
     AfterTool,
     AfterTurn,
@@ -47,17 +47,17 @@ from holdfast.hooks import (
     TransformMessages,
     TransformRequest,
 )
-from holdfast.ports.tools import PreparedCall, ToolContext
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import SessionChanged
-from holdfast.vocabulary.ids import new_entry_id
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import options_of
-from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.tools import ToolRules, ToolSpec
+from haptera.ports.tools import PreparedCall, ToolContext
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import SessionChanged
+from haptera.vocabulary.ids import new_entry_id
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.option_declarations import options_of
+from haptera.vocabulary.parts import ToolResultPart
+from haptera.vocabulary.tools import ToolRules, ToolSpec
 from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import (
     HeldWork,
@@ -150,7 +150,7 @@ async def test_a_tool_that_runs_when_the_query_is_aborted_is_told_to_have_ended(
 async def test_a_request_that_is_repeated_is_one_turn_and_changed_each_time() -> None:
     noting = Noting()
     script: list[Step] = [
-        holdfast.ProviderError(ErrorCode.OVERLOADED, "busy", basis="status"),
+        haptera.ProviderError(ErrorCode.OVERLOADED, "busy", basis="status"),
         says("done"),
     ]
     options: dict[str, Any] = {"fallbacks": ["scripted/two"], "retry": {"max_retries": 0}}
@@ -163,7 +163,7 @@ async def test_a_request_that_is_repeated_is_one_turn_and_changed_each_time() ->
 
 async def test_a_turn_that_fails_is_told_with_its_error() -> None:
     noting = Noting()
-    script = [holdfast.ProviderError(ErrorCode.BAD_REQUEST, "no", basis="status")]
+    script = [haptera.ProviderError(ErrorCode.BAD_REQUEST, "no", basis="status")]
     async with playing(script, hooks=noting.hooks) as (session, _):
         await failure_of(session.chat("go"))
         assert noting.points[-2:] == ["after_turn", "after_query"]
@@ -188,9 +188,9 @@ async def test_a_session_that_is_opened_again_is_resumed_and_not_started() -> No
 
 _KILLED = """
 import asyncio, os, sys
-from holdfast import Agent, tool
-from holdfast.hooks import Hooks
-from holdfast.testing import ScriptedProvider, calls
+from haptera import Agent, tool
+from haptera.hooks import Hooks
+from haptera.testing import ScriptedProvider, calls
 
 @tool
 async def die() -> str:
@@ -216,7 +216,7 @@ async def test_a_session_whose_process_was_killed_is_resumed_and_not_started(
     ran = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", _KILLED, store],
-        env={"PYTHONPATH": str(ROOT / "src"), "HOLDFAST_HOME": str(tmp_path)},
+        env={"PYTHONPATH": str(ROOT / "src"), "HAPTERA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
@@ -665,7 +665,7 @@ def test_hooks_work_in_blocking_code_too() -> None:
     noting = Noting()
     provider = ScriptedProvider([calls(("look", {})), says("well")])
     options: dict[str, Any] = {"providers": [provider], "tools": [look], "environment": {}}
-    with holdfast.sync.Agent("scripted/m", hooks=noting.hooks, **options) as agent:
+    with haptera.sync.Agent("scripted/m", hooks=noting.hooks, **options) as agent:
         ran: list[str] = []
 
         @agent.hooks.on("before_tool")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, Approve, Event, tool
-from holdfast.blocks.conversation.conversation import Conversation
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
-from holdfast.testing.clocks import AutoClock, LoopClock, run_seeded
-from holdfast.testing.scripted_provider import Step, finished
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.events import (
+from haptera import Agent, Approve, Event, tool
+from haptera.blocks.conversation.conversation import Conversation
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
+from haptera.testing.clocks import AutoClock, LoopClock, run_seeded
+from haptera.testing.scripted_provider import Step, finished
+from haptera.vocabulary.errors import ErrorCode, ProviderError
+from haptera.vocabulary.events import (
     Heartbeat,
     Instrumented,
     QueryMeasured,
@@ -23,9 +23,9 @@ from holdfast.vocabulary.events import (
     ToolMeasured,
     TurnMeasured,
 )
-from holdfast.vocabulary.settings import RetrySettings
-from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.settings import RetrySettings
+from haptera.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
+from haptera.vocabulary.usage import Usage
 from tests.messages_by_hand import assistant, user
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic

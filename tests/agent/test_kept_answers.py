@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from holdfast import Agent
-from holdfast.vocabulary.json_types import JsonObject
+from haptera import Agent
+from haptera.vocabulary.json_types import JsonObject
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, replies
 

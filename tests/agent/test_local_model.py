@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, RetrySettings, TextDelta
-from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.model_process import ModelProcessPool
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.compactions import Compaction
+from haptera import Agent, AgentError, ErrorCode, RetrySettings, TextDelta
+from haptera.providers.local.client import LocalModelClient
+from haptera.providers.local.model_process import ModelProcessPool
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.compactions import Compaction
 from tests.fixtures_local import CONTEXT
 from tests.providers.local.asking import process_of
 

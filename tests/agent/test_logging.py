@@ -1,4 +1,4 @@
-"""What the logger `holdfast` says of queries, requests, retries and fallbacks; never content."""
+"""What the logger `haptera` says of queries, requests, retries and fallbacks; never content."""
 
 import logging
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import tool
-from holdfast.testing import calls, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError, ToolError
-from holdfast.vocabulary.settings import ModelStep, RetrySettings
+from haptera import tool
+from haptera.testing import calls, says
+from haptera.testing.clocks import AutoClock
+from haptera.vocabulary.errors import ErrorCode, ProviderError, RequestError, ToolError
+from haptera.vocabulary.settings import ModelStep, RetrySettings
 from tests.scripted_agents import failure_of, playing, run_script
 
 _REFUSED = RequestError(ErrorCode.NETWORK, "connection refused", basis="type")
@@ -23,7 +23,7 @@ def _said(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 
 async def test_retries_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     await run_script([_REFUSED, _REFUSED, says("at last")], clock=AutoClock(), retry=_STEADY)
     assert _said(caplog, logging.WARNING) == [
         "scripted/one failed (NETWORK: connection refused); retrying in 2.0 s, attempt 2",
@@ -32,7 +32,7 @@ async def test_retries_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_fallback_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     await run_script([_NO_KEY, says("hello")], fallbacks=[ModelStep(model="scripted/other")])
     assert _said(caplog, logging.WARNING) == [
         "scripted/one failed (AUTH: there is no key); falling back to scripted/other"
@@ -42,7 +42,7 @@ async def test_a_fallback_is_a_warning(caplog: pytest.LogCaptureFixture) -> None
 async def test_queries_are_information_and_requests_are_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.set_level(logging.DEBUG, "haptera")
     async with playing([says("a secret answer")]) as (session, _):
         await session.chat("a secret prompt")
         told = _said(caplog, logging.INFO)
@@ -53,7 +53,7 @@ async def test_queries_are_information_and_requests_are_details(
 
 
 async def test_a_key_in_an_error_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.set_level(logging.DEBUG, "haptera")
     shown = RequestError(ErrorCode.NETWORK, "sent Bearer sk-ant-0123456789abcdef0123", basis="type")
     async with playing([shown, shown, shown], clock=AutoClock(), retry=_STEADY) as (session, _):
         await failure_of(session.chat("go"))
@@ -68,7 +68,7 @@ async def _records_of(
     caplog: pytest.LogCaptureFixture, failing: Any, **options: Any
 ) -> list[logging.LogRecord]:
     """Return what is logged of a tool that is called once, at any level."""
-    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.set_level(logging.DEBUG, "haptera")
     name = failing if isinstance(failing, str) else failing.name
     offered: dict[str, Any] = {} if isinstance(failing, str) else {"tools": [failing]}
     arguments = {"path": "none.txt"} if isinstance(failing, str) else {}
@@ -174,7 +174,7 @@ async def test_what_a_built_in_tool_tells_the_model_is_no_warning(
 
 
 async def _warnings(caplog: pytest.LogCaptureFixture, **options: Any) -> list[str]:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     caplog.clear()
     await run_script([says("done")], **options)
     return _said(caplog, logging.WARNING)
@@ -229,14 +229,14 @@ async def test_a_name_of_no_tool_is_a_warning_that_says_what_may_be_meant(
         {"allowed_tools": []},
     ],
 )
-async def test_names_of_tools_of_the_agent_or_of_holdfast_are_no_warning(
+async def test_names_of_tools_of_the_agent_or_of_haptera_are_no_warning(
     caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     assert await _warnings(caplog, tools=[search], **options) == []
 
 
 async def test_a_name_of_no_tool_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     async with playing([says("a"), says("b")], permissions={"deny": ["shel"]}) as (session, _):
         await session.chat("go")
         await session.chat("go on")
@@ -244,7 +244,7 @@ async def test_a_name_of_no_tool_is_warned_about_once(caplog: pytest.LogCaptureF
 
 
 async def test_a_tool_that_a_query_brings_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     async with playing([says("a")], permissions={"deny": ["search"]}) as (session, _):
         await session.chat("go", tools=[search])
     assert _said(caplog, logging.WARNING) == []

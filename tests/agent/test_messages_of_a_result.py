@@ -6,14 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import AssistantMessage, ErrorCode, TextDelta, Usage, tool
-from holdfast.testing import FakeClock, Gate, calls, says
-from holdfast.testing.scripted_provider import Step, finished
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.events import CompactionDelta
-from holdfast.vocabulary.parts import CompactionPart
-from holdfast.vocabulary.stream_parts import (
+from haptera import AssistantMessage, ErrorCode, TextDelta, Usage, tool
+from haptera.testing import FakeClock, Gate, calls, says
+from haptera.testing.scripted_provider import Step, finished
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.errors import ProviderError
+from haptera.vocabulary.events import CompactionDelta
+from haptera.vocabulary.parts import CompactionPart
+from haptera.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,
     PartDelta,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode
-from holdfast.vocabulary.entries import TurnStarted
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ProviderPart, ReasoningPart
+from haptera import Agent, AgentError, ErrorCode
+from haptera.vocabulary.entries import TurnStarted
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.parts import ProviderPart, ReasoningPart
 from tests.agent.test_first_steps import write_config
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, refuses, replies

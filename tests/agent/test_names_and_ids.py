@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent
-from holdfast.ports.session_store import Store
-from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.store_conformance.samples import new_session
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera import Agent
+from haptera.ports.session_store import Store
+from haptera.testing import ScriptedProvider, says
+from haptera.testing.store_conformance.samples import new_session
+from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 HALF = "half \ud800 a character"

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, ApprovalRequest, Approve
-from holdfast.testing import ScriptedProvider, calls, says
+from haptera import Agent, ApprovalRequest, Approve
+from haptera.testing import ScriptedProvider, calls, says
 from tests.providers.claude_agent.children import (
     USER,
     Child,
@@ -59,7 +59,7 @@ async def test_a_native_agent_has_sub_agents(tmp_path: Path) -> None:
     provider = ScriptedProvider([says("42")])
     helper = Agent("scripted/a", providers=[provider], environment={})
     asks = {"prompt": "what is it?"}
-    name = "mcp__holdfast__help"
+    name = "mcp__haptera__help"
     steps = [USER, init(), *call(name, asks), hook(name, asks), *mcp_call("help", asks)]
     child = Child(tmp_path, [*steps, tool_result("42"), *text("Ok.", "msg_2"), result("Ok.")])
     agent = agent_of(child, tools=[helper.as_tool(name="help", description="Helps.")])

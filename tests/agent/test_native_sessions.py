@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
-from holdfast.engine.native_turns import TurnTimes
-from holdfast.hooks import (
+from haptera import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
+from haptera.engine.native_turns import TurnTimes
+from haptera.hooks import (
     AfterQuery,
     AfterTool,
     BeforeQuery,
@@ -20,13 +20,13 @@ from holdfast.hooks import (
     Hooks,
     Proceed,
 )
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.serialization.entries import encode_event
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, says
-from holdfast.vocabulary.approvals import ApprovalRequest, Decision
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import (
+from haptera.serialization.canonical import arguments_hash
+from haptera.serialization.entries import encode_event
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, says
+from haptera.vocabulary.approvals import ApprovalRequest, Decision
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     Entry,
     QueryEnded,
@@ -37,16 +37,16 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     UsageReported,
 )
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
-from holdfast.vocabulary.events import (
+from haptera.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from haptera.vocabulary.events import (
     Event,
     ObserverLagged,
     SubagentChanged,
     TextDelta,
     ToolProgress,
 )
-from holdfast.vocabulary.file_snapshots import Snapshot
-from holdfast.vocabulary.parts import TextPart
+from haptera.vocabulary.file_snapshots import Snapshot
+from haptera.vocabulary.parts import TextPart
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,
@@ -119,7 +119,7 @@ async def test_files_are_recorded_around_the_query_of_a_native_agent(tmp_path: P
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "AGENTS.md").write_text("the agent reads this itself")
     child = Child(tmp_path, turn("Hello."))
-    home = {**child.environment(), "HOLDFAST_HOME": str(tmp_path / "home")}
+    home = {**child.environment(), "HAPTERA_HOME": str(tmp_path / "home")}
     options: dict[str, Any] = {"workspace": tmp_path / "work", "environment": home}
     async with agent_of(child, **options) as agent, agent.session() as session:
         events = await events_of(session.stream("Hi"))
@@ -535,7 +535,7 @@ async def test_a_tool_of_ours_runs_once_with_its_progress_and_its_record(tmp_pat
         return str(a + b)
 
     numbers = {"a": 1, "b": 2}
-    name = "mcp__holdfast__add"
+    name = "mcp__haptera__add"
     steps = [USER, init(), *call(name, numbers), hook(name, numbers), *mcp_call("add", numbers)]
     child = Child(tmp_path, [*steps, tool_result("3"), *text("3.", "msg_2"), result("3.")])
     async with agent_of(child, tools=[add]) as agent, agent.session("ana") as session:
@@ -547,7 +547,7 @@ async def test_a_tool_of_ours_runs_once_with_its_progress_and_its_record(tmp_pat
     assert [(e.tool, e.outcome, e.call_id) for e in ended] == [("add", "ok", "toolu_1")]
     said = child.of("answer")[-1]["response"]["mcp_response"]["result"]
     assert said["content"] == [{"type": "text", "text": "3"}]
-    assert "mcp__holdfast" in child.argv[child.argv.index("--allowedTools") + 1]
+    assert "mcp__haptera" in child.argv[child.argv.index("--allowedTools") + 1]
 
 
 @pytest.mark.parametrize("ends", ["the turn ends", "it is refused"])
@@ -562,7 +562,7 @@ async def test_a_call_that_did_not_run_does_not_give_its_id_to_an_equal_one(
         calls.append(a + b)
         return str(a + b)
 
-    numbers, name = {"a": 1, "b": 2}, "mcp__holdfast__add"
+    numbers, name = {"a": 1, "b": 2}, "mcp__haptera__add"
     first = [USER, init(), *call(name, numbers), hook(name, numbers)]
     if ends == "it is refused":
         first += [permission(name, numbers), tool_result("no", is_error=True)]
@@ -587,7 +587,7 @@ async def test_a_tool_of_ours_that_must_be_asked_about_is(tmp_path: Path) -> Non
         """Remove a file."""
         raise AssertionError(path)
 
-    name, path = "mcp__holdfast__remove", {"path": "x"}
+    name, path = "mcp__haptera__remove", {"path": "x"}
     steps = [USER, init(), *call(name, path), hook(name, path), *mcp_call("remove", path)]
     child = Child(tmp_path, [*steps, tool_result("no"), *text("Ok.", "msg_2"), result("Ok.")])
     agent = agent_of(child, tools=[remove], approver=lambda _r: Deny("mine"))

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import holdfast
-import holdfast.sync
-from holdfast import AbortController, Err, ErrorCode, Ok
-from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ProviderError
+import haptera
+import haptera.sync
+from haptera import AbortController, Err, ErrorCode, Ok
+from haptera.testing import ScriptedProvider, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.errors import ProviderError
 from tests.scripted_agents import MODEL, failure_of
 
 REFUSED = ProviderError(ErrorCode.AUTH, "no key", basis="status")
@@ -18,7 +18,7 @@ def options_for(*steps: Step) -> dict[str, Any]:
 
 
 async def test_an_answer_is_ok() -> None:
-    outcome = await holdfast.run_agent_result("go", **options_for(says("hello")))
+    outcome = await haptera.run_agent_result("go", **options_for(says("hello")))
     match outcome:
         case Ok(value=result):
             assert (result.text, result.stop_reason) == ("hello", "complete")
@@ -27,8 +27,8 @@ async def test_an_answer_is_ok() -> None:
 
 
 async def test_a_failure_is_the_error_that_run_agent_raises() -> None:
-    raised = await failure_of(holdfast.run_agent("go", **options_for(REFUSED)))
-    outcome = await holdfast.run_agent_result("go", **options_for(REFUSED))
+    raised = await failure_of(haptera.run_agent("go", **options_for(REFUSED)))
+    outcome = await haptera.run_agent_result("go", **options_for(REFUSED))
     assert isinstance(outcome, Err)
     assert outcome.error.report == raised.report
     assert outcome.error.result is not None
@@ -37,18 +37,18 @@ async def test_a_failure_is_the_error_that_run_agent_raises() -> None:
 async def test_an_abort_and_a_wrong_configuration_are_failures_too() -> None:
     controller = AbortController()
     controller.abort()
-    stopped = await holdfast.run_agent_result("go", signal=controller.signal)
+    stopped = await haptera.run_agent_result("go", signal=controller.signal)
     assert isinstance(stopped, Err)
     assert stopped.error.code is ErrorCode.ABORTED
-    wrong = await holdfast.run_agent_result("go", model="unknown/x", environment={})
+    wrong = await haptera.run_agent_result("go", model="unknown/x", environment={})
     assert isinstance(wrong, Err)
     assert wrong.error.code in {ErrorCode.CONFIG_INVALID, ErrorCode.CONFIG_MISSING}
 
 
 def test_the_blocking_style_is_the_same() -> None:
-    fine = holdfast.sync.run_agent_result("go", **options_for(says("hello")))
+    fine = haptera.sync.run_agent_result("go", **options_for(says("hello")))
     assert isinstance(fine, Ok)
     assert fine.value.text == "hello"
-    failed = holdfast.sync.run_agent_result("go", **options_for(REFUSED))
+    failed = haptera.sync.run_agent_result("go", **options_for(REFUSED))
     assert isinstance(failed, Err)
     assert failed.error.code is ErrorCode.AUTH

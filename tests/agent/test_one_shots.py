@@ -8,18 +8,18 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentError, ErrorCode, tool
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.scripted_agents import failure_of, make_agent
 
 PROGRAM = """
 import asyncio, resource, sys
-from holdfast import Agent
-from holdfast.testing import ScriptedProvider, says
+from haptera import Agent
+from haptera.testing import ScriptedProvider, says
 
 class Brief(ScriptedProvider):
     def stream(self, request):

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent, AgentSession, ErrorCode, QueryStarted, tool
-from holdfast.agent.remote import AgentRemote
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import InputQueued
-from holdfast.vocabulary.events import Busy, Failed, Idle
-from holdfast.vocabulary.messages import KeptOptions
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import Agent, AgentSession, ErrorCode, QueryStarted, tool
+from haptera.agent.remote import AgentRemote
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import InputQueued
+from haptera.vocabulary.events import Busy, Failed, Idle
+from haptera.vocabulary.messages import KeptOptions
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, texts_in
 

@@ -8,25 +8,25 @@ from typing import Annotated, Any, Literal, get_args, is_typeddict
 import msgspec
 import pytest
 
-from holdfast import Agent, ConfigError, ErrorCode
-from holdfast.agent.agent_options import AgentOptions, SettingsOptions
-from holdfast.agent.option_checks import setting_names
-from holdfast.agent.query_options import (
+from haptera import Agent, ConfigError, ErrorCode
+from haptera.agent.agent_options import AgentOptions, SettingsOptions
+from haptera.agent.option_checks import setting_names
+from haptera.agent.query_options import (
     QueryOptions,
 )
-from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
-from holdfast.config.environment import Variable
-from holdfast.config.schema import checked
-from holdfast.vocabulary.agent_defaults import AgentDefaults
-from holdfast.vocabulary.given_options import UnknownOptionError, check_options
-from holdfast.vocabulary.option_declarations import (
+from haptera.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from haptera.config.environment import Variable
+from haptera.config.schema import checked
+from haptera.vocabulary.agent_defaults import AgentDefaults
+from haptera.vocabulary.given_options import UnknownOptionError, check_options
+from haptera.vocabulary.option_declarations import (
     Declared,
     Option,
     declared_fields,
     options_of,
     takes,
 )
-from holdfast.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
+from haptera.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 from scripts import write_option_tables
 from scripts.write_option_tables import option_table, variable_table
 from tests.docs.test_options_page import declared_structs, structs_in
@@ -81,7 +81,7 @@ def test_a_setting_that_is_added_is_checked_in_files_read_from_variables_and_wri
         checked({"coat": 1}, Painted, at=(), complain=complain)
     variable = Variable("coats", declared_fields(Painted)["coats"])
     assert variable.parse("7") == 7
-    assert "| `HOLDFAST_COATS` | `coats` | How often" in variable_table({"COATS": variable})
+    assert "| `HAPTERA_COATS` | `coats` | How often" in variable_table({"COATS": variable})
 
 
 @pytest.mark.parametrize("said", [Option(default=1), Option("No default."), Option()], ids=repr)

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import (
+from haptera import (
     AbortController,
     Agent,
     AgentError,
@@ -38,22 +38,22 @@ from holdfast import (
     run_agent_stream,
     tool,
 )
-from holdfast.agent.agent_options import AgentOptions, SettingsOptions
-from holdfast.agent.query_options import QueryOptions, SessionOptions
-from holdfast.hooks import BeforeTool, Block, Hooks, Proceed
-from holdfast.providers.transport.protocol import HttpRequest, Reply
-from holdfast.stores.memory import MemoryStore
-from holdfast.telemetry import OpenTelemetry
-from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.vocabulary.budgets import Budgets, Watchdogs
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.entries import SessionChanged
-from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.parts import ReminderPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.agent.agent_options import AgentOptions, SettingsOptions
+from haptera.agent.query_options import QueryOptions, SessionOptions
+from haptera.hooks import BeforeTool, Block, Hooks, Proceed
+from haptera.providers.transport.protocol import HttpRequest, Reply
+from haptera.stores.memory import MemoryStore
+from haptera.telemetry import OpenTelemetry
+from haptera.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
+from haptera.testing.clocks import AutoClock
+from haptera.vocabulary.budgets import Budgets, Watchdogs
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.entries import SessionChanged
+from haptera.vocabulary.errors import ProviderError
+from haptera.vocabulary.messages import Sender, UserMessage
+from haptera.vocabulary.parts import ReminderPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
 from tests.providers.claude_agent.children import USER, Child, agent_of, init, result, text
@@ -579,7 +579,7 @@ async def _sent_over_http(**options: Any) -> dict[str, Any]:
 
 @observes("environment")
 async def _(folder: Path) -> None:
-    async with Agent(environment={"HOLDFAST_MODEL": "scripted/from-there"}) as agent:
+    async with Agent(environment={"HAPTERA_MODEL": "scripted/from-there"}) as agent:
         assert agent.settings.model == "scripted/from-there"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, AgentResult, ErrorCode, ToolContext, tool
+from haptera import AgentError, AgentResult, ErrorCode, ToolContext, tool
 from tests.agent.option_scenes import BOT, PROBES, Scene
 from tests.agent.test_fates_of_options import ELSEWHERE, FATES
 from tests.attacks.moments import others_run
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 ANSWER = '{"name":"Paris"}'
 IMAGE = b"\x89PNG\r\n\x1a\n"
-OURS = "mcp__holdfast__look"
+OURS = "mcp__haptera__look"
 CUT: Any = result(subtype="error_during_execution", is_error=True)["emit"]
 REFUSED = {"require_tool", "compact"}
 """Options that are CONFIG_INVALID with a native agent, as docs/claude-agent.md says."""

@@ -7,8 +7,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import ConfigError, ErrorCode, Limits, tool
-from holdfast.testing import calls, says
+from haptera import ConfigError, ErrorCode, Limits, tool
+from haptera.testing import calls, says
 from tests.scripted_agents import failure_of, playing, run_script, texts_in
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
-from holdfast.administration import distrust_project
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.hooks import BeforeTool, Block, Hooks, Proceed
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.agent_defaults import Permissions
-from holdfast.vocabulary.approvals import CallFacts, Decision, Ruling
-from holdfast.vocabulary.entries import (
+from haptera import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
+from haptera.administration import distrust_project
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.hooks import BeforeTool, Block, Hooks, Proceed
+from haptera.stores.memory import MemoryStore
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.agent_defaults import Permissions
+from haptera.vocabulary.approvals import CallFacts, Decision, Ruling
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
@@ -213,7 +213,7 @@ async def test_a_mode_takes_effect(mode: Any, how: str, ran: list[str], asked: l
     if how == "argument":
         options["permission_mode"] = mode
     if how == "environment":
-        options["environment"] = {"HOLDFAST_PERMISSION_MODE": mode}
+        options["environment"] = {"HAPTERA_PERMISSION_MODE": mode}
     async with playing(script, **options) as (session, _):
         if how == "configured":
             await session.configure(permission_mode=mode)
@@ -364,7 +364,7 @@ async def approved_for_project(folder: Path, home: Path, **options: Any) -> list
     given: dict[str, Any] = {
         "tools": [erase],
         "cwd": folder,
-        "environment": {"HOLDFAST_HOME": str(home)},
+        "environment": {"HAPTERA_HOME": str(home)},
         "approver": approving(Approve(scope="project", by="ana"), asked),
     }
     await run_script([options.pop("call", ERASE), says("ok")], **(given | options))
@@ -415,7 +415,7 @@ async def test_an_approval_for_the_project_that_is_given_while_the_query_rests_i
     options: dict[str, Any] = {
         "tools": [erase],
         "cwd": tmp_path,
-        "environment": {"HOLDFAST_HOME": str(tmp_path)},
+        "environment": {"HAPTERA_HOME": str(tmp_path)},
     }
     async with playing([ERASE, says("ok")], **options) as (session, _):
         (request,) = (await session.chat("go")).pending
@@ -428,7 +428,7 @@ async def test_an_approval_for_the_project_that_is_given_while_the_query_rests_i
 async def test_an_approval_for_the_project_that_was_taken_back_does_not_live_on_in_the_log(
     tmp_path: Path,
 ) -> None:
-    home = {"HOLDFAST_HOME": str(tmp_path)}
+    home = {"HAPTERA_HOME": str(tmp_path)}
     options: dict[str, Any] = {"tools": [erase], "cwd": tmp_path, "environment": home}
     async with playing([ERASE, ERASE, says("ok"), ERASE], **options) as (session, _):
         (request,) = (await session.chat("go")).pending

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import ApprovalRequest, Approve, ConfigError, tool
-from holdfast.administration import (
+from haptera import ApprovalRequest, Approve, ConfigError, tool
+from haptera.administration import (
     distrust_project,
     project_approvals,
     project_file,
     trust_project,
 )
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.testing import calls, says
-from holdfast.testing.store_conformance.crash_sweep import is_strace_here
-from holdfast.vocabulary.entries import QueryStarted
-from holdfast.vocabulary.errors import ErrorCode
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.testing import calls, says
+from haptera.testing.store_conformance.crash_sweep import is_strace_here
+from haptera.vocabulary.entries import QueryStarted
+from haptera.vocabulary.errors import ErrorCode
 from tests.scripted_agents import live_of, make_agent, playing, run_script
 
 RULES = """
@@ -47,15 +47,15 @@ async def erase(path: str) -> str:
 
 def write(folder: Path, content: str | bytes) -> None:
     """Write the project's file."""
-    (folder / ".holdfast").mkdir(exist_ok=True)
+    (folder / ".haptera").mkdir(exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    (folder / ".holdfast/config.toml").write_bytes(data)
+    (folder / ".haptera/config.toml").write_bytes(data)
 
 
 def places(folder: Path) -> ConfigurationSources:
     """Say where a project is, and where its user's decisions are kept: not in it."""
     home = str(folder.parent / "home")
-    return ConfigurationSources(cwd=folder, environment={"HOLDFAST_HOME": home, "HOME": home})
+    return ConfigurationSources(cwd=folder, environment={"HAPTERA_HOME": home, "HOME": home})
 
 
 def options_in(folder: Path) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def test_environment_and_arguments_win_over_the_project_and_that_over_the_user(
     write(folder, "[defaults]\ntemperature = 0.2\nmax_tokens = 2\n")
     trust(folder)
     options = options_in(folder)
-    options["environment"] = {**options["environment"], "HOLDFAST_MAX_TOKENS": "3"}
+    options["environment"] = {**options["environment"], "HAPTERA_MAX_TOKENS": "3"}
     settings = make_agent([], **options)[0].settings
     assert (settings.temperature, settings.seed, settings.max_tokens) == (0.2, 1, 3)
     assert make_agent([], temperature=0.9, **options)[0].settings.temperature == 0.9
@@ -219,7 +219,7 @@ async def test_what_executes_or_redirects_is_never_taken_from_a_workspace(
     assert found is not None
     with pytest.raises(ConfigError, match=r"config\.toml, line [12]: "):
         trust_project(found.digest, places(folder))
-    assert sorted(path.name for path in folder.iterdir()) == [".holdfast"]
+    assert sorted(path.name for path in folder.iterdir()) == [".haptera"]
 
 
 ODD: dict[str, Any] = {
@@ -241,11 +241,11 @@ async def test_a_query_is_answered_although_a_file_that_is_not_trusted_is_no_con
 
 
 async def test_what_is_no_regular_file_is_no_project_file(folder: Path) -> None:
-    (folder / ".holdfast").mkdir()
-    os.mkfifo(folder / ".holdfast/config.toml")
+    (folder / ".haptera").mkdir()
+    os.mkfifo(folder / ".haptera/config.toml")
     assert project_file(places(folder)) is None
-    (folder / ".holdfast/config.toml").unlink()
-    (folder / ".holdfast/config.toml").mkdir()
+    (folder / ".haptera/config.toml").unlink()
+    (folder / ".haptera/config.toml").mkdir()
     assert project_file(places(folder)) is None
 
 
@@ -254,24 +254,24 @@ async def test_a_file_of_the_project_cannot_trust_itself(folder: Path) -> None:
     digest = project_file(places(folder)).digest  # type: ignore[union-attr]  # it is there
     for name in (
         "permissions.json",
-        ".holdfast/permissions.json",
-        ".holdfast/data/permissions.json",
+        ".haptera/permissions.json",
+        ".haptera/data/permissions.json",
     ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f'{{"trusted": {{"{folder}": "{digest}"}}}}')
-    (folder / ".env").write_text(f"HOLDFAST_HOME={folder}/.holdfast\n")
+    (folder / ".env").write_text(f"HAPTERA_HOME={folder}/.haptera\n")
     assert settings_in(folder) == (None, "default")
 
 
 _WORKER = """
 import asyncio, os, sys
-from holdfast import Agent
-from holdfast.testing import ScriptedProvider, says
+from haptera import Agent
+from haptera.testing import ScriptedProvider, says
 async def main():
     for folder in sys.argv[2:]:
         os.chdir(folder)
         provider = ScriptedProvider([says("fine")])
-        environment = {"HOLDFAST_HOME": sys.argv[1], "HOME": sys.argv[1],
+        environment = {"HAPTERA_HOME": sys.argv[1], "HOME": sys.argv[1],
                        "ANTHROPIC_API_KEY": "sk-ant-canary"}
         agent = Agent("scripted/one", providers=[provider], environment=environment)
         async with agent:
@@ -292,7 +292,7 @@ def test_no_program_is_run_and_nothing_is_connected_to_in_a_hostile_workspace(
         folder = tmp_path / str(number)
         folder.mkdir()
         write(folder, content)
-        (folder / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nHOLDFAST_HOME=.\n")
+        (folder / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nHAPTERA_HOME=.\n")
         (folder / ".git/hooks").mkdir(parents=True)
         (folder / "sitecustomize.py").write_text("import os; os.system('touch ran')\n")
         folders.append(str(folder))

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast import tool
-from holdfast.providers.wire.anthropic_messages.request import RequestEncoder
-from holdfast.testing import calls, says
-from holdfast.vocabulary.requests import ModelRequest
+from haptera import tool
+from haptera.providers.wire.anthropic_messages.request import RequestEncoder
+from haptera.testing import calls, says
+from haptera.vocabulary.requests import ModelRequest
 from tests.scripted_agents import make_agent, playing
 
 SYSTEM = {"system_prompt": "Be brief.", "cached_reminders": ["Think of the deadline."]}

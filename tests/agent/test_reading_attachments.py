@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.assembly.attachments import attachment_part
-from holdfast.providers.media_content import ContentLimits, media_type_of
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from haptera.assembly.attachments import attachment_part
+from haptera.providers.media_content import ContentLimits, media_type_of
+from haptera.vocabulary.errors import ConfigError, ErrorCode
+from haptera.vocabulary.parts import MediaPart, TextPart
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 16
 SAMPLES = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, MediaPart, tool
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.json_types import JsonObject
+from haptera import Agent, AgentError, ErrorCode, MediaPart, tool
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.json_types import JsonObject
 from tests.providers.conversations import PIXEL
 from tests.providers.faulty_server import FaultyServer, faulty_server, replies
 from tests.scripted_agents import playing

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ErrorCode, RequestError, RetryScheduled, RetrySettings, tool
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.testing.scripted_provider import Step
+from haptera import Agent, ErrorCode, RequestError, RetryScheduled, RetrySettings, tool
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.clocks import AutoClock
+from haptera.testing.scripted_provider import Step
 from tests.scripted_agents import events_of, failure_of, playing
 
 ABSENT = RequestError(ErrorCode.NETWORK, "refused", basis="type", refused_locally=True)

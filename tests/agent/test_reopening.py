@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import SessionChanged
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.settings import Limits, Settings
+from haptera import Agent, tool
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.entries import SessionChanged
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.settings import Limits, Settings
 from tests.scripted_agents import outcomes_in
 
 
@@ -105,7 +105,7 @@ async def test_a_new_session_has_what_was_named_for_it(programs: Programs) -> No
     assert (settings.model, settings.thinking) == ("scripted/b", "low")
     assert settings.limits == Limits(turns=3)
     assert programs.changes == []
-    assert (await programs.run({}, environment={"HOLDFAST_MODEL": "scripted/c"})).model == (
+    assert (await programs.run({}, environment={"HAPTERA_MODEL": "scripted/c"})).model == (
         "scripted/b"
     )
 
@@ -116,13 +116,13 @@ async def test_environment_file_and_defaults_never_override_what_is_stored(
     first = await programs.run(
         {},
         file='[defaults]\nmodel = "scripted/a"\ntemperature = 0.3\n[defaults.limits]\nturns = 4\n',
-        environment={"HOLDFAST_THINKING": "low"},
+        environment={"HAPTERA_THINKING": "low"},
     )
     assert (first.model, first.thinking, first.limits.turns) == ("scripted/a", "low", 4)
     later = await programs.run(
         {},
         file='[defaults]\nmodel = "scripted/b"\n[defaults.limits]\nturns = 9\n',
-        environment={"HOLDFAST_THINKING": "high", "HOLDFAST_SEED": "5"},
+        environment={"HAPTERA_THINKING": "high", "HAPTERA_SEED": "5"},
     )
     assert later == first
     assert programs.changes == []

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ErrorCode, ProviderError, RetryScheduled, RetrySettings, ToolStarted, tool
-from holdfast.testing import calls, says
-from holdfast.testing.clocks import AutoClock
+from haptera import ErrorCode, ProviderError, RetryScheduled, RetrySettings, ToolStarted, tool
+from haptera.testing import calls, says
+from haptera.testing.clocks import AutoClock
 from tests.scripted_agents import events_of, make_agent, outcomes_in, playing
 
 LATER = ProviderError(ErrorCode.RATE_LIMITED, "later", basis="status", retry_after=11.0)
@@ -94,7 +94,7 @@ async def test_a_tool_is_repeated_no_more_often_than_it_allows() -> None:
 async def test_a_repeat_is_a_warning_in_the_log_without_what_the_tool_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     await repeats_of(Shaky(ConnectionError("a secret place")), retry=RetrySettings(jitter=0.0))
     assert [record.getMessage() for record in caplog.records] == [
         "tool shaky failed (NETWORK); retrying in 2.0 s, attempt 2"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-import holdfast.sync
-from holdfast import (
+import haptera
+import haptera.sync
+from haptera import (
     AbortController,
     AgentError,
     AssistantMessage,
@@ -18,12 +18,12 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
-from holdfast.testing.scripted_provider import Step, finished
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.messages import Sender
-from holdfast.vocabulary.stream_parts import FinishKind, PartClosed, PartDelta, PartOpened
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
+from haptera.testing.scripted_provider import Step, finished
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import ProviderError
+from haptera.vocabulary.messages import Sender
+from haptera.vocabulary.stream_parts import FinishKind, PartClosed, PartDelta, PartOpened
 from tests.scripted_agents import MODEL, events_of, failure_of, playing, run_script
 
 
@@ -54,50 +54,50 @@ def options_of(provider: ScriptedProvider) -> dict[str, Any]:
 
 
 async def by_run_agent(provider: ScriptedProvider) -> Any:
-    return await holdfast.run_agent("go", **options_of(provider))
+    return await haptera.run_agent("go", **options_of(provider))
 
 
 async def by_run_agent_stream(provider: ScriptedProvider) -> Any:
-    stream = holdfast.run_agent_stream("go", **options_of(provider))
+    stream = haptera.run_agent_stream("go", **options_of(provider))
     async for _ in stream:
         pass
     return await stream.result()
 
 
 async def by_session(provider: ScriptedProvider) -> Any:
-    session = await holdfast.create_agent_session(**options_of(provider))
+    session = await haptera.create_agent_session(**options_of(provider))
     async with session:
         return await session.chat("go")
 
 
 async def by_agent(provider: ScriptedProvider) -> Any:
-    async with holdfast.Agent(**options_of(provider)) as agent:
+    async with haptera.Agent(**options_of(provider)) as agent:
         return await agent.run("go")
 
 
 async def by_awaiting(provider: ScriptedProvider) -> Any:
-    async with holdfast.Agent(**options_of(provider)) as agent:
+    async with haptera.Agent(**options_of(provider)) as agent:
         return await agent.stream("go")
 
 
 def by_blocking_run(provider: ScriptedProvider) -> Any:
-    return holdfast.sync.run_agent("go", **options_of(provider))
+    return haptera.sync.run_agent("go", **options_of(provider))
 
 
 def by_blocking_stream(provider: ScriptedProvider) -> Any:
-    stream = holdfast.sync.run_agent_stream("go", **options_of(provider))
+    stream = haptera.sync.run_agent_stream("go", **options_of(provider))
     for _ in stream:
         pass
     return stream.result()
 
 
 def by_blocking_session(provider: ScriptedProvider) -> Any:
-    with holdfast.sync.create_agent_session(**options_of(provider)) as session:
+    with haptera.sync.create_agent_session(**options_of(provider)) as session:
         return session.chat("go")
 
 
 def by_blocking_agent(provider: ScriptedProvider) -> Any:
-    with holdfast.sync.Agent(**options_of(provider)) as agent:
+    with haptera.sync.Agent(**options_of(provider)) as agent:
         return agent.run("go")
 
 
@@ -242,7 +242,7 @@ async def test_a_model_may_have_nothing_to_add_after_its_tools() -> None:
 
 async def test_an_answer_that_ends_without_saying_so_was_interrupted() -> None:
     steps: list[Step] = [[PartOpened(key="0", kind="text"), PartDelta(key="0", text="half")]]
-    async with playing(steps, retry=holdfast.RetrySettings(interruption_retries=0)) as (session, _):
+    async with playing(steps, retry=haptera.RetrySettings(interruption_retries=0)) as (session, _):
         error = await failure_of(session.chat("go"))
         assert error.code is ErrorCode.STREAM_INTERRUPTED
         assert error.result is not None
@@ -293,17 +293,17 @@ async def test_a_failed_query_keeps_what_came_and_the_session_goes_on() -> None:
 @pytest.mark.parametrize("prompt", ["", "   ", "\n\t", [], [TextPart(text=" ")]])
 async def test_an_empty_prompt_is_refused(prompt: Any) -> None:
     async with playing([]) as (session, _):
-        for ask in (session.chat, holdfast.run_agent):
+        for ask in (session.chat, haptera.run_agent):
             with pytest.raises(ConfigError, match="Empty prompt") as caught:
                 await ask(prompt)
             assert caught.value.code is ErrorCode.CONFIG_INVALID
-        for stream in (session.stream, holdfast.run_agent_stream):
+        for stream in (session.stream, haptera.run_agent_stream):
             with pytest.raises(ConfigError, match="Empty prompt"):
                 stream(prompt)
         assert session.messages == ()
 
 
-@pytest.mark.parametrize("prompt", [["text"], [7], [holdfast.ToolCallPart(call_id="1", name="x")]])  # type: ignore[arg-type]
+@pytest.mark.parametrize("prompt", [["text"], [7], [haptera.ToolCallPart(call_id="1", name="x")]])  # type: ignore[arg-type]
 async def test_a_prompt_of_what_a_user_cannot_say_is_refused(prompt: Any) -> None:
     async with playing([]) as (session, _):
         error = await failure_of(session.chat(prompt))
@@ -338,7 +338,7 @@ async def test_a_signal_that_was_aborted_before_builds_nothing() -> None:
     controller.abort("changed my mind")
     provider = CountingProvider()
     options: Any = {"model": MODEL, "providers": [provider], "environment": {}}
-    error = await failure_of(holdfast.run_agent("go", signal=controller.signal, **options))
+    error = await failure_of(haptera.run_agent("go", signal=controller.signal, **options))
     assert (error.code, CountingProvider.looked) == (ErrorCode.ABORTED, 0)
     assert "changed my mind" in error.message
     assert error.result is not None

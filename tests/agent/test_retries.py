@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentError,
     ErrorCode,
     ModelStep,
@@ -15,7 +15,7 @@ from holdfast import (
     TurnDiscarded,
     tool,
 )
-from holdfast.testing import (
+from haptera.testing import (
     EventRecorder,
     FakeClock,
     Gate,
@@ -25,10 +25,10 @@ from holdfast.testing import (
     run_seeded,
     says,
 )
-from holdfast.testing.clocks import AutoClock
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ProviderError, RequestError, error_with_code
-from holdfast.vocabulary.events import Busy, Idle, Retrying
+from haptera.testing.clocks import AutoClock
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.errors import ProviderError, RequestError, error_with_code
+from haptera.vocabulary.events import Busy, Idle, Retrying
 from tests.scripted_agents import events_of, failure_of, playing, run_script, texts_in
 
 STEADY = RetrySettings(jitter=0.0)

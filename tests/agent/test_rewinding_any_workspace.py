@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import AgentError, AgentSession, ErrorCode, SessionError
-from holdfast.stores.file_trees.places import FileState, Places
-from holdfast.stores.file_trees.tree_facts import TreeFacts
+from haptera import AgentError, AgentSession, ErrorCode, SessionError
+from haptera.stores.file_trees.places import FileState, Places
+from haptera.stores.file_trees.tree_facts import TreeFacts
 from tests.agent.file_worlds import (
     State,
     agent_in,
@@ -165,7 +165,7 @@ async def live_once(seed: int, place: Path) -> None:
 
 def live_often(seeds: range) -> None:
     for seed in seeds:
-        with tempfile.TemporaryDirectory(prefix="holdfast-") as place:
+        with tempfile.TemporaryDirectory(prefix="haptera-") as place:
             try:
                 asyncio.run(live_once(seed, Path(place)))
             except BaseException as error:
@@ -207,7 +207,7 @@ async def recover(place: Path, seed: int) -> None:
         except SessionError as error:  # it was killed before anything was to be undone
             assert error.code is ErrorCode.NOT_FOUND
             assert not is_rewound
-        assert not list(root.glob(".holdfast-*"))
+        assert not list(root.glob(".haptera-*"))
         assert plain(state_of(root)) == before
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Approve, Deny, ToolContext, tool
-from holdfast.ports.tools import OfferedTool, RunningToolSource
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.sync import Agent as SyncAgent
-from holdfast.testing import ScriptedProvider, calls, says
+from haptera import Approve, Deny, ToolContext, tool
+from haptera.ports.tools import OfferedTool, RunningToolSource
+from haptera.serialization.canonical import arguments_hash
+from haptera.sync import Agent as SyncAgent
+from haptera.testing import ScriptedProvider, calls, says
 from tests.scripted_agents import make_agent, outcomes_in, run_script
 from tests.tools.mcp.mcp_agents import raw_server
 

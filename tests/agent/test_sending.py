@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentRemote,
     AgentSession,
     ErrorCode,
     MediaPart,
     QueryEnded,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, ScriptedProvider, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.commands import SendPrompt
-from holdfast.vocabulary.entries import Entry, InputQueued
-from holdfast.vocabulary.messages import Sender
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, ScriptedProvider, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.commands import SendPrompt
+from haptera.vocabulary.entries import Entry, InputQueued
+from haptera.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, live_of, make_agent, texts_in
 
 EITHER_WAY = pytest.mark.parametrize("sent_to", ["session", "remote"])

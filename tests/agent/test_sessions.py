@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
+from haptera import (
     AssistantMessage,
     ConfigError,
     ErrorCode,
@@ -18,17 +18,17 @@ from holdfast import (
     TextDelta,
     create_agent_session,
 )
-from holdfast.ports.session_store import Lease
-from holdfast.serialization.session_state import check_state
-from holdfast.session.live_session import LiveSession
-from holdfast.stores.memory import MemoryLeases, MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.events import Busy, Failed, Idle, ObserverLagged
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.ports.session_store import Lease
+from haptera.serialization.session_state import check_state
+from haptera.session.live_session import LiveSession
+from haptera.stores.memory import MemoryLeases, MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import ProviderError
+from haptera.vocabulary.events import Busy, Failed, Idle, ObserverLagged
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.parts import ToolResultPart
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.messages_by_hand import assistant, call, user
 from tests.scripted_agents import (
     MODEL,
@@ -414,8 +414,8 @@ async def test_a_session_that_is_open_here_says_so() -> None:
 
 @pytest.mark.parametrize("mode", ["deny", "auto", "yolo"])
 def test_a_permission_mode_that_does_not_exist_is_refused(mode: str) -> None:
-    with pytest.raises(ConfigError, match="HOLDFAST_PERMISSION_MODE"):
-        make_agent([], environment={"HOLDFAST_PERMISSION_MODE": mode})
+    with pytest.raises(ConfigError, match="HAPTERA_PERMISSION_MODE"):
+        make_agent([], environment={"HAPTERA_PERMISSION_MODE": mode})
     with pytest.raises(ConfigError, match="permission_mode"):
         make_agent([], permission_mode=mode)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-import holdfast.sync
-from holdfast import AbortController, AbortSignal, AgentResult, ErrorCode, Event
-from holdfast.agent.query_stream import QueryStream
-from holdfast.testing import says
+import haptera
+import haptera.sync
+from haptera import AbortController, AbortSignal, AgentResult, ErrorCode, Event
+from haptera.agent.query_stream import QueryStream
+from haptera.testing import says
 from tests.scripted_agents import failure_of, make_agent, playing, tasks_left
 
 
@@ -79,24 +79,22 @@ async def test_a_signal_that_is_aborted_already_wins_over_a_broken_configuration
 ) -> None:
     broken = tmp_path / "config.toml"
     broken.write_text("model = [")
-    monkeypatch.setenv("HOLDFAST_MAX_TURNS", "many")
+    monkeypatch.setenv("HAPTERA_MAX_TURNS", "many")
     options: dict[str, Any] = {
         "signal": _aborted(),
         "config_path": broken,
         "model": "unknown/model",
     }
     if called == "run_agent":
-        error = await failure_of(holdfast.run_agent("go", **options))
+        error = await failure_of(haptera.run_agent("go", **options))
     elif called == "run_agent_stream":
-        error = await failure_of(holdfast.run_agent_stream("go", **options).result())
+        error = await failure_of(haptera.run_agent_stream("go", **options).result())
     else:
-        error = await failure_of(
-            asyncio.to_thread(lambda: holdfast.sync.run_agent("go", **options))
-        )
+        error = await failure_of(asyncio.to_thread(lambda: haptera.sync.run_agent("go", **options)))
     assert (error.code, "too late" in error.message) == (ErrorCode.ABORTED, True)
 
 
 async def test_a_signal_that_is_aborted_already_lets_no_unknown_option_pass() -> None:
     unknown: dict[str, Any] = {"tempature": 1.0}
     with pytest.raises(TypeError, match="did you mean 'temperature'"):
-        await holdfast.run_agent("go", signal=_aborted(), **unknown)
+        await haptera.run_agent("go", signal=_aborted(), **unknown)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AbortController,
     AbortSignal,
     Agent,
@@ -16,10 +16,10 @@ from holdfast import (
     SessionError,
     TextDelta,
 )
-from holdfast.testing import EventRecorder, Gate, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import TurnStarted
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.testing import EventRecorder, Gate, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import TurnStarted
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import failure_of, make_agent, playing, tasks_left
 
 

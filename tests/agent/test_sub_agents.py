@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast.sync
-from holdfast import (
+import haptera.sync
+from haptera import (
     Agent,
     AgentSession,
     ApprovalRequest,
@@ -21,14 +21,14 @@ from holdfast import (
     ToolEnded,
     tool,
 )
-from holdfast.hooks import AfterQuery, BeforeQuery, BeforeTool, HookMessage, Hooks, Proceed
-from holdfast.serialization.entries import encode_event
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, ScriptedProvider, calls, says
-from holdfast.testing.clocks import one_turn
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
-from holdfast.vocabulary.events import SubagentChanged, SubagentEvent
+from haptera.hooks import AfterQuery, BeforeQuery, BeforeTool, HookMessage, Hooks, Proceed
+from haptera.serialization.entries import encode_event
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, ScriptedProvider, calls, says
+from haptera.testing.clocks import one_turn
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.errors import ErrorCode, ProviderError, SessionError
+from haptera.vocabulary.events import SubagentChanged, SubagentEvent
 from tests.scripted_agents import (
     HeldWork,
     events_of,
@@ -608,7 +608,7 @@ def test_a_sub_agent_has_a_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("approval", "always"), ("timeout", -1)])
-@pytest.mark.parametrize("side", [Agent, holdfast.sync.Agent], ids=["async", "blocking"])
+@pytest.mark.parametrize("side", [Agent, haptera.sync.Agent], ids=["async", "blocking"])
 def test_a_wrong_option_of_a_sub_agent_is_refused(side: Any, name: str, value: object) -> None:
     agent = side("scripted/a", environment={})
     with pytest.raises(ConfigError, match=rf"agent\.as_tool\(\): option '{name}' ") as caught:

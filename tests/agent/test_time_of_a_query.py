@@ -2,11 +2,11 @@
 
 import asyncio
 
-from holdfast import Agent, ErrorCode, RequestError, RetrySettings, tool
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ProviderError
+from haptera import Agent, ErrorCode, RequestError, RetrySettings, tool
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.testing.clocks import AutoClock
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.errors import ProviderError
 from tests.scripted_agents import failure_of, playing
 
 REFUSED = RequestError(ErrorCode.NETWORK, "connection refused", basis="type")

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
-from holdfast import AgentError, ErrorCode, RetrySettings, TextDelta
-from holdfast.testing import Gate, says
-from holdfast.testing.clocks import run_seeded
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import AgentError, ErrorCode, RetrySettings, TextDelta
+from haptera.testing import Gate, says
+from haptera.testing.clocks import run_seeded
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import playing
 
 TEN_PARTS: list[Step] = [[[part] for part in says(*"abcdefghij")]]

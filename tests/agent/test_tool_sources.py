@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Approve, ToolContext, tool
-from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.ports.tools import OfferedTool
-from holdfast.testing import calls, says
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.tools import ToolRules, ToolSpec
+from haptera import Approve, ToolContext, tool
+from haptera.blocks.tool_registry.tool import Tool
+from haptera.ports.tools import OfferedTool
+from haptera.testing import calls, says
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.tools import ToolRules, ToolSpec
 from tests.scripted_agents import outcomes_in, playing
 
 

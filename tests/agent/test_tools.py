@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     ApprovalRequest,
     Approve,
     Deny,
@@ -21,11 +21,11 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.hooks import Answer, Hooks
-from holdfast.testing import AutoClock, LoopClock, ScriptedProvider, calls, run_seeded, says
-from holdfast.testing.scripted_provider import Step, finished
-from holdfast.vocabulary.events import Event, ToolFailed
-from holdfast.vocabulary.parts import TextPart, ToolResultPart
+from haptera.hooks import Answer, Hooks
+from haptera.testing import AutoClock, LoopClock, ScriptedProvider, calls, run_seeded, says
+from haptera.testing.scripted_provider import Step, finished
+from haptera.vocabulary.events import Event, ToolFailed
+from haptera.vocabulary.parts import TextPart, ToolResultPart
 from tests.scripted_agents import (
     events_of,
     failure_of,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast import AgentSession, ErrorCode, ProviderError, TextDelta, tool
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
+from haptera import AgentSession, ErrorCode, ProviderError, TextDelta, tool
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
 from tests.scripted_agents import failure_of, playing, texts_in
 
 _EMPTY = ProviderError(ErrorCode.QUOTA, "the account is empty")

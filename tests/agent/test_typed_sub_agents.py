@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, ConfigError, ErrorCode, TextPart, ToolEnded
-from holdfast.ports.session_store import Lease, SessionLog
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.parts import ToolResultPart
+from haptera import Agent, ConfigError, ErrorCode, TextPart, ToolEnded
+from haptera.ports.session_store import Lease, SessionLog
+from haptera.stores.memory import MemoryStore
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import StoreError
+from haptera.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import failure_of, make_agent
 
 

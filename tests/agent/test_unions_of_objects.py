@@ -8,8 +8,8 @@ import pydantic
 import pytest
 from msgspec import Meta
 
-from holdfast import ConfigError, tool
-from holdfast.testing import calls, says
+from haptera import ConfigError, tool
+from haptera.testing import calls, says
 from tests.scripted_agents import make_agent, outcomes_in, run_script
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import ConfigError, ErrorCode, ModelStep, tool
-from holdfast.testing import calls, says
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import ConfigError, ErrorCode, ModelStep, tool
+from haptera.testing import calls, says
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 NAN, INFINITE = float("nan"), float("inf")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentError,
     Approve,
     ErrorCode,
@@ -14,10 +14,10 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.testing import FakeClock, calls, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.parts import ReminderPart
+from haptera.testing import FakeClock, calls, says
+from haptera.testing.clocks import AutoClock
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.parts import ReminderPart
 from tests.scripted_agents import failure_of, make_agent, playing
 
 BUSY = ProviderError(ErrorCode.OVERLOADED, "busy", basis="status")

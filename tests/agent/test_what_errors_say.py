@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentError, Approve, ErrorCode, tool
-from holdfast.agent.agent_options import OTHER_NAMES
-from holdfast.agent.query_options import OneCallOptions
-from holdfast.hooks import Hooks, Proceed
-from holdfast.providers.vendors import VENDORS
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import calls, says
-from holdfast.vocabulary.option_declarations import options_of
+from haptera import Agent, AgentError, Approve, ErrorCode, tool
+from haptera.agent.agent_options import OTHER_NAMES
+from haptera.agent.query_options import OneCallOptions
+from haptera.hooks import Hooks, Proceed
+from haptera.providers.vendors import VENDORS
+from haptera.stores.memory import MemoryStore
+from haptera.testing import calls, says
+from haptera.vocabulary.option_declarations import options_of
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 
@@ -113,8 +113,8 @@ def test_a_wrong_store_is_refused_when_the_agent_is_made() -> None:
     assert "option 'store': 'sqlte' is not a store; did you mean 'sqlite'?" in _refused(
         store="sqlte:x"
     )
-    variable = {"HOLDFAST_STORE": "sqlte:x"}
-    assert "HOLDFAST_STORE: 'sqlte' is not a store" in _refused(environment=variable)
+    variable = {"HAPTERA_STORE": "sqlte:x"}
+    assert "HAPTERA_STORE: 'sqlte' is not a store" in _refused(environment=variable)
 
 
 # The configuration file.
@@ -213,7 +213,7 @@ def pay(amount: int) -> str:
 async def test_arguments_that_an_approver_spoiled_are_not_the_models_mistake(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.set_level(logging.WARNING, "haptera")
     steps = [calls(("pay", {"amount": 20})), says("ok")]
     changed = Approve(arguments={"amount": 20, "typo": 1})
     _, provider = await run_script(steps, tools=[pay], approver=lambda _: changed)

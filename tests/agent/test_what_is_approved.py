@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     Agent,
     AgentSession,
     ApprovalRequest,
@@ -15,15 +15,15 @@ from holdfast import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.ports.tools import OfferedTool, PreparedCall, ToolContext
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.tools.coding import coding_tools
-from holdfast.tools.mcp.offered_tools import ListedTool, offered_tools
-from holdfast.tools.mcp.server_settings import ResolvedServer
-from holdfast.vocabulary.approvals import CallFacts
-from holdfast.vocabulary.tools import ToolRules, ToolSpec
+from haptera.ports.tools import OfferedTool, PreparedCall, ToolContext
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.tools.coding import coding_tools
+from haptera.tools.mcp.offered_tools import ListedTool, offered_tools
+from haptera.tools.mcp.server_settings import ResolvedServer
+from haptera.vocabulary.approvals import CallFacts
+from haptera.vocabulary.tools import ToolRules, ToolSpec
 from tests.scripted_agents import events_of, make_agent, outcomes_in, playing
 
 PAY: Step = calls(("bank__pay", {"amount": 5}))
@@ -105,7 +105,7 @@ async def test_a_lasting_approval_ends_with_the_tool_that_was_approved(
         bank.listed(CHANGES[change] if change is not None else PLAIN)
 
     options = {"tools": [bank], "approver": approve, "workspace": tmp_path}
-    options["environment"] = {"HOLDFAST_HOME": str(tmp_path / "home")}
+    options["environment"] = {"HAPTERA_HOME": str(tmp_path / "home")}
     async with playing([PAY, PAY, says("done")], **options) as (session, _):
         session.on(ToolEnded, changed)
         await session.chat("go")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentError,
     ConfigError,
     ErrorCode,
@@ -17,13 +17,13 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.building_blocks import ControlChannel, StreamProcessor
-from holdfast.testing import FakeClock, calls, says
-from holdfast.tools import coding_tools
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.events import LiveEvent
-from holdfast.vocabulary.ids import MessageId
-from holdfast.vocabulary.messages import Sender
+from haptera.building_blocks import ControlChannel, StreamProcessor
+from haptera.testing import FakeClock, calls, says
+from haptera.tools import coding_tools
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.events import LiveEvent
+from haptera.vocabulary.ids import MessageId
+from haptera.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 

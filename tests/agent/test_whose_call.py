@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import holdfast.sync
-from holdfast import AgentSession, ToolContext, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.messages import Sender
-from holdfast.vocabulary.requests import ModelRequest
+import haptera.sync
+from haptera import AgentSession, ToolContext, tool
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.messages import Sender
+from haptera.vocabulary.requests import ModelRequest
 from tests.attacks.moments import until
 from tests.scripted_agents import make_agent, outcomes_in, playing
 
@@ -207,7 +207,7 @@ def test_a_blocking_program_s_context_reaches_its_tools() -> None:
     watch = Watch()
     agent, provider = make_agent(steps("block"), tools=watch.tools, deps=Deps("x"))
     del agent
-    with holdfast.sync.Agent(
+    with haptera.sync.Agent(
         "scripted/one", providers=[provider], tools=watch.tools, environment={}
     ) as blocking:
         token = user.set("ana")

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-import holdfast.sync
-from holdfast import (
+import haptera.sync
+from haptera import (
     AbortController,
     AgentError,
     ErrorCode,
@@ -15,8 +15,8 @@ from holdfast import (
     RetrySettings,
     with_retry,
 )
-from holdfast.agent.retrying import RetryNotice
-from holdfast.testing.clocks import AutoClock, FakeClock
+from haptera.agent.retrying import RetryNotice
+from haptera.testing.clocks import AutoClock, FakeClock
 from tests.scripted_agents import failure_of, tasks_left
 
 BUSY = ProviderError(ErrorCode.OVERLOADED, "too much", basis="status")
@@ -119,5 +119,5 @@ def test_blocking_work_is_repeated_in_the_same_way() -> None:
             raise left.pop(0)
         return "done"
 
-    assert holdfast.sync.with_retry(work, retry=STEADY, clock=clock) == "done"
+    assert haptera.sync.with_retry(work, retry=STEADY, clock=clock) == "done"
     assert clock.sleeps == [2.0, 4.0]

@@ -13,7 +13,7 @@ from importlinter.cli import lint_imports
 
 
 def main() -> None:
-    """Read the contracts file and the folders that each hold a `holdfast` from the arguments."""
+    """Read the contracts file and the folders that each hold a `haptera` from the arguments."""
     contracts, *folders = sys.argv[1:]
     console.width = 400
     verdicts = {}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "holdfast"
+PACKAGE = ROOT / "src" / "haptera"
 CONTRACTS = ROOT / ".importlinter"
 
 

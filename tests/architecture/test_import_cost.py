@@ -1,4 +1,4 @@
-"""`import holdfast` loads nothing of the package; naming an agent loads its types and no engine."""
+"""`import haptera` loads nothing of the package; naming an agent loads its types and no engine."""
 
 import ast
 import importlib
@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-import holdfast.agent.late
-import holdfast.assembly.late
-import holdfast.cli.late
-import holdfast.providers.local
-from holdfast import administration
+import haptera
+import haptera.agent.late
+import haptera.assembly.late
+import haptera.cli.late
+import haptera.providers.local
+from haptera import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
 
@@ -43,46 +43,46 @@ def load(names: str) -> Any:
 
 
 def test_importing_the_package_loads_no_part_of_it() -> None:
-    own = [name for name in load("holdfast")["loaded"] if name.startswith(("holdfast", "msgspec"))]
-    assert own == ["holdfast", "holdfast.vocabulary", "holdfast.vocabulary.late_names"]
+    own = [name for name in load("haptera")["loaded"] if name.startswith(("haptera", "msgspec"))]
+    assert own == ["haptera", "haptera.vocabulary", "haptera.vocabulary.late_names"]
 
 
 def test_naming_an_agent_loads_nothing_but_asyncio_msgspec_and_the_package(report: Report) -> None:
-    floor, measured = load("asyncio, msgspec"), load("holdfast.agent.agent")
+    floor, measured = load("asyncio, msgspec"), load("haptera.agent.agent")
     report(
         f"an agent's names: {len(measured['loaded'])} modules, {measured['cpu_ms']:.0f} ms CPU; "
         f"asyncio and msgspec alone: {floor['cpu_ms']:.0f} ms"
     )
     more = {name.partition(".")[0] for name in set(measured["loaded"]) - set(floor["loaded"])}
-    assert more == {"holdfast"}
+    assert more == {"haptera"}
 
 
 def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
-    loaded = load("holdfast.agent.agent")["loaded"]
+    loaded = load("haptera.agent.agent")["loaded"]
     late = (
-        "holdfast.administration",
-        "holdfast.assembly.composition",
-        "holdfast.auth",
-        "holdfast.config",
-        "holdfast.engine.query_runner",
-        "holdfast.providers",
-        "holdfast.session.live_session",
-        "holdfast.stores",
-        "holdfast.telemetry",
-        "holdfast.vocabulary.local_models",
+        "haptera.administration",
+        "haptera.assembly.composition",
+        "haptera.auth",
+        "haptera.config",
+        "haptera.engine.query_runner",
+        "haptera.providers",
+        "haptera.session.live_session",
+        "haptera.stores",
+        "haptera.telemetry",
+        "haptera.vocabulary.local_models",
         "opentelemetry",
     )
     assert [name for name in loaded if name.startswith(late)] == []
 
 
 LATE = [
-    holdfast,
-    holdfast.agent,
-    holdfast.agent.late,
-    holdfast.assembly,
-    holdfast.assembly.late,
-    holdfast.cli.late,
-    holdfast.providers.local,
+    haptera,
+    haptera.agent,
+    haptera.agent.late,
+    haptera.assembly,
+    haptera.assembly.late,
+    haptera.cli.late,
+    haptera.providers.local,
 ]
 
 
@@ -113,28 +113,28 @@ def test_what_is_loaded_late_is_what_type_checkers_see(module: ModuleType) -> No
 
 
 def test_names_that_are_loaded_when_used_are_seen_before() -> None:
-    assert set(holdfast.__all__) <= set(dir(holdfast))
-    assert holdfast.pull_model is administration.pull_model
-    assert not hasattr(holdfast, "no_such_name")
+    assert set(haptera.__all__) <= set(dir(haptera))
+    assert haptera.pull_model is administration.pull_model
+    assert not hasattr(haptera, "no_such_name")
 
 
 IMPORTERS = {"import_module", "late_module"}
 NAMED_BY_DATA = {
     # It says what to install when the packages of the command line are missing.
-    "src/holdfast/cli/__init__.py",
+    "src/haptera/cli/__init__.py",
     # The protocol of a vendor's row is the name of its package.
-    "src/holdfast/providers/vendor_clients.py",
+    "src/haptera/providers/vendor_clients.py",
 }
 
 
 def own_modules_named_late(text: str) -> list[str]:
-    """Return the modules of Holdfast that a file imports by a string, unseen by type checkers."""
+    """Return the modules of Haptera that a file imports by a string, unseen by type checkers."""
     return [
         ast.unparse(node.args[0])
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in IMPORTERS
-        and ast.unparse(node.args[0]).lstrip("f").startswith("'holdfast")
+        and ast.unparse(node.args[0]).lstrip("f").startswith("'haptera")
     ]
 
 
@@ -175,6 +175,6 @@ def test_modules_of_the_package_are_imported_late_by_tables_only() -> None:
         if own_modules_named_late(path.read_text(encoding="utf-8"))
     }
     assert named == NAMED_BY_DATA
-    assert own_modules_named_late('import_module("holdfast.agent")\nlate_module("json")') == [
-        "'holdfast.agent'"
+    assert own_modules_named_late('import_module("haptera.agent")\nlate_module("json")') == [
+        "'haptera.agent'"
     ]

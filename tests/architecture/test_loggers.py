@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import holdfast
+import haptera
 
-SOURCE = Path(holdfast.__file__).parent
+SOURCE = Path(haptera.__file__).parent
 
 
 def test_every_logger_is_made_where_records_are_scrubbed() -> None:

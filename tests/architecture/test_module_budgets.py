@@ -83,7 +83,7 @@ def cut_too_small(texts: Mapping[str, str]) -> list[str]:
         if len(importers) == 1
         and texts[name].count("\n") < SMALL
         and not name.endswith(".__init__")
-        and not name.startswith("holdfast.ports.")
+        and not name.startswith("haptera.ports.")
         and not says_why_it_is_apart(texts[name], texts[next(iter(importers))])
     ]
 
@@ -177,19 +177,18 @@ def test_the_budget_tests_notice_what_breaks_a_budget() -> None:
     assert not says_what_it_is_for('"""Too short."""\n')
     assert not says_what_it_is_for("import os\n")
     texts = {
-        "holdfast.whole": '"""A whole."""\n\nfrom holdfast import splinter, excused, vain, wrong\n',
-        "holdfast.table": '"""A table."""\n\nLATE = {"name": "holdfast.late"}\n',
-        "holdfast.full": '"""Full."""\n\nfrom holdfast import beside, unsaid\n'
-        + "\n" * MODULE_LINES,
-        "holdfast.splinter": '"""A splinter."""\n',
-        "holdfast.excused": f'"""A table.\n\n{EXCUSE} it is data.\n"""\n',
-        "holdfast.vain": f'"""A function.\n\n{EXCUSE} it is another thing.\n"""\n',
-        "holdfast.late": '"""Loaded late."""\n',
-        "holdfast.beside": f'"""Beside it.\n\n{EXCUSE} its importer has no space for it.\n"""\n',
-        "holdfast.unsaid": '"""Has no space in its importer."""\n',
-        "holdfast.wrong": f'"""Not beside it.\n\n{EXCUSE} there is no space for it.\n"""\n',
+        "haptera.whole": '"""A whole."""\n\nfrom haptera import splinter, excused, vain, wrong\n',
+        "haptera.table": '"""A table."""\n\nLATE = {"name": "haptera.late"}\n',
+        "haptera.full": '"""Full."""\n\nfrom haptera import beside, unsaid\n' + "\n" * MODULE_LINES,
+        "haptera.splinter": '"""A splinter."""\n',
+        "haptera.excused": f'"""A table.\n\n{EXCUSE} it is data.\n"""\n',
+        "haptera.vain": f'"""A function.\n\n{EXCUSE} it is another thing.\n"""\n',
+        "haptera.late": '"""Loaded late."""\n',
+        "haptera.beside": f'"""Beside it.\n\n{EXCUSE} its importer has no space for it.\n"""\n',
+        "haptera.unsaid": '"""Has no space in its importer."""\n',
+        "haptera.wrong": f'"""Not beside it.\n\n{EXCUSE} there is no space for it.\n"""\n',
     }
     apart = ["splinter", "vain", "late", "unsaid", "wrong"]
-    assert cut_too_small(texts) == [f"holdfast.{name}" for name in apart]
-    offered = "`holdfast.whole`, `holdfast.table` and `holdfast.fuller`"
-    assert imported_by_none(texts, offered) == ["holdfast.full"]
+    assert cut_too_small(texts) == [f"haptera.{name}" for name in apart]
+    offered = "`haptera.whole`, `haptera.table` and `haptera.fuller`"
+    assert imported_by_none(texts, offered) == ["haptera.full"]

@@ -56,38 +56,38 @@ class Verdict(TypedDict):
 
 
 VIOLATIONS = [
-    Plant("session.planted", "holdfast.stores.planted", SESSION),
-    Plant("session.planted", "holdfast.config.planted", SESSION),
-    Plant("session.planted", "holdfast.auth.planted", SESSION),
-    Plant("session.planted", "holdfast.agent", LAYERS),
-    Plant("engine.planted", "holdfast.providers.planted", SESSION),
-    Plant("engine.planted", "holdfast.tools.planted", SESSION),
-    Plant("engine.planted", "holdfast.session.planted", LAYERS),
-    Plant("blocks.planted", "holdfast.blocks.neighbour", BLOCKS),
-    Plant("blocks.planted", "holdfast.engine.planted", LAYERS),
+    Plant("session.planted", "haptera.stores.planted", SESSION),
+    Plant("session.planted", "haptera.config.planted", SESSION),
+    Plant("session.planted", "haptera.auth.planted", SESSION),
+    Plant("session.planted", "haptera.agent", LAYERS),
+    Plant("engine.planted", "haptera.providers.planted", SESSION),
+    Plant("engine.planted", "haptera.tools.planted", SESSION),
+    Plant("engine.planted", "haptera.session.planted", LAYERS),
+    Plant("blocks.planted", "haptera.blocks.neighbour", BLOCKS),
+    Plant("blocks.planted", "haptera.engine.planted", LAYERS),
     Plant("blocks.planted", "time", PURE_BLOCKS),
     Plant("blocks.planted", "pathlib", PURE_BLOCKS),
     Plant("blocks.planted", "aiohttp", AIOHTTP),
-    Plant("ports.planted", "holdfast.engine.planted", LAYERS),
-    Plant("serialization.planted", "holdfast.blocks.planted", LAYERS),
-    Plant("vocabulary.planted", "holdfast.ports.planted", LAYERS),
-    Plant("vocabulary.planted", "holdfast", PUBLIC_NAMES),
-    Plant("stores.planted", "holdfast.session.planted", LAYERS),
-    Plant("stores.planted", "holdfast.providers.planted", LAYERS),
-    Plant("providers.planted", "holdfast.stores.planted", LAYERS),
-    Plant("tools.planted", "holdfast.config.planted", LAYERS),
+    Plant("ports.planted", "haptera.engine.planted", LAYERS),
+    Plant("serialization.planted", "haptera.blocks.planted", LAYERS),
+    Plant("vocabulary.planted", "haptera.ports.planted", LAYERS),
+    Plant("vocabulary.planted", "haptera", PUBLIC_NAMES),
+    Plant("stores.planted", "haptera.session.planted", LAYERS),
+    Plant("stores.planted", "haptera.providers.planted", LAYERS),
+    Plant("providers.planted", "haptera.stores.planted", LAYERS),
+    Plant("tools.planted", "haptera.config.planted", LAYERS),
     Plant("providers.wire.planted", "aiohttp", AIOHTTP),
     Plant("session.planted", "apsw", DRIVERS),
     Plant("stores.planted", "sqlite3", DRIVERS),
-    Plant("agent.planted", "holdfast.stores.planted", CONCRETE),
-    Plant("administration.planted", "holdfast.providers.planted", CONCRETE),
-    Plant("sync.planted", "holdfast.tools.planted", CONCRETE),
-    Plant("cli.planted", "holdfast.engine.planted", SURFACES),
-    Plant("server.planted", "holdfast.session.planted", SURFACES),
-    Plant("demo.planted", "holdfast.assembly.planted", SURFACES),
-    Plant("server.planted", "holdfast.cli.planted", LAYERS),
-    Plant("assembly.planted", "holdfast.testing.planted", TESTING),
-    Plant("agent.planted", "holdfast.testing.planted", TESTING),
+    Plant("agent.planted", "haptera.stores.planted", CONCRETE),
+    Plant("administration.planted", "haptera.providers.planted", CONCRETE),
+    Plant("sync.planted", "haptera.tools.planted", CONCRETE),
+    Plant("cli.planted", "haptera.engine.planted", SURFACES),
+    Plant("server.planted", "haptera.session.planted", SURFACES),
+    Plant("demo.planted", "haptera.assembly.planted", SURFACES),
+    Plant("server.planted", "haptera.cli.planted", LAYERS),
+    Plant("assembly.planted", "haptera.testing.planted", TESTING),
+    Plant("agent.planted", "haptera.testing.planted", TESTING),
     Plant("engine.planted", "opentelemetry", TRACING),
     Plant("tools.planted", "mcp", MCP),
     Plant("engine.planted", "anyio", MCP),
@@ -96,12 +96,12 @@ VIOLATIONS = [
 ]
 
 ALLOWED = [
-    Plant("assembly.planted", "holdfast.stores.planted", ""),
-    Plant("testing.planted", "holdfast.providers.planted", ""),
-    Plant("agent.planted", "holdfast.assembly.planted", ""),
-    Plant("cli.planted", "holdfast.agent.planted", ""),
-    Plant("cli.planted", "holdfast", ""),
-    Plant("providers.planted", "holdfast.auth.planted", ""),
+    Plant("assembly.planted", "haptera.stores.planted", ""),
+    Plant("testing.planted", "haptera.providers.planted", ""),
+    Plant("agent.planted", "haptera.assembly.planted", ""),
+    Plant("cli.planted", "haptera.agent.planted", ""),
+    Plant("cli.planted", "haptera", ""),
+    Plant("providers.planted", "haptera.auth.planted", ""),
     Plant("providers.transport.planted", "aiohttp", ""),
     Plant("stores.planted", "apsw", ""),
     Plant("telemetry.planted", "opentelemetry", ""),
@@ -109,8 +109,8 @@ ALLOWED = [
 ]
 
 CYCLE = [
-    Plant("engine.planted", "holdfast.engine.neighbour", ACYCLIC),
-    Plant("engine.neighbour", "holdfast.engine.planted", ACYCLIC),
+    Plant("engine.planted", "haptera.engine.neighbour", ACYCLIC),
+    Plant("engine.neighbour", "haptera.engine.planted", ACYCLIC),
 ]
 
 
@@ -141,12 +141,12 @@ def settle(package: Path, dotted: str) -> tuple[Path, str]:
 def plant(package: Path, violation: Plant) -> str:
     """Write the import into the copy and return it as the linter spells it."""
     imported = violation.imported
-    if imported.startswith("holdfast."):
-        imported = f"holdfast.{settle(package, imported.removeprefix('holdfast.'))[1]}"
+    if imported.startswith("haptera."):
+        imported = f"haptera.{settle(package, imported.removeprefix('haptera.'))[1]}"
     path, importer = settle(package, violation.importer)
     with path.open("a", encoding="utf-8") as file:
         file.write(f"\nimport {imported}\n")
-    return f"holdfast.{importer} -> {imported}"
+    return f"haptera.{importer} -> {imported}"
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,10 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     copies = {str(violation): [violation] for violation in VIOLATIONS}
     copies |= {"allowed": ALLOWED, "cycle": CYCLE, "new room": []}
     for number, plants in enumerate(copies.values()):
-        package = root / str(number) / "holdfast"
+        package = root / str(number) / "haptera"
         build_empty(package)
         spelled |= {violation: plant(package, violation) for violation in plants}
-    new_room = root / str(list(copies).index("new room")) / "holdfast" / "attic"
+    new_room = root / str(list(copies).index("new room")) / "haptera" / "attic"
     new_room.mkdir()
     (new_room / "__init__.py").touch()
     folders = {str(root / str(number)): name for number, name in enumerate(copies)}
@@ -189,13 +189,13 @@ def test_a_planted_violation_is_caught_and_named(planted: Planted, violation: Pl
 def test_a_new_room_that_is_in_no_layer_is_caught(planted: Planted) -> None:
     verdict = planted.verdicts["new room"]
     assert f"{LAYERS} BROKEN" in verdict["output"]
-    assert "- holdfast.attic" in verdict["output"]
+    assert "- haptera.attic" in verdict["output"]
 
 
 def test_a_cycle_between_neighbours_is_caught(planted: Planted) -> None:
     verdict = planted.verdicts["cycle"]
     assert f"{ACYCLIC} BROKEN" in verdict["output"]
-    assert "holdfast.engine" in verdict["output"]
+    assert "haptera.engine" in verdict["output"]
 
 
 def test_every_contract_has_a_violation_planted_against_it() -> None:

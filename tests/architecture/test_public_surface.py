@@ -2,7 +2,7 @@
 
 import inspect
 
-import holdfast
+import haptera
 
 MOST = 70
 
@@ -81,20 +81,20 @@ NAMES = {
 
 
 def test_the_public_names_are_the_pinned_ones() -> None:
-    assert set(holdfast.__all__) == NAMES
+    assert set(haptera.__all__) == NAMES
 
 
 def test_the_public_names_are_few_and_sorted() -> None:
-    assert len(holdfast.__all__) <= MOST
-    assert holdfast.__all__ == sorted(holdfast.__all__, key=lambda name: (name.islower(), name))
+    assert len(haptera.__all__) <= MOST
+    assert haptera.__all__ == sorted(haptera.__all__, key=lambda name: (name.islower(), name))
 
 
 def test_every_public_name_is_there() -> None:
-    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+    assert [name for name in haptera.__all__ if not hasattr(haptera, name)] == []
 
 
 def test_every_public_class_and_function_says_what_it_is() -> None:
-    values = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    values = {name: getattr(haptera, name) for name in haptera.__all__}
     undocumented = [
         name
         for name, value in values.items()
@@ -104,7 +104,7 @@ def test_every_public_class_and_function_says_what_it_is() -> None:
 
 
 def test_what_has_a_default_is_given_by_name() -> None:
-    classes = [holdfast.Agent, holdfast.AgentSession, holdfast.AgentRemote, holdfast.QueryStream]
+    classes = [haptera.Agent, haptera.AgentSession, haptera.AgentRemote, haptera.QueryStream]
     loose = [
         f"{kind.__name__}.{name}({parameter.name})"
         for kind in classes

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.providers.vendors import VENDORS
+from haptera.providers.vendors import VENDORS
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 
 

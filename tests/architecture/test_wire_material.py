@@ -8,7 +8,7 @@ from tests.fixtures_wire import require_wire, wire_root
 
 
 def test_the_environment_says_where_the_recorded_traffic_is(tmp_path: Path) -> None:
-    assert require_wire({"HOLDFAST_WIRE": str(tmp_path)}) == tmp_path
+    assert require_wire({"HAPTERA_WIRE": str(tmp_path)}) == tmp_path
 
 
 def test_without_a_word_it_is_expected_beside_the_clone() -> None:
@@ -16,11 +16,11 @@ def test_without_a_word_it_is_expected_beside_the_clone() -> None:
 
 
 def test_missing_traffic_skips_where_it_is_optional(tmp_path: Path) -> None:
-    with pytest.raises(pytest.skip.Exception, match="HOLDFAST_WIRE"):
-        require_wire({"HOLDFAST_WIRE": str(tmp_path / "gone")})
+    with pytest.raises(pytest.skip.Exception, match="HAPTERA_WIRE"):
+        require_wire({"HAPTERA_WIRE": str(tmp_path / "gone")})
 
 
-@pytest.mark.parametrize("demand", [{"CI": "true"}, {"HOLDFAST_REQUIRE_ALL": "1"}], ids=str)
+@pytest.mark.parametrize("demand", [{"CI": "true"}, {"HAPTERA_REQUIRE_ALL": "1"}], ids=str)
 def test_missing_traffic_fails_where_it_is_required(tmp_path: Path, demand: dict[str, str]) -> None:
-    with pytest.raises(pytest.fail.Exception, match="HOLDFAST_WIRE"):
-        require_wire({"HOLDFAST_WIRE": str(tmp_path / "gone"), **demand})
+    with pytest.raises(pytest.fail.Exception, match="HAPTERA_WIRE"):
+        require_wire({"HAPTERA_WIRE": str(tmp_path / "gone"), **demand})

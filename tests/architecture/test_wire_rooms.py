@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.providers import wire
-from holdfast.providers.wire.failures import FailureRules
-from holdfast.providers.wire.protocol import WireProtocol
+from haptera.providers import wire
+from haptera.providers.wire.failures import FailureRules
+from haptera.providers.wire.protocol import WireProtocol
 
 FOLDERS = sorted(path.parent for path in Path(wire.__path__[0]).glob("*/__init__.py"))
 

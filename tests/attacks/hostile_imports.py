@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
-from holdfast.vocabulary.entries import Entry, SessionOpened
-from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.ids import SessionId, new_entry_id, new_session_id
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
+from haptera.vocabulary.entries import Entry, SessionOpened
+from haptera.vocabulary.errors import StoreError
+from haptera.vocabulary.ids import SessionId, new_entry_id, new_session_id
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

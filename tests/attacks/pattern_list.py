@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import holdfast
-from holdfast.blocks import error_classification
-from holdfast.blocks.permission_rules import programs
-from holdfast.providers.local import pip_command
-from holdfast.serialization.exchange.redaction import Redactor
-from holdfast.tools import page_text
-from holdfast.vocabulary import secrets
+import haptera
+from haptera.blocks import error_classification
+from haptera.blocks.permission_rules import programs
+from haptera.providers.local import pip_command
+from haptera.serialization.exchange.redaction import Redactor
+from haptera.tools import page_text
+from haptera.vocabulary import secrets
 
-SOURCE = Path(holdfast.__file__).parent
+SOURCE = Path(haptera.__file__).parent
 _USES = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
 
 TABLES: dict[str, list["re.Pattern[str]"]] = {
@@ -122,7 +122,7 @@ def found_patterns() -> tuple[list[UsedPattern], list[str]]:
 
 
 def _patterns_of(name: str, tree: ast.Module, known: list[UsedPattern], untold: list[str]) -> None:
-    words = vars(importlib.import_module(f"holdfast.{name}")) | {"re": re}
+    words = vars(importlib.import_module(f"haptera.{name}")) | {"re": re}
     for function, node in with_functions(tree):
         if not (isinstance(node, ast.Call) and _is_of_re(node.func)):
             continue

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.ports.session_store import Lease
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.ids import SessionId
+from haptera.ports.session_store import Lease
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.ids import SessionId
 
 Judge = Callable[[Sequence[Entry]], Exception | None]
 

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from benchmarks.endless import KINDS, PROTOCOLS, EndlessTransport, agent_on, peak_of
-from holdfast import AgentError, ErrorCode, Limits, Timeouts
-from holdfast.blocks.stream_processor.processor import StreamProcessor
-from holdfast.providers.reply_reader import read_body
-from holdfast.testing import FakeClock, says
-from holdfast.testing.clocks import run_seeded
-from holdfast.vocabulary.stream_parts import (
+from haptera import AgentError, ErrorCode, Limits, Timeouts
+from haptera.blocks.stream_processor.processor import StreamProcessor
+from haptera.providers.reply_reader import read_body
+from haptera.testing import FakeClock, says
+from haptera.testing.clocks import run_seeded
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent, AgentError, ApprovalRequest, ErrorCode, tool
-from holdfast.hooks import Answer, BeforeTool, Block, Hooks, Proceed
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.vocabulary.approvals import ApprovalScope, Approve, Decision, Deny
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
-from holdfast.vocabulary.parts import ToolCallPart
+from haptera import Agent, AgentError, ApprovalRequest, ErrorCode, tool
+from haptera.hooks import Answer, BeforeTool, Block, Hooks, Proceed
+from haptera.serialization.canonical import arguments_hash
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.vocabulary.approvals import ApprovalScope, Approve, Decision, Deny
+from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
+from haptera.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import outcomes_in
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentSession, ErrorCode, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import ApprovalSettled, Entry, ToolEnded, ToolStarted, TurnEnded
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import ToolResultPart
+from haptera import AgentSession, ErrorCode, tool
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.entries import ApprovalSettled, Entry, ToolEnded, ToolStarted, TurnEnded
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in
 
 CALL = ("pay", {"amount": 5})

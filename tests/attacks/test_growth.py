@@ -204,7 +204,7 @@ def test_entries_run_what_they_say() -> None:
             if event == "call":
                 module = frame.f_globals.get("__name__", "")  # type: ignore[attr-defined]
                 code = frame.f_code  # type: ignore[attr-defined]
-                run.add(f"{module.removeprefix('holdfast.')}:{code.co_qualname}")
+                run.add(f"{module.removeprefix('haptera.')}:{code.co_qualname}")
 
         given = entry.make(200)
         sys.setprofile(note)

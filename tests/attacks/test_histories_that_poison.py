@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, tool
-from holdfast.hooks import Answer, BeforeTool, Hooks, Proceed
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import Entry, QueryStarted, SessionOpened, ToolEnded
-from holdfast.vocabulary.errors import HookError
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import Part, ToolCallPart, ToolResultPart
+from haptera import ConfigError, ErrorCode, MediaPart, TextPart, tool
+from haptera.hooks import Answer, BeforeTool, Hooks, Proceed
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.entries import Entry, QueryStarted, SessionOpened, ToolEnded
+from haptera.vocabulary.errors import HookError
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import Part, ToolCallPart, ToolResultPart
 from tests.history_grammar import violations
 from tests.scripted_agents import live_of, make_agent, outcomes_in, playing, run_script
 

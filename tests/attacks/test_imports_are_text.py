@@ -17,26 +17,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode, SessionError, tool
-from holdfast.administration.worker import SessionWorker, can_go_on
-from holdfast.cli.session_texts import short_time, shown_part
-from holdfast.cli.terminal import safe_line
-from holdfast.ports.session_store import Store
-from holdfast.serialization.entries import decode_entry
-from holdfast.serialization.exchange.formats import FORMATS
-from holdfast.serialization.exchange.imported_entries import KEPT_SETTINGS
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.stores.stored_records import blob_name
-from holdfast.testing import FakeClock, says
-from holdfast.testing.scripted_provider import ScriptedProvider
-from holdfast.vocabulary.approvals import NO_FACTS
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, SessionOpened
-from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.ids import EntryId, MessageId, SessionId, new_session_id
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import MediaPart
-from holdfast.vocabulary.settings import Settings
+from haptera import Agent, AgentError, AgentSession, ErrorCode, SessionError, tool
+from haptera.administration.worker import SessionWorker, can_go_on
+from haptera.cli.session_texts import short_time, shown_part
+from haptera.cli.terminal import safe_line
+from haptera.ports.session_store import Store
+from haptera.serialization.entries import decode_entry
+from haptera.serialization.exchange.formats import FORMATS
+from haptera.serialization.exchange.imported_entries import KEPT_SETTINGS
+from haptera.stores.memory import MemoryStore
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.stores.stored_records import blob_name
+from haptera.testing import FakeClock, says
+from haptera.testing.scripted_provider import ScriptedProvider
+from haptera.vocabulary.approvals import NO_FACTS
+from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, SessionOpened
+from haptera.vocabulary.errors import StoreError
+from haptera.vocabulary.ids import EntryId, MessageId, SessionId, new_session_id
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import MediaPart
+from haptera.vocabulary.settings import Settings
 from tests.attacks.hostile_imports import SETTINGS, hostile_log, packed
 from tests.scripted_agents import MODEL, make_agent
 from tests.server.serving import serving

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AgentError, ErrorCode
-from holdfast.ports.clock import Stamp
-from holdfast.session.log_reading import MAX_GENERATIONS
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, says
-from holdfast.vocabulary.entries import SessionOpened
-from holdfast.vocabulary.ids import SessionId, new_session_id
+from haptera import AgentError, ErrorCode
+from haptera.ports.clock import Stamp
+from haptera.session.log_reading import MAX_GENERATIONS
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, says
+from haptera.vocabulary.entries import SessionOpened
+from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.scripted_agents import failure_of, make_agent
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import AbortSignal, Agent, AgentError, ErrorCode, ToolContext, sync, tool
-from holdfast.session.live_session import LiveSession
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import QueryEnded
-from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import AbortSignal, Agent, AgentError, ErrorCode, ToolContext, sync, tool
+from haptera.session.live_session import LiveSession
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.vocabulary.entries import QueryEnded
+from haptera.vocabulary.errors import StoreError
+from haptera.vocabulary.events import TextDelta
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import live_of
@@ -79,8 +79,8 @@ def test_a_loop_that_ends_under_a_live_session_leaves_a_session_that_can_be_open
 def test_a_loop_that_ends_in_the_middle_of_a_query_warns_of_nothing() -> None:
     program = """
 import asyncio
-from holdfast import Agent
-from holdfast.testing import Gate, ScriptedProvider
+from haptera import Agent
+from haptera.testing import Gate, ScriptedProvider
 async def main():
     gate = Gate()
     agent = Agent("scripted/m", providers=[ScriptedProvider([[gate]])])

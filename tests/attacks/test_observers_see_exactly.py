@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Agent, AgentSession
-from holdfast.blocks.control_channel.channel import ControlChannel
-from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.ports.clock import Stamp
-from holdfast.session.observers import observe
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
-from holdfast.testing.scripted_provider import reasoning
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentSession
+from haptera.blocks.control_channel.channel import ControlChannel
+from haptera.blocks.control_channel.subscription import Subscription
+from haptera.ports.clock import Stamp
+from haptera.session.observers import observe
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
+from haptera.testing.scripted_provider import reasoning
+from haptera.vocabulary.entries import (
     Entry,
     PartCheckpoint,
     PartEnded,
     PartStarted,
     QueryEnded,
 )
-from holdfast.vocabulary.events import Event, ObserverLagged, ReasoningDelta, TextDelta
-from holdfast.vocabulary.file_snapshots import Snapshot
-from holdfast.vocabulary.ids import PartId, SessionId
-from holdfast.vocabulary.parts import ReasoningPart, TextPart
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.events import Event, ObserverLagged, ReasoningDelta, TextDelta
+from haptera.vocabulary.file_snapshots import Snapshot
+from haptera.vocabulary.ids import PartId, SessionId
+from haptera.vocabulary.parts import ReasoningPart, TextPart
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 
 

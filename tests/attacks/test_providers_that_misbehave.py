@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode
-from holdfast.testing import EventRecorder, FakeClock, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import finished
-from holdfast.vocabulary.entries import TurnEnded
-from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.settings import RetrySettings
-from holdfast.vocabulary.stream_parts import (
+from haptera import Agent, AgentError, AgentSession, ErrorCode
+from haptera.testing import EventRecorder, FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import finished
+from haptera.vocabulary.entries import TurnEnded
+from haptera.vocabulary.events import TextDelta
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.settings import RetrySettings
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode, ToolContext, tool
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import QueryEnded, ToolStarted
-from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import Agent, AgentError, AgentSession, ErrorCode, ToolContext, tool
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.vocabulary.entries import QueryEnded, ToolStarted
+from haptera.vocabulary.events import TextDelta
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 
@@ -241,7 +241,7 @@ async def test_a_prompt_that_waits_is_not_started_in_a_loop_that_is_shutting_dow
         await gate.reached.wait()
         second = asyncio.ensure_future(session.chat("second"))
         await until(lambda: session.view().pending)
-        driver = next(task for task in asyncio.all_tasks() if task.get_name() == "holdfast-driver")
+        driver = next(task for task in asyncio.all_tasks() if task.get_name() == "haptera-driver")
         driver.cancel()
         assert (await _failure(first)).code is ErrorCode.ABORTED
         assert (await _failure(second)).code is ErrorCode.ABORTED

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, RetrySettings, Timeouts, TurnEnded, tool
-from holdfast.hooks import Hooks
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentError, RetrySettings, Timeouts, TurnEnded, tool
+from haptera.hooks import Hooks
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.providers.faulty_server import Answer, Connection, faulty_server, refuses
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import DURABLE, store_string
@@ -145,7 +145,7 @@ async def test_what_a_peer_repeats_is_in_no_error_log_or_recording(
             retry=RetrySettings(max_retries=0, interruption_retries=0),
         )
         async with agent, agent.session("ana") as session:
-            with caplog.at_level(logging.DEBUG, logger="holdfast"):
+            with caplog.at_level(logging.DEBUG, logger="haptera"):
                 error = await failure_of(session.chat("Hi"))
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert_clean(shown_by(error), KEY, GATE, TOKEN, STRANGER)

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.ports.clock import Stamp
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
-from holdfast.vocabulary.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry
-from holdfast.vocabulary.errors import ConfigError, StoreError
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject
-from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, ToolCallPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import (
+from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
+from haptera.ports.clock import Stamp
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
+from haptera.vocabulary.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry
+from haptera.vocabulary.errors import ConfigError, StoreError
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.json_types import DEEPEST, Json, JsonObject
+from haptera.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.parts import ProviderPart, ReasoningPart, ToolCallPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -28,7 +28,7 @@ from holdfast.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.usage import Usage
 from tests.attacks.test_providers_that_misbehave import RawProvider
 from tests.case_names import stable_name
 from tests.providers.reply_mutator import Broken

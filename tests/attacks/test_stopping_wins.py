@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.hooks import BeforeTool, Hooks, Proceed
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
+from haptera.hooks import BeforeTool, Hooks, Proceed
+from haptera.stores.memory import MemoryStore
+from haptera.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
+from haptera.vocabulary.entries import (
     Entry,
     PartEnded,
     QueryEnded,
@@ -22,9 +22,9 @@ from holdfast.vocabulary.entries import (
     ToolStarted,
     TurnStarted,
 )
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.attacks.moments import until
 from tests.attacks.slow_store import HeldLog
 
@@ -323,7 +323,7 @@ def test_a_query_that_waits_for_a_handler_before_it_begins_can_be_stopped() -> N
 async def test_a_forced_close_does_not_wait_for_a_store_that_hangs(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.session.live_session._FORCED_CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("haptera.session.live_session._FORCED_CLOSE_SECONDS", 0.0)
     store = MemoryStore()
     store.log = log = HeldLog(store._sessions)
     agent = _agent(ScriptedProvider([says("one")]), store=store)

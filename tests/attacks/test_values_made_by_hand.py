@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     Agent,
     AgentError,
     ApprovalRequest,
@@ -20,8 +20,8 @@ from holdfast import (
     TextPart,
     tool,
 )
-from holdfast.hooks import Answer, BeforeTool, Block, Hooks, Proceed
-from holdfast.testing import ScriptedProvider, calls, says
+from haptera.hooks import Answer, BeforeTool, Block, Hooks, Proceed
+from haptera.testing import ScriptedProvider, calls, says
 from tests.case_names import stable_name
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 

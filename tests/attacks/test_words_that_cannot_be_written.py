@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, tool
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import ApprovalSettled
-from holdfast.vocabulary.errors import ConfigError
-from holdfast.vocabulary.parts import TextPart, ToolResultPart
+from haptera import Agent, tool
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.vocabulary.entries import ApprovalSettled
+from haptera.vocabulary.errors import ConfigError
+from haptera.vocabulary.parts import TextPart, ToolResultPart
 from tests.case_names import stable_name
 from tests.stores.store_factories import STORE_FACTORIES, store_string
 

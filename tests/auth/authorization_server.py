@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-CLIENT = "holdfast-test"
+CLIENT = "haptera-test"
 
 
 @dataclass

@@ -8,18 +8,18 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from msgspec import json
 
-from holdfast import Agent
-from holdfast.administration.credentials import (
+from haptera import Agent
+from haptera.administration.credentials import (
     find_credentials,
     log_out,
     store_key,
     stored_credentials,
 )
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.assembly.configuration import Configuration
-from holdfast.auth.credential_storage import CredentialStorage, StoredCredential
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
-from holdfast.vocabulary.secrets import Secret
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.assembly.configuration import Configuration
+from haptera.auth.credential_storage import CredentialStorage, StoredCredential
+from haptera.vocabulary.errors import ConfigError, ErrorCode, StoreError
+from haptera.vocabulary.secrets import Secret
 from tests.synced_disk import SyncedDisk
 
 KEY = "made-up-key-of-anthropic"
@@ -53,7 +53,7 @@ class Ring(ModuleType):
 
 @pytest.fixture
 def sources(tmp_path: Path) -> ConfigurationSources:
-    variables = {"HOLDFAST_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    variables = {"HAPTERA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     return ConfigurationSources(environment=variables, cwd=tmp_path)
 
 
@@ -72,7 +72,7 @@ def test_a_key_goes_into_the_keyring_and_the_file_only_names_it(
     sources: ConfigurationSources, ring: Ring
 ) -> None:
     assert store_key("anthropic", KEY, sources=sources).source == "login, key in keyring"
-    assert ring.kept == {("holdfast", "anthropic"): KEY}
+    assert ring.kept == {("haptera", "anthropic"): KEY}
     assert KEY not in path_in(sources).read_text()
     assert stored_credentials(sources) == {"anthropic": "keyring"}
     assert log_out("anthropic", sources) is True
@@ -171,7 +171,7 @@ def test_what_cannot_be_a_key_is_refused_without_being_quoted(
 
 
 def test_a_variable_and_the_file_go_before_a_stored_key(tmp_path: Path) -> None:
-    variables = {"HOLDFAST_HOME": str(tmp_path)}
+    variables = {"HAPTERA_HOME": str(tmp_path)}
     sources = ConfigurationSources(environment=variables, cwd=tmp_path)
     store_key("openai", KEY, sources=sources)
     stored, *_ = find_credentials(sources)
@@ -205,7 +205,7 @@ async def test_a_stored_key_is_not_sent_to_another_url(
     store_key("openai", KEY, sources=sources)
     variables = {**(sources.environment or {}), "OPENAI_BASE_URL": "http://127.0.0.1:9"}
     async with Agent("openai/gpt-5", environment=variables, cwd=tmp_path) as agent:
-        with pytest.raises(ConfigError, match="`holdfast login openai`"):
+        with pytest.raises(ConfigError, match="`haptera login openai`"):
             await agent.run("hi")
     moved = ConfigurationSources(environment=variables, cwd=tmp_path)
     found, *_ = find_credentials(moved)
@@ -248,8 +248,8 @@ def test_a_credential_that_cannot_be_used_says_why(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from holdfast.auth.credential_storage import CredentialStorage, StoredCredential
-from holdfast.vocabulary.secrets import Secret
+from haptera.auth.credential_storage import CredentialStorage, StoredCredential
+from haptera.vocabulary.secrets import Secret
 storage = CredentialStorage(Path(sys.argv[1]), keyring=lambda: None)
 for number in range(20):
     facts = StoredCredential(kind="key", place="file")

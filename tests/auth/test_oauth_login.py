@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.administration.credentials import (
+from haptera.administration.credentials import (
     CredentialDescription,
     InvalidAuthorisationCodeError,
     TokenExchangeFailedError,
@@ -20,10 +20,10 @@ from holdfast.administration.credentials import (
     log_in,
     log_out,
 )
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.auth.oauth import LoginAttempt, pasted_answer
-from holdfast.auth.oauth_settings import OAuthSettings
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ProviderError
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.auth.oauth import LoginAttempt, pasted_answer
+from haptera.auth.oauth_settings import OAuthSettings
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, ProviderError
 from tests.auth.authorization_server import AuthorizationServer, authorization_server
 
 
@@ -70,7 +70,7 @@ def configured(home: Path, server: AuthorizationServer, more: str = "") -> Confi
     path.write_text(server.config(base_url="http://127.0.0.1:9", more=more))
     path.chmod(0o600)
     return ConfigurationSources(
-        environment={"HOLDFAST_HOME": str(home), "HOME": str(home)}, cwd=home
+        environment={"HAPTERA_HOME": str(home), "HOME": str(home)}, cwd=home
     )
 
 

@@ -11,14 +11,14 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from holdfast.auth.credential_storage import CredentialStorage, OAuthTokens, StoredCredential
-from holdfast.auth.oauth import OAuthTokenSource, TokenExchangeFailedError
-from holdfast.auth.oauth_settings import OAuthSettings
-from holdfast.ports.http import HttpAnswer
-from holdfast.ports.token_source import Origin
-from holdfast.testing import FakeClock
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, RequestError
-from holdfast.vocabulary.secrets import Secret
+from haptera.auth.credential_storage import CredentialStorage, OAuthTokens, StoredCredential
+from haptera.auth.oauth import OAuthTokenSource, TokenExchangeFailedError
+from haptera.auth.oauth_settings import OAuthSettings
+from haptera.ports.http import HttpAnswer
+from haptera.ports.token_source import Origin
+from haptera.testing import FakeClock
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, RequestError
+from haptera.vocabulary.secrets import Secret
 from tests.auth.authorization_server import AuthorizationServer, authorization_server
 
 ORIGIN = Origin(scheme="https", host="models.example", port=443)
@@ -178,7 +178,7 @@ async def test_a_refresh_that_is_refused_names_the_command_and_no_secret(
 ) -> None:
     clock.advance(3600)
     http = TokenEndpoint(first="another-refresh-token")
-    with pytest.raises(TokenExchangeFailedError, match="`holdfast login house`") as caught:
+    with pytest.raises(TokenExchangeFailedError, match="`haptera login house`") as caught:
         await token(source(storage, http, clock))
     assert "refresh-0" not in f"{caught.value}{caught.value!r}{caught.value.__cause__!r}"
     assert caught.value.code is ErrorCode.AUTH
@@ -189,7 +189,7 @@ async def test_an_expired_token_that_cannot_be_refreshed_names_the_command(
     storage: CredentialStorage, clock: FakeClock
 ) -> None:
     keep(storage, expires=clock.time_ms(), refresh="")
-    with pytest.raises(AgentError, match="`holdfast login house`") as caught:
+    with pytest.raises(AgentError, match="`haptera login house`") as caught:
         await token(source(storage, TokenEndpoint(), clock))
     assert caught.value.code is ErrorCode.AUTH
 
@@ -218,7 +218,7 @@ async def test_logging_out_ends_the_requests_of_other_processes(
 ) -> None:
     tokens = source(storage, TokenEndpoint(), clock)
     storage.remove("house")
-    with pytest.raises(ConfigError, match="`holdfast login house`") as caught:
+    with pytest.raises(ConfigError, match="`haptera login house`") as caught:
         await token(tokens)
     assert caught.value.code is ErrorCode.CONFIG_MISSING
 
@@ -233,7 +233,7 @@ async def test_logging_out_while_tokens_are_refreshed_is_not_undone(
     await http.asked.wait()
     storage.remove("house")
     http.gate.set()
-    with pytest.raises(ConfigError, match="`holdfast login house`"):
+    with pytest.raises(ConfigError, match="`haptera login house`"):
         await request
     assert storage.find("house") is None
 
@@ -263,13 +263,13 @@ def server() -> Iterator[AuthorizationServer]:
 PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.assembly.stored_sources import TransportHttp
-from holdfast.auth.credential_storage import CredentialStorage
-from holdfast.auth.oauth import OAuthTokenSource
-from holdfast.auth.oauth_settings import OAuthSettings
-from holdfast.ports.token_source import Origin
-from holdfast.providers.transport.http import AiohttpTransport
+from haptera.assembly.agent_inputs import SystemClock
+from haptera.assembly.stored_sources import TransportHttp
+from haptera.auth.credential_storage import CredentialStorage
+from haptera.auth.oauth import OAuthTokenSource
+from haptera.auth.oauth_settings import OAuthSettings
+from haptera.ports.token_source import Origin
+from haptera.providers.transport.http import AiohttpTransport
 
 async def main(folder, url):
     transport = AiohttpTransport()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from holdfast.auth.token_sources import (
+from haptera.auth.token_sources import (
     BoundTokenSource,
     CallableTokenSource,
     CommandTokenSource,
@@ -14,9 +14,9 @@ from holdfast.auth.token_sources import (
     StaticTokenSource,
     origin_of,
 )
-from holdfast.ports.token_source import Origin, TokenSource
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.secrets import Secret
+from haptera.ports.token_source import Origin, TokenSource
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.secrets import Secret
 
 HERE = origin_of("https://api.example.org")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentSession
-from holdfast.testing import FakeClock, calls, says
-from holdfast.testing.scripted_provider import Step
+from haptera import Agent, AgentSession
+from haptera.testing import FakeClock, calls, says
+from haptera.testing.scripted_provider import Step
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic
 from tests.scripted_agents import playing
@@ -46,8 +46,8 @@ class Calls:
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             code: CodeType = frame.f_code
-            if "/src/holdfast/" in code.co_filename:
-                self.counts[f"{code.co_filename.rpartition('holdfast/')[2]}:{code.co_name}"] += 1
+            if "/src/haptera/" in code.co_filename:
+                self.counts[f"{code.co_filename.rpartition('haptera/')[2]}:{code.co_name}"] += 1
         elif event == "c_call" and getattr(argument, "__name__", "") in ("encode", "encode_into"):
             owner = type(getattr(argument, "__self__", None)).__module__
             self.encodings += owner.startswith("msgspec")

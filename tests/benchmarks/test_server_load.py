@@ -6,11 +6,11 @@ from benchmarks.script import Script
 from benchmarks.subjects import RunTrial, Setup
 from benchmarks.subjects_server import (
     fan_out_bare,
-    fan_out_holdfast,
+    fan_out_haptera,
     fan_out_stepwise,
     stalled_reader,
     streams_bare,
-    streams_holdfast,
+    streams_haptera,
 )
 
 pytestmark = pytest.mark.slow
@@ -20,14 +20,14 @@ def _setup(script: Script) -> Setup:
     return Setup(api="chat", script=script, base_url="")
 
 
-@pytest.mark.parametrize("trial", [streams_holdfast, streams_bare])
+@pytest.mark.parametrize("trial", [streams_haptera, streams_bare])
 async def test_every_stream_gets_its_deltas_and_every_query_its_answer(trial: RunTrial) -> None:
     measured = await trial(_setup(Script(deltas=3, size=24, delay=20_000)), 3)
     assert measured.extra["errors"] == 0
     assert measured.extra["queries"] == 3
 
 
-@pytest.mark.parametrize("trial", [fan_out_holdfast, fan_out_bare, fan_out_stepwise])
+@pytest.mark.parametrize("trial", [fan_out_haptera, fan_out_bare, fan_out_stepwise])
 async def test_a_burst_reaches_all_subscribers(trial: RunTrial) -> None:
     # The trial itself fails when an event is missing.
     measured = await trial(_setup(Script(deltas=20, size=24)), 3)

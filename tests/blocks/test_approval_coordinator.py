@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import Approve, Deny
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
-from holdfast.testing import FakeClock
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
-from holdfast.vocabulary.errors import ErrorCode, StoreError
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import ApprovalId, CallId, EntryId, QueryId
+from haptera import Approve, Deny
+from haptera.blocks.approval_coordinator import ApprovalCoordinator
+from haptera.testing import FakeClock
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.ids import ApprovalId, CallId, EntryId, QueryId
 
 ONE, TWO = ApprovalId("apr_1"), ApprovalId("apr_2")
 

@@ -5,12 +5,12 @@ import logging
 
 import pytest
 
-from holdfast import ErrorCode, SessionError, TextDelta
-from holdfast.blocks.control_channel.channel import ControlChannel
-from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.vocabulary.commands import AbortQuery, Command, CommandId
-from holdfast.vocabulary.events import Busy, Event, Idle, StatusChanged, ToolProgress
-from holdfast.vocabulary.ids import CallId, PartId
+from haptera import ErrorCode, SessionError, TextDelta
+from haptera.blocks.control_channel.channel import ControlChannel
+from haptera.blocks.control_channel.subscription import Subscription
+from haptera.vocabulary.commands import AbortQuery, Command, CommandId
+from haptera.vocabulary.events import Busy, Event, Idle, StatusChanged, ToolProgress
+from haptera.vocabulary.ids import CallId, PartId
 
 
 def said(text: str) -> TextDelta:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentError,
     ConfigError,
     ErrorCode,
@@ -18,10 +18,10 @@ from holdfast import (
     ToolError,
     to_agent_error,
 )
-from holdfast.blocks.error_classification import code_of_status
-from holdfast.blocks.retry_policy import FailureCount, GiveUp, decide_retry
-from holdfast.vocabulary.errors import Basis
-from holdfast.vocabulary.settings import RetrySettings
+from haptera.blocks.error_classification import code_of_status
+from haptera.blocks.retry_policy import FailureCount, GiveUp, decide_retry
+from haptera.vocabulary.errors import Basis
+from haptera.vocabulary.settings import RetrySettings
 
 
 class AbortError(Exception):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.blocks.pricing import (
+from haptera.blocks.pricing import (
     Price,
     PriceList,
     PriceTier,
@@ -17,7 +17,7 @@ from holdfast.blocks.pricing import (
     cost_of,
     price_at,
 )
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.usage import Usage
 
 SONNET = Rates(
     input=Decimal(3),

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.blocks.repetitions import LoopDetector
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.ids import CallId
+from haptera.blocks.repetitions import LoopDetector
+from haptera.serialization.canonical import arguments_hash
+from haptera.vocabulary.ids import CallId
 from tests.strategies_values import JSON_OBJECT
 
 

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from holdfast import ErrorCode, Message, SessionError, Settings, TextPart, Timeouts
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.parts import CompactionPart, MediaPart, ReminderPart
-from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.settings import Limits
-from holdfast.vocabulary.tools import ToolSpec
+from haptera import ErrorCode, Message, SessionError, Settings, TextPart, Timeouts
+from haptera.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.parts import CompactionPart, MediaPart, ReminderPart
+from haptera.vocabulary.requests import OutputSchema
+from haptera.vocabulary.settings import Limits
+from haptera.vocabulary.tools import ToolSpec
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 from tests.strategies_values import values_of
 

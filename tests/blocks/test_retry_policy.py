@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import AgentError, ErrorCode, RetrySettings
-from holdfast.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
-from holdfast.vocabulary.errors import RETRYABLE_CODES, error_with_code
+from haptera import AgentError, ErrorCode, RetrySettings
+from haptera.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
+from haptera.vocabulary.errors import RETRYABLE_CODES, error_with_code
 
 STEADY = 0.5
 """The chance that changes nothing."""

@@ -5,10 +5,10 @@ from typing import Literal
 
 import pytest
 
-from holdfast import ErrorCode, RequestError, TextDelta
-from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.vocabulary.events import Event, ToolProgress
-from holdfast.vocabulary.ids import CallId, PartId
+from haptera import ErrorCode, RequestError, TextDelta
+from haptera.blocks.control_channel.subscription import Subscription
+from haptera.vocabulary.events import Event, ToolProgress
+from haptera.vocabulary.ids import CallId, PartId
 
 
 def said(text: str) -> TextDelta:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.blocks.token_estimate import estimate_message, estimate_text, estimate_tokens
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.blocks.token_estimate import estimate_message, estimate_text, estimate_tokens
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -17,8 +17,8 @@ from holdfast.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from holdfast.vocabulary.requests import ModelRequest, OutputSchema, TokenCount
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.vocabulary.requests import ModelRequest, OutputSchema, TokenCount
+from haptera.vocabulary.tools import ToolSpec
 
 
 def user(*parts: Part) -> Message:

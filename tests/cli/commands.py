@@ -1,4 +1,4 @@
-"""Runs the real command `holdfast` in a process of its own, with a home of its own."""
+"""Runs the real command `haptera` in a process of its own, with a home of its own."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
+from haptera.cli.main import main
 from tests.cli.scripted_server import ScriptedServer
 from tests.forked_processes import COMMAND, ForkedProcess
 
@@ -69,8 +69,8 @@ class Place:
         return ForkedProcess(COMMAND, *arguments, **options)
 
     def shell(self, line: str) -> subprocess.CompletedProcess[bytes]:
-        """Run a line of a shell in which `$holdfast` is the command."""
-        environment = self.environment | {"holdfast": shlex.join(self._argv(()))}
+        """Run a line of a shell in which `$haptera` is the command."""
+        environment = self.environment | {"haptera": shlex.join(self._argv(()))}
         return subprocess.run(
             ["/bin/bash", "-c", line],
             capture_output=True,
@@ -81,7 +81,7 @@ class Place:
         )
 
     def _argv(self, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "holdfast.cli", *arguments]
+        return [sys.executable, "-m", "haptera.cli", *arguments]
 
     def run(
         self, *arguments: str, stdin: bytes | None = None, timeout: float = 60
@@ -112,8 +112,8 @@ def call(place: Place, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Done
     with monkeypatch.context() as patch:
         patch.chdir(place.project)
         for name in (
-            *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HOLDFAST_HOME", "NO_COLOR"),
-            *("HOLDFAST_REQUIRE_ALL", "HOLDFAST_WIRE"),  # what the tests themselves are told
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HAPTERA_HOME", "NO_COLOR"),
+            *("HAPTERA_REQUIRE_ALL", "HAPTERA_WIRE"),  # what the tests themselves are told
         ):
             patch.delenv(name, raising=False)
         for name, value in place.environment.items():

@@ -1,4 +1,4 @@
-"""Drives `holdfast` in a real terminal: a tmux server of its own, keys in, screens out."""
+"""Drives `haptera` in a real terminal: a tmux server of its own, keys in, screens out."""
 
 import contextlib
 import shlex
@@ -64,13 +64,13 @@ class Terminal:
 def terminal(
     place: Place, *arguments: str, width: int = 80, height: int = 30, **variables: str
 ) -> Iterator[Terminal]:
-    """Run `holdfast` in a terminal of that size until the block is left."""
+    """Run `haptera` in a terminal of that size until the block is left."""
     folder = tempfile.mkdtemp(prefix="tmux-")  # a short path: a socket's has at most 107 bytes
     socket = f"{folder}/socket"
     found = Terminal(socket)
     environment = place.environment | variables
     assigned = [f"{name}={value}" for name, value in environment.items()]
-    command = shlex.join(["env", "-i", *assigned, sys.executable, "-m", "holdfast.cli", *arguments])
+    command = shlex.join(["env", "-i", *assigned, sys.executable, "-m", "haptera.cli", *arguments])
     shown = f"{command}; echo exit=$?; exec sleep 600"
     size = ["-x", str(width), "-y", str(height)]
     subprocess.run(

@@ -15,23 +15,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ApprovalRequest, Approve
-from holdfast.blocks.tool_registry.registry import Ready, ToolSet
-from holdfast.cli.chat.approvals import Approvals, ShownCard, approval_card
-from holdfast.cli.chat.markdown import Renderer
-from holdfast.cli.terminal import safe
-from holdfast.ports.abort import AbortSignal
-from holdfast.ports.tools import ToolCaller, ToolContext
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.tools.coding import coding_tools
-from holdfast.tools.mcp.elicitation import answer_of_person
-from holdfast.tools.mcp.offered_tools import ListedTool, offered_tools
-from holdfast.tools.mcp.server_settings import ResolvedServer
-from holdfast.vocabulary.approval_cards import card_of
-from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
-from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId
-from holdfast.vocabulary.parts import ToolCallPart
-from holdfast.vocabulary.visible_text import visible_exactly
+from haptera import ApprovalRequest, Approve
+from haptera.blocks.tool_registry.registry import Ready, ToolSet
+from haptera.cli.chat.approvals import Approvals, ShownCard, approval_card
+from haptera.cli.chat.markdown import Renderer
+from haptera.cli.terminal import safe
+from haptera.ports.abort import AbortSignal
+from haptera.ports.tools import ToolCaller, ToolContext
+from haptera.serialization.canonical import arguments_hash
+from haptera.tools.coding import coding_tools
+from haptera.tools.mcp.elicitation import answer_of_person
+from haptera.tools.mcp.offered_tools import ListedTool, offered_tools
+from haptera.tools.mcp.server_settings import ResolvedServer
+from haptera.vocabulary.approval_cards import card_of
+from haptera.vocabulary.approvals import NO_FACTS, CallFacts
+from haptera.vocabulary.ids import ApprovalId, CallId, SessionId
+from haptera.vocabulary.parts import ToolCallPart
+from haptera.vocabulary.visible_text import visible_exactly
 from tests.strategies_values import TEXT
 
 LABELS = {

@@ -328,9 +328,9 @@ def test_the_embedded_model_answers_in_a_terminal(
     place: Place, smollm2: Path, tmp_path: Path
 ) -> None:
     # What a small model says may go on until its context is full.
-    alone = Place(tmp_path / "alone", variables={"HOLDFAST_MAX_TOKENS": "24"})
-    (alone.root / "home/.cache/holdfast").mkdir(parents=True)
-    (alone.root / "home/.cache/holdfast/models").symlink_to(smollm2.parent)
+    alone = Place(tmp_path / "alone", variables={"HAPTERA_MAX_TOKENS": "24"})
+    (alone.root / "home/.cache/haptera").mkdir(parents=True)
+    (alone.root / "home/.cache/haptera/models").symlink_to(smollm2.parent)
     with terminal(alone) as shown:
         _ready(shown).say("Say hello.")
         shown.wait_for(lambda text: re.search(r"[1-9]\d* tokens", text) is not None)
@@ -391,16 +391,16 @@ def test_leaving_says_how_to_continue(place: Place) -> None:
         shown.wait_for("Hello.")
         shown.say("/exit")
         shown.wait_for("exit=0")
-        assert "continue it with: holdfast -r " in shown.screen()
+        assert "continue it with: haptera -r " in shown.screen()
 
 
 def test_a_project_file_that_is_not_trusted_is_named(place: Place) -> None:
-    folder = place.project / ".holdfast"
+    folder = place.project / ".haptera"
     folder.mkdir()
     (folder / "config.toml").write_text('model = "anthropic/claude-opus-5"\n')
     with terminal(place) as shown:
         _ready(shown)
-        shown.wait_for("holdfast trust")
+        shown.wait_for("haptera trust")
 
 
 def _program_in(shown: Terminal) -> int:

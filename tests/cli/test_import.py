@@ -1,4 +1,4 @@
-"""`holdfast import`: what other programs keep on this machine is found, listed and gone on with."""
+"""`haptera import`: what other programs keep on this machine is found, listed and gone on with."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def test_the_last_session_of_a_program_is_imported_and_continued(
     done = run("import", "--from", tool, "--last")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Paint the house: 2 messages\n")
-    (own,) = re.findall(r"holdfast -r (\S+)", done.out)
+    (own,) = re.findall(r"haptera -r (\S+)", done.out)
     shown = run("sessions", "show", own).out
     assert "Paint the house" in shown
     assert "Done." in shown
@@ -103,7 +103,7 @@ def test_everything_that_is_listed_is_imported(run: Run, place: Place, home: Pat
     files.pi(home, place.project, FIRST, "Plant a tree", time=1_790_000_000)
     files.pi(home, place.project, SECOND, "Paint the house", time=1_790_000_100)
     done = run("import", "--from", "pi", "--everything")
-    assert (done.code, done.out.count("holdfast -r")) == (0, 2)
+    assert (done.code, done.out.count("haptera -r")) == (0, 2)
     assert len(json.loads(run("sessions", "list", "--format", "json").out)) == 2
 
 
@@ -154,4 +154,4 @@ def test_a_person_is_asked_which_one(place: Place, home: Path) -> None:
         screen.say("1")
         shown = screen.wait_for("exit=0")
         assert "Plant a tree: 2 messages" in shown
-        assert "continue it with: holdfast -r" in shown
+        assert "continue it with: haptera -r" in shown

@@ -1,4 +1,4 @@
-"""`holdfast login` and `logout`: keys that are typed or piped in, and logins in a browser."""
+"""`haptera login` and `logout`: keys that are typed or piped in, and logins in a browser."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ class NewPlace(Place):
         return found | ({"BROWSER": self.browser} if self.browser else {})
 
     def configure(self, text: str) -> None:
-        path = self.root / "home" / ".config" / "holdfast" / "config.toml"
+        path = self.root / "home" / ".config" / "haptera" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o600)
@@ -58,7 +58,7 @@ def place(tmp_path: Path, model: ScriptedServer) -> NewPlace:
 
 
 def stored(place: NewPlace) -> Path:
-    return place.root / "home" / ".local" / "share" / "holdfast" / "credentials.json"
+    return place.root / "home" / ".local" / "share" / "haptera" / "credentials.json"
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_person_is_asked_for_the_provider(place: NewPlace) -> None:
 
 def test_a_key_that_a_variable_goes_before_is_said_to_be_unused(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    line = f"echo {KEY} | OPENAI_API_KEY=from-the-environment $holdfast login openai --with-key"
+    line = f"echo {KEY} | OPENAI_API_KEY=from-the-environment $haptera login openai --with-key"
     done = place.shell(line)
     assert done.returncode == 0
     assert b"variable OPENAI_API_KEY goes before it" in done.stderr
@@ -189,5 +189,5 @@ def test_a_provider_that_has_to_be_logged_in_to_says_so(
     place.configure(server.config(base_url=model.url))
     done = place.run("-m", "house/claude-sonnet-5", "-p", "hi")
     assert done.returncode == 2
-    assert b"`holdfast login house`" in done.stderr
+    assert b"`haptera login house`" in done.stderr
     assert model.requests == []

@@ -1,4 +1,4 @@
-"""`holdfast mcp`: servers are added to the user's file, listed, tested and removed."""
+"""`haptera mcp`: servers are added to the user's file, listed, tested and removed."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def run(place: Place, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_server_is_added_listed_tested_and_removed(run: Run) -> None:
     added = run("mcp", "add", "raw", "--", sys.executable, "-S", "-E", str(RAW))
     assert (added.code, added.err) == (0, "")
-    assert "holdfast mcp test raw" in added.out
+    assert "haptera mcp test raw" in added.out
     listed = run("mcp").out.splitlines()
     assert listed[1].split() == ["raw", "enabled", sys.executable, "-S", "-E", str(RAW)]
     tested = run("mcp", "test", "raw")
@@ -39,7 +39,7 @@ def test_a_server_is_added_listed_tested_and_removed(run: Run) -> None:
     assert [f"  {name}" for name in status["tools"]] == tools
     assert run("mcp", "remove", "raw").code == 2
     assert run("mcp", "remove", "raw", "--yes").out == "removed\n"
-    assert "holdfast mcp add" in run("mcp", "list").err
+    assert "haptera mcp add" in run("mcp", "list").err
 
 
 def test_urls_variables_and_tokens_are_written_without_their_secrets(run: Run) -> None:

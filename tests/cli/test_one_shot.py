@@ -12,10 +12,10 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from holdfast.serialization.schemas import stream_json_schema
-from holdfast.sync import Agent
-from holdfast.vocabulary.entry_kinds import KnownEntry
-from holdfast.vocabulary.events import LiveEvent
+from haptera.serialization.schemas import stream_json_schema
+from haptera.sync import Agent
+from haptera.vocabulary.entry_kinds import KnownEntry
+from haptera.vocabulary.events import LiveEvent
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.fixtures_wire import is_everything_required
@@ -190,13 +190,13 @@ def test_a_signal_still_prints_the_result_object(place: Place, number: int, code
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(place: Place) -> None:
-    done = place.shell("$holdfast -p Hi --output-format stream-json | head -1")
+    done = place.shell("$haptera -p Hi --output-format stream-json | head -1")
     assert json.loads(done.stdout)["type"] == "session"
     assert done.stderr == b""
 
 
 def test_a_closed_output_is_no_error(place: Place) -> None:
-    assert place.shell("$holdfast -p Hi >&-").returncode == 0
+    assert place.shell("$haptera -p Hi >&-").returncode == 0
 
 
 def test_jq_reads_the_stream(place: Place) -> None:
@@ -205,7 +205,7 @@ def test_jq_reads_the_stream(place: Place) -> None:
             pytest.fail("jq is not installed")
         pytest.skip("jq is not installed (Debian: apt-get install jq)")
     done = place.shell(
-        "$holdfast -p Hi --output-format stream-json | jq -r 'select(.result).result'"
+        "$haptera -p Hi --output-format stream-json | jq -r 'select(.result).result'"
     )
     assert done.stdout == b"Hello\n"
 
@@ -306,7 +306,7 @@ def test_a_session_of_another_folder_goes_on_by_its_id(
     place: Place, flags: tuple[str, ...]
 ) -> None:
     first = json.loads(place.run("-p", "one", "--output-format", "json").stdout)["session_id"]
-    elsewhere = replace(place, variables={"HOLDFAST_PROJECT": "/elsewhere"})
+    elsewhere = replace(place, variables={"HAPTERA_PROJECT": "/elsewhere"})
     assert elsewhere.run("-c", "-p", "two").returncode == 4
     assert elsewhere.run("-r", first, *flags, "-p", "two").returncode == 0
     assert len(_requests(place)[-1]["messages"]) == 3
@@ -336,7 +336,7 @@ def test_a_session_has_no_tools_that_the_environment_of_the_command_denies(place
     agent = Agent(store=f"sqlite:{store}", project=str(place.project), environment={})
     with agent, agent.session(first, must_exist=True) as session:
         session.configure(allowed_tools=["read", "shell"], denied_tools=[])
-    denying = replace(place, variables={"HOLDFAST_DENIED_TOOLS": "shell"})
+    denying = replace(place, variables={"HAPTERA_DENIED_TOOLS": "shell"})
     assert denying.run("-r", first, "-p", "two").returncode == 0
     assert [each["name"] for each in _requests(place)[-1]["tools"]] == ["read"]
 
@@ -364,13 +364,13 @@ def test_a_refused_key_says_where_to_look(place: Place) -> None:
     _script(place, Turn(status=401))
     done = place.run("-p", "Hi")
     assert done.returncode == 1
-    assert b"holdfast doctor" in done.stderr
-    assert b"holdfast login anthropic" in done.stderr
+    assert b"haptera doctor" in done.stderr
+    assert b"haptera login anthropic" in done.stderr
 
 
 def test_a_missing_key_is_not_answered_with_a_local_model(place: Place) -> None:
     done = place.run("-p", "Hi", "-m", "openai/gpt-5")
-    assert b"holdfast login openai" in done.stderr
+    assert b"haptera login openai" in done.stderr
     assert b"smollm2" not in done.stderr
 
 
@@ -382,7 +382,7 @@ def test_a_local_model_that_is_not_here_is_named_with_its_command(
 ) -> None:
     done = Place(tmp_path).run("-p", "Hi", *flags)
     assert done.returncode == 2
-    assert f"`holdfast models pull {name}`" in done.stderr.decode()
+    assert f"`haptera models pull {name}`" in done.stderr.decode()
 
 
 def test_a_part_of_a_models_name_is_recognised(place: Place) -> None:
@@ -396,9 +396,9 @@ def test_an_output_that_cannot_be_written_is_an_error_of_one_line(
     place: Place, arguments: str
 ) -> None:
     _script(place, Turn(text="Hello."))
-    done = place.shell(f"$holdfast {arguments} </dev/null >/dev/full")
+    done = place.shell(f"$haptera {arguments} </dev/null >/dev/full")
     last = done.stderr.decode().splitlines()[-1]
     assert (done.returncode, last) == (
         1,
-        "holdfast: the output cannot be written: No space left on device",
+        "haptera: the output cannot be written: No space left on device",
     )

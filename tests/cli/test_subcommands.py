@@ -11,13 +11,13 @@ from typing import TypeAlias, get_args
 import click
 import pytest
 
-from holdfast.administration.descriptions import ShareOptions
-from holdfast.cli.main import holdfast
-from holdfast.cli.sessions_commands import command as sessions
-from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
-from holdfast.vocabulary.agent_defaults import AgentDefaults
-from holdfast.vocabulary.option_declarations import declared_fields, options_of
-from holdfast.vocabulary.settings import Limits, PermissionMode, Thinking
+from haptera.administration.descriptions import ShareOptions
+from haptera.cli.main import haptera
+from haptera.cli.sessions_commands import command as sessions
+from haptera.serialization.exchange.formats import ARCHIVE, FORMATS
+from haptera.vocabulary.agent_defaults import AgentDefaults
+from haptera.vocabulary.option_declarations import declared_fields, options_of
+from haptera.vocabulary.settings import Limits, PermissionMode, Thinking
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 
@@ -36,7 +36,7 @@ def _words(option: click.Option) -> tuple[str, ...]:
 
 
 def test_flags_have_the_words_bounds_and_sentences_of_the_options_that_they_set() -> None:
-    flags = _flags(holdfast)
+    flags = _flags(haptera)
     assert _words(flags["effort"]) == get_args(Thinking)
     assert _words(flags["permission_mode"]) == get_args(PermissionMode)
     turns = flags["max_turns"].type
@@ -46,7 +46,7 @@ def test_flags_have_the_words_bounds_and_sentences_of_the_options_that_they_set(
     assert stores.startswith((flags["store"].help or "-").removesuffix("."))
 
 
-def _commands(command: click.Command, *, path: str = "holdfast") -> dict[str, click.Command]:
+def _commands(command: click.Command, *, path: str = "haptera") -> dict[str, click.Command]:
     """Return a command and all beneath it, by what a user writes."""
     found = {path: command}
     if isinstance(command, click.Group):
@@ -63,7 +63,7 @@ def test_a_flag_that_several_commands_have_is_the_same_in_all_of_them() -> None:
     for name in ("--model", "--store", "--max-turns", "--effort"):
         found = {
             path: (flag.help, flag.opts, flag.metavar, flag.show_default, flag.type.name)
-            for path, command in _commands(holdfast).items()
+            for path, command in _commands(haptera).items()
             for flag in _flags(command).values()
             if name in flag.opts
         }
@@ -78,7 +78,7 @@ _OF_OTHERS = {"--rm", "--upload-pack", "--compress-program", "--output"}
 def test_every_flag_that_a_page_names_exists() -> None:
     known = {
         name
-        for command in _commands(holdfast).values()
+        for command in _commands(haptera).values()
         for flag in _flags(command).values()
         for name in (*flag.opts, *flag.secondary_opts)
     }
@@ -227,7 +227,7 @@ def test_an_exported_session_comes_back(run: Run, session: str, place: Place) ->
 
 def test_a_session_is_imported_from_a_pipe(run: Run, session: str, place: Place) -> None:
     assert run("sessions", "export", session, "-o", "out.zip").code == 0
-    done = place.shell("cat out.zip | $holdfast sessions import - --name copy")
+    done = place.shell("cat out.zip | $haptera sessions import - --name copy")
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(_messages(run, "copy")) == 2
 
@@ -243,7 +243,7 @@ def test_a_link_is_made_listed_and_revoked(run: Run, session: str) -> None:
     made = run("sessions", "share", session, "--link", "--days", "1", "--live")
     path = made.out.strip()
     assert re.fullmatch(r"/s/[\w-]{44}", path)
-    assert "holdfast serve" in made.err
+    assert "haptera serve" in made.err
     share_id = re.findall(r"shr_\w+", made.err)[0]
     (listed,) = json.loads(run("sessions", "shares", session, "--format", "json").out)
     assert (listed["id"], listed["live"], listed["redact"]) == (share_id, True, True)
@@ -257,7 +257,7 @@ def test_a_link_is_made_listed_and_revoked(run: Run, session: str) -> None:
 
 def test_a_link_has_the_url_of_a_server_that_listens(run: Run, session: str, place: Place) -> None:
     assert place.server is not None
-    state = Path(place.environment["HOME"]) / ".local" / "state" / "holdfast"
+    state = Path(place.environment["HOME"]) / ".local" / "state" / "haptera"
     state.mkdir(parents=True)
     known = {"url": place.server.url.rstrip("/"), "pid": 1, "token": "t" * 20}
     (state / "server.json").write_text(json.dumps(known))
@@ -291,7 +291,7 @@ def test_a_sound_session_is_verified_and_the_index_repaired(run: Run, session: s
 def test_the_configuration_says_where_a_value_comes_from(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_MAX_TURNS", "7")
+    monkeypatch.setenv("HAPTERA_MAX_TURNS", "7")
     shown = run("config", "show", "--origin", "--changed").out
     assert re.search(r"limits\.turns +environment +7", shown)
     assert "sk-made-up" not in run("config", "show", "--origin").out
@@ -313,17 +313,15 @@ def test_the_doctor_looks_at_everything_and_names_the_remedy(run: Run) -> None:
 def test_the_doctor_names_variables_that_nothing_reads(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    variables = {"HOLDFAST_MODLE": "local/smollm2", "HOLDFAST_WIRE": "x", "HOLDFAST_SEED": "1"}
+    variables = {"HAPTERA_MODLE": "local/smollm2", "HAPTERA_WIRE": "x", "HAPTERA_SEED": "1"}
     told = call(replace(place, variables=variables), monkeypatch, "doctor").out
-    assert (
-        "note     environment: HOLDFAST_MODLE is not read; did you mean 'HOLDFAST_MODEL'?" in told
-    )
-    assert "HOLDFAST_WIRE is not read" in told
-    assert "HOLDFAST_SEED" not in told
+    assert "note     environment: HAPTERA_MODLE is not read; did you mean 'HAPTERA_MODEL'?" in told
+    assert "HAPTERA_WIRE is not read" in told
+    assert "HAPTERA_SEED" not in told
 
 
 def test_a_broken_file_is_the_problem_that_the_doctor_names(run: Run, place: Place) -> None:
-    folder = place.root / "home/.config/holdfast"
+    folder = place.root / "home/.config/haptera"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("model = [")
     done = run("doctor")
@@ -336,11 +334,11 @@ def test_models_are_listed_with_what_they_cost(run: Run) -> None:
     assert "anthropic/claude-sonnet-5" in shown
     assert "per million tokens" in shown
     local = run("models").out
-    assert "holdfast models pull smollm2" in local
+    assert "haptera models pull smollm2" in local
 
 
 def test_a_project_file_counts_once_it_is_trusted(run: Run, place: Place) -> None:
-    folder = place.project / ".holdfast"
+    folder = place.project / ".haptera"
     folder.mkdir()
     (folder / "config.toml").write_text("[defaults.limits]\nturns = 3\n")
     assert "limits.turns" not in run("config", "show", "--changed").out
@@ -353,14 +351,14 @@ def test_a_project_file_counts_once_it_is_trusted(run: Run, place: Place) -> Non
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_a_shell_learns_to_complete(run: Run, shell: str) -> None:
-    assert "_HOLDFAST_COMPLETE" in run("completion", shell).out
+    assert "_HAPTERA_COMPLETE" in run("completion", shell).out
 
 
 def test_help_names_every_command_and_loads_no_terminal_library(run: Run) -> None:
     shown = run("--help").out
     for name in ("chat", "run", "sessions", "models", "config", "doctor", "trust", "completion"):
         assert re.search(rf"^  {name} ", shown, re.MULTILINE)
-    assert run("--version").out.startswith("holdfast ")
+    assert run("--version").out.startswith("haptera ")
 
 
 def test_a_session_is_compacted(run: Run, place: Place) -> None:
@@ -416,14 +414,14 @@ def test_the_tokens_of_a_session_are_readable(run: Run, session: str) -> None:
 
 
 def test_a_reader_of_an_export_may_go_away(place: Place, session: str) -> None:
-    done = place.shell(f'$holdfast sessions export {session} | true; echo "${{PIPESTATUS[0]}}"')
+    done = place.shell(f'$haptera sessions export {session} | true; echo "${{PIPESTATUS[0]}}"')
     assert done.stdout.split()[-1] == b"0"
     assert done.stderr == b""
 
 
 def test_the_examples_of_the_help_have_a_line_each(run: Run) -> None:
     lines = run("--help").out.splitlines()
-    assert any(line.startswith('  holdfast -p "Explain @main.py"') for line in lines)
+    assert any(line.startswith('  haptera -p "Explain @main.py"') for line in lines)
     assert "\\b" not in "".join(lines)
 
 
@@ -440,7 +438,7 @@ def test_a_chat_without_a_terminal_is_refused(run: Run) -> None:
 
 
 def test_trusting_nothing_names_the_file_that_is_missing(run: Run) -> None:
-    assert ".holdfast/config.toml" in run("trust").err
+    assert ".haptera/config.toml" in run("trust").err
 
 
 @pytest.mark.slow
@@ -456,5 +454,5 @@ def test_the_doctor_names_servers_that_cannot_start(
     )
     done = run("doctor")
     assert done.code == 1
-    assert "pip install 'holdfast[mcp]'" in done.out
-    assert "holdfast[mcp]" in run("mcp", "add", "more", "--", "server").err
+    assert "pip install 'haptera[mcp]'" in done.out
+    assert "haptera[mcp]" in run("mcp", "add", "more", "--", "server").err

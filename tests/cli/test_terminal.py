@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
-from holdfast.cli.terminal import (
+from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
+from haptera.cli.terminal import (
     GuardedStream,
     Output,
     Sanitiser,
@@ -20,7 +20,7 @@ from holdfast.cli.terminal import (
     safe,
     safe_line,
 )
-from holdfast.vocabulary.visible_text import HIDDEN
+from haptera.vocabulary.visible_text import HIDDEN
 
 _HOSTILE = (
     "\x1b]52;c;cm0gLXJmIC8=\x07",  # the clipboard

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast import Agent, tool
-from holdfast.cli.main import holdfast
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.visible_text import HIDDEN
+from haptera import Agent, tool
+from haptera.cli.main import haptera
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.visible_text import HIDDEN
 from tests.cli import files_of_other_tools as files
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
@@ -105,13 +105,13 @@ async def _fill(store: str) -> str:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, str]]:
     root = tmp_path_factory.mktemp("terminal")
     folder = root / FOLDER
-    (folder / ".holdfast").mkdir(parents=True)
-    (folder / ".holdfast" / "config.toml").write_text(f"# {EVIL}\n[defaults]\n", encoding="utf-8")
+    (folder / ".haptera").mkdir(parents=True)
+    (folder / ".haptera" / "config.toml").write_text(f"# {EVIL}\n[defaults]\n", encoding="utf-8")
     turn = Turn(text=f"It is {EVIL}.", thinking=f"hm {EVIL}")
     with scripted_server(turn) as server, pytest.MonkeyPatch.context() as patch:
         store = f"sqlite:{root}/chat.db"
-        place = Place(root, server, variables={"HOLDFAST_STORE": store})
-        configured = Path(place.environment["HOME"]) / ".config" / "holdfast"
+        place = Place(root, server, variables={"HAPTERA_STORE": store})
+        configured = Path(place.environment["HOME"]) / ".config" / "haptera"
         configured.mkdir(parents=True)
         escaped = "".join(f"\\U{ord(each):08x}" for each in EVIL)
         (configured / "config.toml").write_text(
@@ -187,7 +187,7 @@ def _leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]
 
 
 def test_every_command_is_run_on_a_terminal() -> None:
-    assert set(TABLE) == {"", *_leaves(holdfast)}
+    assert set(TABLE) == {"", *_leaves(haptera)}
 
 
 @pytest.mark.parametrize("command", [name for name, lines in TABLE.items() if lines])

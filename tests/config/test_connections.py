@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.configuration import provider_variables
-from holdfast.config.connections import connection_to, missing_key
-from holdfast.config.environment import Environment
-from holdfast.config.file import ConfigFile, parse_config, user_config
-from holdfast.config.schema import KeyReference
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from haptera.assembly.configuration import provider_variables
+from haptera.config.connections import connection_to, missing_key
+from haptera.config.environment import Environment
+from haptera.config.file import ConfigFile, parse_config, user_config
+from haptera.config.schema import KeyReference
+from haptera.vocabulary.errors import ConfigError, ErrorCode
 
 FILE = parse_config(
     """
@@ -88,7 +88,7 @@ def test_a_missing_key_says_where_one_can_be_put() -> None:
     assert error.code is ErrorCode.CONFIG_MISSING
     assert error.message == (
         "there is no key for 'gemini': set GEMINI_API_KEY or GOOGLE_API_KEY, "
-        "run `holdfast login gemini`, "
+        "run `haptera login gemini`, "
         'write key = { env = "VARIABLE" } into [providers.gemini] of /c.toml, or pass api_key='
     )
     assert "set " not in missing_key("house", environment=variables({}), file=ConfigFile()).message
@@ -107,21 +107,21 @@ def test_the_file_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
     written(cwd / "folder" / "config.toml", "by/folder")
 
     def model(values: dict[str, str], **options: str) -> str:
-        environment = variables({"HOLDFAST_HOME": str(home)} | values)
+        environment = variables({"HAPTERA_HOME": str(home)} | values)
         file = user_config(environment, cwd=cwd, home=home, platform="linux", **options)
         return str(file.defaults["model"])
 
     assert model({}) == "by/home"
-    assert model({"HOLDFAST_CONFIG_DIR": "folder"}) == "by/folder"
-    assert model({"HOLDFAST_CONFIG_PATH": "named.toml"}) == "by/path"
-    assert model({"HOLDFAST_CONFIG_PATH": "named.toml"}, config_dir="folder") == "by/folder"
-    assert model({"HOLDFAST_CONFIG_DIR": "folder"}, config_path="named.toml") == "by/path"
+    assert model({"HAPTERA_CONFIG_DIR": "folder"}) == "by/folder"
+    assert model({"HAPTERA_CONFIG_PATH": "named.toml"}) == "by/path"
+    assert model({"HAPTERA_CONFIG_PATH": "named.toml"}, config_dir="folder") == "by/folder"
+    assert model({"HAPTERA_CONFIG_DIR": "folder"}, config_path="named.toml") == "by/path"
 
 
 def test_a_named_file_must_exist_and_the_usual_one_need_not(tmp_path: Path) -> None:
     nothing = user_config(variables({}), cwd=tmp_path, home=tmp_path, platform="linux")
     assert nothing == ConfigFile()
-    environment = variables({"HOLDFAST_CONFIG_PATH": "gone.toml"})
+    environment = variables({"HAPTERA_CONFIG_PATH": "gone.toml"})
     with pytest.raises(ConfigError, match=r"gone.toml does not exist"):
         user_config(environment, cwd=tmp_path, home=tmp_path, platform="linux")
 

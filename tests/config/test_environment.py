@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.configuration import provider_variables
-from holdfast.config.environment import (
+from haptera.assembly.configuration import provider_variables
+from haptera.config.environment import (
     LOCATION_VARIABLES,
     PREFIX,
     VARIABLES,
@@ -14,12 +14,12 @@ from holdfast.config.environment import (
     locate,
     read,
 )
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from haptera.vocabulary.errors import ConfigError, ErrorCode
 
 CANARY = "sk-canary-0123456789"
 PROVIDERS = provider_variables()
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "haptera"
 
 
 def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
@@ -66,11 +66,11 @@ def test_a_host_becomes_a_url_where_the_provider_takes_hosts() -> None:
 def test_options_become_nested_values_of_their_types() -> None:
     environment = Environment(
         {
-            "HOLDFAST_MODEL": "openai/gpt-5",
-            "HOLDFAST_MAX_TURNS": "7",
-            "HOLDFAST_MAX_COST": "0.5",
-            "HOLDFAST_ALLOWED_TOOLS": "read, list ,",
-            "HOLDFAST_SYSTEM_PROMPT": "Be brief, please.",
+            "HAPTERA_MODEL": "openai/gpt-5",
+            "HAPTERA_MAX_TURNS": "7",
+            "HAPTERA_MAX_COST": "0.5",
+            "HAPTERA_ALLOWED_TOOLS": "read, list ,",
+            "HAPTERA_SYSTEM_PROMPT": "Be brief, please.",
         }
     )
     assert environment.values() == {
@@ -82,8 +82,8 @@ def test_options_become_nested_values_of_their_types() -> None:
 
 
 def test_a_number_that_is_none_names_its_variable() -> None:
-    with pytest.raises(ConfigError, match="HOLDFAST_MAX_TOKENS must be a whole number") as caught:
-        Environment({"HOLDFAST_MAX_TOKENS": "many"}).values()
+    with pytest.raises(ConfigError, match="HAPTERA_MAX_TOKENS must be a whole number") as caught:
+        Environment({"HAPTERA_MAX_TOKENS": "many"}).values()
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
@@ -115,29 +115,29 @@ HOME = Path("/home/ana")
 @pytest.mark.parametrize(
     ("platform", "variables", "config", "cache"),
     [
-        ("linux", {}, "/home/ana/.config/holdfast", "/home/ana/.cache/holdfast"),
+        ("linux", {}, "/home/ana/.config/haptera", "/home/ana/.cache/haptera"),
         (
             "linux",
             {"XDG_CONFIG_HOME": "/x", "XDG_CACHE_HOME": "relative"},
-            "/x/holdfast",
-            "/home/ana/.cache/holdfast",
+            "/x/haptera",
+            "/home/ana/.cache/haptera",
         ),
         (
             "darwin",
             {},
-            "/home/ana/Library/Application Support/holdfast",
-            "/home/ana/Library/Caches/holdfast",
+            "/home/ana/Library/Application Support/haptera",
+            "/home/ana/Library/Caches/haptera",
         ),
         (
             "win32",
             {"APPDATA": "/roaming", "LOCALAPPDATA": "/local"},
-            "/roaming/holdfast",
-            "/local/holdfast/cache",
+            "/roaming/haptera",
+            "/local/haptera/cache",
         ),
-        ("linux", {"HOLDFAST_HOME": "/roof"}, "/roof", "/roof/cache"),
+        ("linux", {"HAPTERA_HOME": "/roof"}, "/roof", "/roof/cache"),
         (
             "linux",
-            {"HOLDFAST_HOME": "/roof", "HOLDFAST_CONFIG_DIR": "/conf"},
+            {"HAPTERA_HOME": "/roof", "HAPTERA_CONFIG_DIR": "/conf"},
             "/conf",
             "/roof/cache",
         ),
@@ -152,6 +152,6 @@ def test_folders_are_where_the_platform_has_them(
 
 
 def test_an_argument_for_the_folder_goes_before_the_environment() -> None:
-    environment = Environment({"HOLDFAST_CONFIG_DIR": "/conf"})
+    environment = Environment({"HAPTERA_CONFIG_DIR": "/conf"})
     found = locate(environment, home=HOME, platform="linux", config_dir=Path("/mine"))
     assert found.config == Path("/mine")

@@ -7,11 +7,11 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from holdfast import Agent, ConfigError, ErrorCode
-from holdfast.administration.configured import describe_configuration
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.config.environment import PREFIX, VARIABLES
-from holdfast.vocabulary.option_declarations import Declared, allowed_words
+from haptera import Agent, ConfigError, ErrorCode
+from haptera.administration.configured import describe_configuration
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.config.environment import PREFIX, VARIABLES
+from haptera.vocabulary.option_declarations import Declared, allowed_words
 
 TEXTS = {"MODEL": "openai/gpt-5", "TITLE_MODEL": "openai/gpt-5", "STORE": "jsonl:chats"}
 """Values of the options whose text must have a form."""
@@ -19,7 +19,7 @@ TEXTS = {"MODEL": "openai/gpt-5", "TITLE_MODEL": "openai/gpt-5", "STORE": "jsonl
 
 @pytest.fixture(autouse=True)
 def _level_of_the_log() -> Iterator[None]:
-    logger = logging.getLogger("holdfast")
+    logger = logging.getLogger("haptera")
     before = logger.level
     yield
     logger.setLevel(before)

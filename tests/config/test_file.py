@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.configuration import provider_variables
-from holdfast.config.environment import Environment
-from holdfast.config.file import ConfigFile, load_config, parse_config
-from holdfast.config.resolution import resolve
-from holdfast.config.schema import KeyReference
-from holdfast.providers.vendors import VENDORS
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.settings import ModelStep
+from haptera.assembly.configuration import provider_variables
+from haptera.config.environment import Environment
+from haptera.config.file import ConfigFile, load_config, parse_config
+from haptera.config.resolution import resolve
+from haptera.config.schema import KeyReference
+from haptera.providers.vendors import VENDORS
+from haptera.vocabulary.errors import ConfigError, ErrorCode
+from haptera.vocabulary.settings import ModelStep
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 CANARY = "sk-canary-0123456789"

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from holdfast.config.connections import key_source
-from holdfast.config.environment import Environment
-from holdfast.config.schema import KeyReference
-from holdfast.ports.token_source import Origin
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
+from haptera.config.connections import key_source
+from haptera.config.environment import Environment
+from haptera.config.schema import KeyReference
+from haptera.ports.token_source import Origin
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode
 
 ORIGIN = Origin(scheme="https", host="models.example", port=443)
 NOWHERE = Environment({})

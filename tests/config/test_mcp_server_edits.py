@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ConfigError, ErrorCode
-from holdfast.config.file import parse_config
-from holdfast.config.mcp_server_edits import add_server, remove_server
-from holdfast.config.schema import KeyReference
+from haptera import ConfigError, ErrorCode
+from haptera.config.file import parse_config
+from haptera.config.mcp_server_edits import add_server, remove_server
+from haptera.config.schema import KeyReference
 
 PLACE = Path("/c/config.toml")
 

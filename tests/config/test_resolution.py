@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.environment import Environment
-from holdfast.config.file import ConfigFile, parse_config
-from holdfast.config.resolution import Resolved, fallback_plan, merged_tables, model_named, resolve
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.settings import Limits, ModelStep, RuntimeSettings, Settings
+from haptera.config.environment import Environment
+from haptera.config.file import ConfigFile, parse_config
+from haptera.config.resolution import Resolved, fallback_plan, merged_tables, model_named, resolve
+from haptera.vocabulary.errors import ConfigError, ErrorCode
+from haptera.vocabulary.settings import Limits, ModelStep, RuntimeSettings, Settings
 
 FILE = """
 [defaults]
@@ -50,9 +50,9 @@ def test_without_anything_the_defaults_hold() -> None:
 
 
 def test_each_layer_covers_the_one_below() -> None:
-    found = resolved({"HOLDFAST_MAX_TOKENS": "200"})
+    found = resolved({"HAPTERA_MAX_TOKENS": "200"})
     assert (found.settings.max_tokens, found.origin_of("max_tokens")) == (200, "environment")
-    found = resolved({"HOLDFAST_MAX_TOKENS": "200"}, max_tokens=300)
+    found = resolved({"HAPTERA_MAX_TOKENS": "200"}, max_tokens=300)
     assert (found.settings.max_tokens, found.origin_of("max_tokens")) == (300, "argument")
     found = resolved()
     assert (found.settings.max_tokens, found.origin_of("max_tokens")) == (100, "file")
@@ -68,7 +68,7 @@ def test_a_short_name_brings_its_own_settings() -> None:
 
 
 def test_settings_of_a_short_name_give_way_to_the_environment_and_arguments() -> None:
-    assert resolved({"HOLDFAST_THINKING": "max"}, model="deep").settings.thinking == "max"
+    assert resolved({"HAPTERA_THINKING": "max"}, model="deep").settings.thinking == "max"
     assert resolved(model="deep", thinking="minimal").settings.thinking == "minimal"
 
 
@@ -170,10 +170,10 @@ def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("HOLDFAST_THINKING", "hard", "HOLDFAST_THINKING: 'hard' is not allowed; use"),
-        ("HOLDFAST_MAX_TOKENS", "-9", "HOLDFAST_MAX_TOKENS: must be at least 0, not -9"),
-        ("HOLDFAST_CONNECT_TIMEOUT", "-1", "HOLDFAST_CONNECT_TIMEOUT: must be at least 0.001"),
-        ("HOLDFAST_PERMISSION_MODE", "yolo", "HOLDFAST_PERMISSION_MODE: 'yolo' is not allowed"),
+        ("HAPTERA_THINKING", "hard", "HAPTERA_THINKING: 'hard' is not allowed; use"),
+        ("HAPTERA_MAX_TOKENS", "-9", "HAPTERA_MAX_TOKENS: must be at least 0, not -9"),
+        ("HAPTERA_CONNECT_TIMEOUT", "-1", "HAPTERA_CONNECT_TIMEOUT: must be at least 0.001"),
+        ("HAPTERA_PERMISSION_MODE", "yolo", "HAPTERA_PERMISSION_MODE: 'yolo' is not allowed"),
     ],
 )
 def test_a_wrong_variable_is_named(name: str, value: str, message: str) -> None:
@@ -183,7 +183,7 @@ def test_a_wrong_variable_is_named(name: str, value: str, message: str) -> None:
 
 
 def test_places_are_no_settings() -> None:
-    found = resolved({"HOLDFAST_CONFIG_DIR": "/x", "HOLDFAST_HOME": "/y"})
+    found = resolved({"HAPTERA_CONFIG_DIR": "/x", "HAPTERA_HOME": "/y"})
     assert not {"config_dir", "config_path", "home"} & found.origins.keys()
 
 

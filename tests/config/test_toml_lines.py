@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config.toml_lines import KeyPath, key_lines, line_of
+from haptera.config.toml_lines import KeyPath, key_lines, line_of
 
 TEXT = '''\
 # a comment with [brackets] and = signs

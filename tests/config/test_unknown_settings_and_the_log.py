@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ConfigError, ErrorCode
+from haptera import Agent, ConfigError, ErrorCode
 
 
 def _refusal(**options: Any) -> str:
@@ -34,7 +34,7 @@ def test_a_field_of_the_runtime_that_does_not_exist_is_refused() -> None:
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    found = logging.getLogger("holdfast")
+    found = logging.getLogger("haptera")
     before = found.level
     yield found
     found.setLevel(before)
@@ -42,7 +42,7 @@ def logger() -> Iterator[logging.Logger]:
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_a_variable_sets_the_level_of_the_log(level: str, logger: logging.Logger) -> None:
-    Agent("scripted/m", environment={"HOLDFAST_LOG": level})
+    Agent("scripted/m", environment={"HAPTERA_LOG": level})
     assert logger.level == getattr(logging, level.upper())
 
 
@@ -60,7 +60,7 @@ def test_without_a_level_the_program_s_own_stays(logger: logging.Logger) -> None
 
 def test_a_level_that_is_none_is_refused(logger: logging.Logger) -> None:
     before = logger.level
-    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith(
-        "HOLDFAST_LOG: 'loud' is not allowed"
+    assert _refusal(environment={"HAPTERA_LOG": "loud"}).startswith(
+        "HAPTERA_LOG: 'loud' is not allowed"
     )
     assert logger.level == before

@@ -8,8 +8,8 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 _SET_UP = """
-import holdfast
-from holdfast import Agent, run_agent, tool
+import haptera
+from haptera import Agent, run_agent, tool
 agent = Agent("echo/any", environment={"HOME": "/nowhere"})
 session = agent.session()
 stream = agent.stream("hi")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import building_blocks
+import haptera
+from haptera import building_blocks
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 from tests.providers.claude_agent.test_real_cli import options_for
 
@@ -27,7 +27,7 @@ def set_up(server: LoopbackServer, folder: Path, monkeypatch: pytest.MonkeyPatch
     """Let agents find the server of the test, and nothing of this machine."""
     options = options_for(folder, server)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(holdfast, "Agent", functools.partial(holdfast.Agent, **options))
+    monkeypatch.setattr(haptera, "Agent", functools.partial(haptera.Agent, **options))
     here = {name: options[name] for name in ("environment", "cwd")}
     made = functools.partial(building_blocks.make_native, **here)
     monkeypatch.setattr(building_blocks, "make_native", made)

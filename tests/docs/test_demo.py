@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def _run_demo(folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "holdfast.demo"],
+        [sys.executable, "-P", "-m", "haptera.demo"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -28,7 +28,7 @@ def _run_demo(folder: Path) -> str:
 def test_the_demo_streams_stops_and_goes_on_in_another_process(
     sample: int, smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setenv("HAPTERA_HOME", str(tmp_path))
     models = tmp_path / "cache" / "models"
     models.mkdir(parents=True)
     (models / smollm2.name).symlink_to(smollm2)
@@ -43,7 +43,7 @@ def test_the_demo_streams_stops_and_goes_on_in_another_process(
         assert "found 4 messages" in shown
         assert str(tmp_path / "data" / "demo.db") in shown
         assert "claude-sonnet-5" in shown
-    monkeypatch.delenv("HOLDFAST_HOME")
+    monkeypatch.delenv("HAPTERA_HOME")
     (command,) = (line for line in shown.splitlines() if line.endswith('-p "Name three colours."'))
     done = subprocess.run(
         ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.providers.vendors import VENDORS, Vendor
-from holdfast.providers.wire.chat_completions.dialects import DIALECTS as CHAT
-from holdfast.providers.wire.chat_completions.dialects import Dialect
-from holdfast.providers.wire.openai_responses.dialects import DIALECTS as RESPONSES
-from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
+from haptera.providers.vendors import VENDORS, Vendor
+from haptera.providers.wire.chat_completions.dialects import DIALECTS as CHAT
+from haptera.providers.wire.chat_completions.dialects import Dialect
+from haptera.providers.wire.openai_responses.dialects import DIALECTS as RESPONSES
+from haptera.providers.wire.openai_responses.dialects import ResponsesDialect
 from tests.docs.test_providers_page import DOCS, rows_of
 
 FOLDERS = {"compatible": "compat", "plain": "compat"}

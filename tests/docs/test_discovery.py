@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-import holdfast.sync
-from holdfast import Agent, AgentSession, create_agent_session, run_agent, run_agent_stream, tool
-from holdfast.agent.agent_options import AgentOptions
-from holdfast.agent.query_options import (
+import haptera.sync
+from haptera import Agent, AgentSession, create_agent_session, run_agent, run_agent_stream, tool
+from haptera.agent.agent_options import AgentOptions
+from haptera.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
     QueryOptions,
     SessionOptions,
     SingleQueryOptions,
 )
-from holdfast.blocks.tool_registry.tool import ToolOptions
-from holdfast.vocabulary.option_declarations import Declared, options_of
+from haptera.blocks.tool_registry.tool import ToolOptions
+from haptera.vocabulary.option_declarations import Declared, options_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,8 +39,8 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
     "run_agent_stream": (run_agent_stream, options_of(OneCallOptions)),
     "create_agent_session": (create_agent_session, options_of(CreateSessionOptions)),
     "tool": (tool, options_of(ToolOptions)),
-    "sync.Agent": (holdfast.sync.Agent, options_of(AgentOptions)),
-    "sync.Agent.run": (holdfast.sync.Agent.run, options_of(SingleQueryOptions)),
+    "sync.Agent": (haptera.sync.Agent, options_of(AgentOptions)),
+    "sync.Agent.run": (haptera.sync.Agent.run, options_of(SingleQueryOptions)),
 }
 
 
@@ -59,7 +59,7 @@ def test_help_shows_every_option_with_its_type_default_and_a_sentence(name: str)
 def ipython() -> dict[str, Any]:
     """What IPython answers to everything that the tests below ask."""
     asked = {
-        "complete": [*_COMPLETED, "agent.", "session.", "stream.", "holdfast."],
+        "complete": [*_COMPLETED, "agent.", "session.", "stream.", "haptera."],
         "inspect": ["Agent", "agent.run", "session.chat", "tool"],
     }
     done = subprocess.run(
@@ -84,7 +84,7 @@ _COMPLETED = {
     "agent.as_tool(time": "timeout=",
     "agent.sessions.list(pha": "phase=",
     "agent.sessions.update('a', ta": "tags=",
-    "holdfast.AgentE": "AgentError",
+    "haptera.AgentE": "AgentError",
 }
 
 
@@ -98,7 +98,7 @@ def test_ipython_offers_methods_and_nothing_private(ipython: dict[str, Any]) -> 
     assert {"run", "stream", "session", "close"} <= set(completed["agent."])
     assert {"chat", "stream", "steer", "abort", "fork", "rewind"} <= set(completed["session."])
     assert {"text", "result", "abort"} <= set(completed["stream."])
-    assert set(holdfast.__all__) <= set(completed["holdfast."])
+    assert set(haptera.__all__) <= set(completed["haptera."])
     offered = [name for text in ("agent.", "session.", "stream.") for name in completed[text]]
     assert [name for name in offered if name.startswith("_")] == []
 

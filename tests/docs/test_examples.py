@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import building_blocks
-from holdfast.testing import ScriptedProvider, calls, says
+import haptera
+from haptera import building_blocks
+from haptera.testing import ScriptedProvider, calls, says
 
 _make_blocks = building_blocks.make_blocks
 _ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ _SCRIPTS: dict[str, list[Any]] = {
 
 def test_no_program_that_is_shown_imports_from_the_working_folder() -> None:
     shown = [_ROOT / "README.md", _ROOT / "Makefile", *_ROOT.glob("docs/*.md")]
-    code = [*_EXAMPLES.glob("*.py"), *_ROOT.glob("src/holdfast/**/*.py")]
+    code = [*_EXAMPLES.glob("*.py"), *_ROOT.glob("src/haptera/**/*.py")]
     found: list[str] = []
     for path in (*shown, *code):
         for line in path.read_text().splitlines():
@@ -92,8 +92,8 @@ def test_the_example_runs(
     provider = ScriptedProvider(_SCRIPTS[name], provider="local")
     # Not the file of the user who runs the tests: the model that it names would be asked.
     own: Any = {"environment": {}, "config_dir": tmp_path}
-    scripted = functools.partial(holdfast.Agent, providers=[provider], **own)
-    monkeypatch.setattr(holdfast, "Agent", scripted)
+    scripted = functools.partial(haptera.Agent, providers=[provider], **own)
+    monkeypatch.setattr(haptera, "Agent", scripted)
     monkeypatch.setattr(
         building_blocks,
         "make_blocks",

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-import holdfast.sync
-from holdfast.testing import ScriptedProvider, says
+import haptera
+import haptera.sync
+from haptera.testing import ScriptedProvider, says
 
 _ROOT = Path(__file__).parents[2]
-_Agent = holdfast.Agent
-_SyncAgent = holdfast.sync.Agent
+_Agent = haptera.Agent
+_SyncAgent = haptera.sync.Agent
 
 
 def _block(page: str, place: int) -> str:
@@ -97,7 +97,7 @@ async def test_the_web_application_sends_and_follows_and_reconnects(
     monkeypatch.chdir(tmp_path)
     provider = ScriptedProvider([says("Hel", "lo."), says("Again.")], provider="anthropic")
     monkeypatch.setattr(
-        holdfast, "Agent", lambda model, **more: _Agent(model, providers=[provider], **more)
+        haptera, "Agent", lambda model, **more: _Agent(model, providers=[provider], **more)
     )
     names: dict[str, Any] = {"__name__": "guide"}
     exec(compile(_block("docs/web-apps.md", 0), "web-apps.md", "exec"), names)  # noqa: S102 - our own page
@@ -123,7 +123,7 @@ def test_the_terminal_stops_an_answer_on_ctrl_c_and_goes_on(
     monkeypatch.chdir(tmp_path)
     provider = ScriptedProvider([says("One, ", "two"), says("Three.")], provider="anthropic")
     monkeypatch.setattr(
-        holdfast.sync,
+        haptera.sync,
         "Agent",
         lambda model, **more: _SyncAgent(model, providers=[provider], **more),
     )

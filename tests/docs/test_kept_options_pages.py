@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from holdfast.agent.agent_options import SettingsOptions
-from holdfast.agent.query_options import QueryOptions, SendOptions
-from holdfast.vocabulary.messages import KeptOptions
+from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.query_options import QueryOptions, SendOptions
+from haptera.vocabulary.messages import KeptOptions
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _KEPT = set(KeptOptions.__struct_fields__)

@@ -14,10 +14,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "logging.md").read_text(encoding="u
 
 BEGINNING = """
 import asyncio, socket
-import holdfast
-from holdfast import Agent, AgentError, ErrorCode, RequestError, RetrySettings, tool
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock
+import haptera
+from haptera import Agent, AgentError, ErrorCode, RequestError, RetrySettings, tool
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.clocks import AutoClock
 
 STEADY = {"environment": {}, "clock": AutoClock()}
 
@@ -128,7 +128,7 @@ def _fixed(told: str) -> str:
     """Return a log with the port and the frames of the page, which differ from run to run."""
     told = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8000", told)
     told = re.sub(r"^[ ~^]+\n", "", told, flags=re.MULTILINE)
-    told = re.sub(r'(  File ".*/holdfast/.*\n    .*\n)+', "  …\n", told)
+    told = re.sub(r'(  File ".*/haptera/.*\n    .*\n)+', "  …\n", told)
     return re.sub(r'File ".*/program.py", line \d+', 'File "program.py", line 8', told)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.stream_parts import StreamOpened
-from holdfast.vocabulary.usage import Usage
+import haptera
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.stream_parts import StreamOpened
+from haptera.vocabulary.usage import Usage
 
 PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 SHOWN = ("name", "context", "kind", "parent_id", "status", "attributes")
@@ -20,7 +20,7 @@ SHOWN = ("name", "context", "kind", "parent_id", "status", "attributes")
 ONE_OF_MANY = re.compile(r"^(0x[0-9a-f]+|[0-9a-f-]{36}|(qry|trn)_\w+)$")
 """Ids, which differ from run to run; which of them are the same does not."""
 
-VARYING = {"gen_ai.response.time_to_first_chunk": "seconds", "holdfast.cost_usd": "dollars"}
+VARYING = {"gen_ai.response.time_to_first_chunk": "seconds", "haptera.cost_usd": "dollars"}
 """Numbers that depend on the machine, or on the prices of the day."""
 
 SCRIPT: list[Step] = [
@@ -65,12 +65,12 @@ def compared(spans: list[dict[str, Any]]) -> Any:
 async def test_the_spans_of_the_page_are_those_that_its_program_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    provider, made = ScriptedProvider(SCRIPT, provider="anthropic"), holdfast.Agent
+    provider, made = ScriptedProvider(SCRIPT, provider="anthropic"), haptera.Agent
 
-    def scripted(model: str, **options: Any) -> holdfast.Agent:
+    def scripted(model: str, **options: Any) -> haptera.Agent:
         return made(model, providers=[provider], environment={}, **options)
 
-    monkeypatch.setattr(holdfast, "Agent", scripted)
+    monkeypatch.setattr(haptera, "Agent", scripted)
     program = "async def run():\n" + re.sub(r"(?m)^(?=.)", "    ", blocks("python")[-1])
     names: dict[str, Any] = {}
     exec(compile(program, str(PAGE), "exec"), names)  # noqa: S102 - our own page

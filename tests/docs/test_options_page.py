@@ -8,9 +8,9 @@ from typing import get_args
 import msgspec
 import pytest
 
-from holdfast.agent.agent_options import AgentOptions
-from holdfast.config.file import SECTIONS
-from holdfast.config.schema import (
+from haptera.agent.agent_options import AgentOptions
+from haptera.config.file import SECTIONS
+from haptera.config.schema import (
     KeyReference,
     McpServerEntry,
     ModelEntry,
@@ -19,9 +19,9 @@ from holdfast.config.schema import (
     RatesEntry,
     TierEntry,
 )
-from holdfast.vocabulary.agent_defaults import AgentDefaults
-from holdfast.vocabulary.option_declarations import declared_fields, options_of
-from holdfast.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
+from haptera.vocabulary.agent_defaults import AgentDefaults
+from haptera.vocabulary.option_declarations import declared_fields, options_of
+from haptera.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 from scripts.write_option_tables import PAGES, TABLES, rewritten
 
 OF_THE_FILE: dict[str, tuple[type[msgspec.Struct], ...]] = {

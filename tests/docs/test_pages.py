@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-import holdfast.sync
-from holdfast import ErrorCode, ProviderError, building_blocks
-from holdfast.testing import Gate, ScriptedProvider, calls, says
+import haptera
+import haptera.sync
+from haptera import ErrorCode, ProviderError, building_blocks
+from haptera.testing import Gate, ScriptedProvider, calls, says
 
-# Loaded before a page runs: meanwhile `holdfast.Agent` is another, and the server would keep that.
-importlib.import_module("holdfast.server")
+# Loaded before a page runs: meanwhile `haptera.Agent` is another, and the server would keep that.
+importlib.import_module("haptera.server")
 
 _ROOT = Path(__file__).parents[2]
 
@@ -169,7 +169,7 @@ async def test_the_code_of_a_page_runs(
     page: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HAPTERA_HOME", str(tmp_path / "home"))
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     await _run_block(_blocks(page)[place], provider, monkeypatch)
 
@@ -197,16 +197,16 @@ async def _run_block(
     **options: Any,
 ) -> None:
     """Run a block of code against a script, with more names and options of its agent."""
-    monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider, **options))
+    monkeypatch.setattr(haptera, "Agent", functools.partial(_scripted, provider, **options))
     monkeypatch.setattr(
         building_blocks,
         "make_blocks",
         lambda _model, **options: _make_blocks(provider, **options),
     )
-    monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
+    monkeypatch.setattr(haptera.sync, "Agent", functools.partial(_scripted_sync, provider))
     for name in ("run_agent_result", "run_agent_stream"):
         once = functools.partial(_ONE_CALLS[name], providers=[provider])
-        monkeypatch.setattr(holdfast, name, once)
+        monkeypatch.setattr(haptera, name, once)
     source = "async def _run():\n" + textwrap.indent(block, "    ")
     names = dict(names or {})
     exec(compile(ast.parse(source), "a page", "exec"), names)  # noqa: S102 - our own pages
@@ -216,20 +216,20 @@ async def _run_block(
 
 _make_blocks = building_blocks.make_blocks
 _ONE_CALLS: dict[str, Any] = {
-    "run_agent_result": holdfast.run_agent_result,
-    "run_agent_stream": holdfast.run_agent_stream,
+    "run_agent_result": haptera.run_agent_result,
+    "run_agent_stream": haptera.run_agent_stream,
 }
-_Agent = holdfast.Agent
-_SyncAgent = holdfast.sync.Agent
+_Agent = haptera.Agent
+_SyncAgent = haptera.sync.Agent
 
 
-def _scripted(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.Agent:
+def _scripted(provider: ScriptedProvider, model: str, **options: Any) -> haptera.Agent:
     """Make an agent that has no time to lose, and no other model than the script."""
-    home = {"HOLDFAST_HOME": str(Path.cwd() / "home")}
+    home = {"HAPTERA_HOME": str(Path.cwd() / "home")}
     return _Agent(model, **{"providers": [provider], "environment": home, **options})
 
 
-def _scripted_sync(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.sync.Agent:
+def _scripted_sync(provider: ScriptedProvider, model: str, **options: Any) -> haptera.sync.Agent:
     return _SyncAgent(model, **{"providers": [provider], "environment": {}, **options})
 
 

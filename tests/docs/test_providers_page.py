@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from holdfast.providers.vendors import VENDORS, Vendor
+from haptera.providers.vendors import VENDORS, Vendor
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TITLES = {

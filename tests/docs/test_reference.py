@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.server
-import holdfast.sync
-import holdfast.testing
-from holdfast import building_blocks, hooks
-from holdfast.testing import contracts
+import haptera.server
+import haptera.sync
+import haptera.testing
+from haptera import building_blocks, hooks
+from haptera.testing import contracts
 
 _ROOT = Path(__file__).parents[2]
 _MODULES = (
-    holdfast,
-    holdfast.sync,
+    haptera,
+    haptera.sync,
     building_blocks,
     hooks,
-    holdfast.server,
-    holdfast.testing,
+    haptera.server,
+    haptera.testing,
     contracts,
 )
 _PUBLIC = {f"{module.__name__}.{name}" for module in _MODULES for name in module.__all__}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.decode_reply import PROTOCOLS
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import Thinking
+from haptera.testing.decode_reply import PROTOCOLS
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import Thinking
 from tests.providers.conversations import user
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "provider-options.md"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-_NAMES = ("holdfast", "asyncio", "json", "subprocess", "msgspec", "mcp_server_time")
+_NAMES = ("haptera", "asyncio", "json", "subprocess", "msgspec", "mcp_server_time")
 
 
 def folder_of_traps(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
+from haptera import (
     AbortController,
     Agent,
     ApprovalRequest,
@@ -26,7 +26,7 @@ from holdfast import (
     building_blocks,
     tool,
 )
-from holdfast.building_blocks import (
+from haptera.building_blocks import (
     AbortQuery,
     AnswerAggregators,
     ApproveCall,
@@ -48,10 +48,10 @@ from holdfast.building_blocks import (
     make_blocks,
     new_command_id,
 )
-from holdfast.hooks import AfterQuery, BeforeTurn, Hooks, Proceed
-from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.budgets import Watchdogs
-from holdfast.vocabulary.commands import (
+from haptera.hooks import AfterQuery, BeforeTurn, Hooks, Proceed
+from haptera.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
+from haptera.vocabulary.budgets import Watchdogs
+from haptera.vocabulary.commands import (
     ChangeSession,
     Command,
     CompactSession,
@@ -59,10 +59,10 @@ from holdfast.vocabulary.commands import (
     RewindSession,
     UndoRewind,
 )
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
-from holdfast.vocabulary.events import Event, Idle
-from holdfast.vocabulary.ids import new_input_id, new_message_id, new_query_id
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from haptera.vocabulary.events import Event, Idle
+from haptera.vocabulary.ids import new_input_id, new_message_id, new_query_id
 from tests.messages_by_hand import assistant, call, user
 
 
@@ -539,7 +539,7 @@ async def test_without_a_runtime_that_of_the_configuration_file_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.toml").write_text("[runtime]\nhook_seconds = 0.01\n")
-    monkeypatch.setenv("HOLDFAST_CONFIG_PATH", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("HAPTERA_CONFIG_PATH", str(tmp_path / "config.toml"))
     blocks = make_blocks(ScriptedProvider(), hooks=Hooks(before_turn=_never))
     outcome = await blocks.hold().run("Hello")
     assert outcome.error is not None

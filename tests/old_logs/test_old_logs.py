@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentSession, SessionState, tool
-from holdfast.testing import ScriptedProvider, says
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import Part, ToolCallPart, ToolResultPart
+from haptera import Agent, AgentSession, SessionState, tool
+from haptera.testing import ScriptedProvider, says
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import Part, ToolCallPart, ToolResultPart
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,10 @@
 """Requests and histories that encoders are tried with: between them they use every option."""
 
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -14,8 +14,8 @@ from holdfast.vocabulary.parts import (
     ToolOutcome,
     ToolResultPart,
 )
-from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.vocabulary.requests import ModelRequest, OutputSchema
+from haptera.vocabulary.tools import ToolSpec
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.providers.wire import (
+from haptera.providers.wire import (
     anthropic_messages,
     chat_completions,
     gemini,
     ollama,
     openai_responses,
 )
-from holdfast.providers.wire.protocol import Frame, WireProtocol
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.json_types import JsonObject
+from haptera.providers.wire.protocol import Frame, WireProtocol
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.json_types import JsonObject
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "provider-errors.md"
 IN_STREAM = 200

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.ports.token_source import TokenSource
-from holdfast.providers.client import WireModelClient
-from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import VendorAccess, make_client
-from holdfast.providers.vendors import VENDORS
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.ids import MessageId
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import Timeouts
-from holdfast.vocabulary.stream_parts import PartDelta, StreamPart
+from haptera.auth.token_sources import StaticTokenSource
+from haptera.ports.token_source import TokenSource
+from haptera.providers.client import WireModelClient
+from haptera.providers.transport.http import AiohttpTransport
+from haptera.providers.vendor_clients import VendorAccess, make_client
+from haptera.providers.vendors import VENDORS
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.ids import MessageId
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import Timeouts
+from haptera.vocabulary.stream_parts import PartDelta, StreamPart
 
 CASES = Path(__file__).parent / "cases"
 KEY = "sk-test-0123456789abcdef0123456789"

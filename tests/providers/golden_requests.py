@@ -6,14 +6,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.providers.schema_targets import SchemaAdapter
-from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.providers.schema_targets import SchemaAdapter
+from haptera.providers.wire.anthropic_messages import PROTOCOL
+from haptera.providers.wire.protocol import WireRequest
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -24,8 +24,8 @@ from holdfast.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.vocabulary.requests import ModelRequest, OutputSchema
+from haptera.vocabulary.tools import ToolSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 MODEL = "claude-sonnet-5"

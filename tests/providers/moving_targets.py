@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.client import ProviderEndpoint, WireModelClient
-from holdfast.providers.transport.protocol import HttpRequest, Reply
-from holdfast.providers.wire.protocol import SchemaTargets
-from holdfast.testing.decode_reply import PROTOCOLS
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.requests import ModelRequest
+from haptera.auth.token_sources import StaticTokenSource
+from haptera.providers.client import ProviderEndpoint, WireModelClient
+from haptera.providers.transport.protocol import HttpRequest, Reply
+from haptera.providers.wire.protocol import SchemaTargets
+from haptera.testing.decode_reply import PROTOCOLS
+from haptera.vocabulary.errors import AgentError, ErrorCode, RequestError
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.requests import ModelRequest
 from tests.providers.chat.example_requests import MODELS
 from tests.providers.conversations import CLOCK, WEATHER
 from tests.providers.grammar.judges import faults_of

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.providers.reply_reader import ReplyReader
-from holdfast.providers.wire.protocol import Frame, WireProtocol
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.parts import (
+from haptera.providers.reply_reader import ReplyReader
+from haptera.providers.wire.protocol import Frame, WireProtocol
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.parts import (
     Part,
     ProviderPart,
     ReasoningPart,
     TextPart,
     ToolCallPart,
 )
-from holdfast.vocabulary.stream_parts import (
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,

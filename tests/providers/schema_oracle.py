@@ -11,7 +11,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 
-from holdfast.providers.json_schema import SchemaRepair, map_subschemas, resolve_reference
+from haptera.providers.json_schema import SchemaRepair, map_subschemas, resolve_reference
 
 Schema = dict[str, Any]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.testing.decode_reply import DecodedReply, decode_pieces, decode_reply
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ProviderPart
-from holdfast.vocabulary.usage import Usage
+from haptera.providers.wire.anthropic_messages import PROTOCOL
+from haptera.testing.decode_reply import DecodedReply, decode_pieces, decode_reply
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.parts import ProviderPart
+from haptera.vocabulary.usage import Usage
 from tests.fixtures_report import Report
 
 API = "anthropic-messages"

@@ -9,16 +9,16 @@ import pytest
 from anthropic.types.beta import message_count_tokens_params, message_create_params
 from msgspec.structs import replace
 
-from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.providers.wire.anthropic_messages.models import features_of, traits_of
-from holdfast.providers.wire.anthropic_messages.request import RequestEncoder
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import ReasoningPart, ReminderPart, TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import Thinking
+from haptera.providers.wire.anthropic_messages import PROTOCOL
+from haptera.providers.wire.anthropic_messages.models import features_of, traits_of
+from haptera.providers.wire.anthropic_messages.request import RequestEncoder
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.errors import ErrorCode, ProviderError
+from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import ReasoningPart, ReminderPart, TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import Thinking
 from tests.providers.golden_requests import (
     CONVERSATION,
     FULL,

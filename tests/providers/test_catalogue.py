@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.blocks.pricing import Pricing
-from holdfast.providers.catalogue import CatalogueFile
-from holdfast.providers.vendors import VENDORS, Vendor
-from holdfast.vocabulary.usage import Usage
+from haptera.blocks.pricing import Pricing
+from haptera.providers.catalogue import CatalogueFile
+from haptera.providers.vendors import VENDORS, Vendor
+from haptera.vocabulary.usage import Usage
 from tests.fixtures_wire import is_everything_required
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +123,7 @@ def test_rates_are_the_written_decimals_and_not_floats() -> None:
 
 
 def test_the_data_file_is_small() -> None:
-    assert len(files("holdfast.providers").joinpath("catalogue.json").read_bytes()) < 300_000
+    assert len(files("haptera.providers").joinpath("catalogue.json").read_bytes()) < 300_000
 
 
 @pytest.mark.parametrize("vendor", VENDORS.values(), ids=lambda row: row.name)

@@ -15,13 +15,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast import ConfigError, ErrorCode
-from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.transport.protocol import HttpRequest
+from haptera import ConfigError, ErrorCode
+from haptera.providers.transport.http import AiohttpTransport
+from haptera.providers.transport.protocol import HttpRequest
 
 PROBE = """
 import asyncio, gc, ssl, sys, threading
-from holdfast.providers.transport.http_library import aiohttp
+from haptera.providers.transport.http_library import aiohttp
 
 contexts = [each for each in gc.get_objects() if isinstance(each, ssl.SSLContext)]
 # Asked of the class, because a context that is asked itself reads its certificates.

@@ -12,20 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from msgspec.structs import replace
 
-from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
-from holdfast.ports.model_client import ModelClient
-from holdfast.providers.client import ProviderEndpoint, WireModelClient
-from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.providers.vendor_clients import IDENTITY, VendorAccess, make_client
-from holdfast.providers.vendors import VENDORS
-from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
-from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.stream_parts import PartOpened
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.auth.token_sources import CallableTokenSource, StaticTokenSource
+from haptera.ports.model_client import ModelClient
+from haptera.providers.client import ProviderEndpoint, WireModelClient
+from haptera.providers.transport.http import AiohttpTransport
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.providers.vendor_clients import IDENTITY, VendorAccess, make_client
+from haptera.providers.vendors import VENDORS
+from haptera.providers.wire.anthropic_messages import PROTOCOL
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode
+from haptera.vocabulary.ids import CallId
+from haptera.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.stream_parts import PartOpened
+from haptera.vocabulary.tools import ToolSpec
 from tests.providers.exchanges import KEY, REQUEST, ask, case, client_for, text_of
 from tests.providers.faulty_server import Connection, faulty_server, refuses, replies, stalls_after
 from tests.providers.golden_requests import assistant, user
@@ -43,7 +43,7 @@ async def test_a_request_carries_key_version_and_name() -> None:
         assert request.path == "/v1/messages"
         assert request.headers["x-api-key"] == KEY
         assert request.headers["anthropic-version"] == "2023-06-01"
-        assert request.headers["user-agent"].startswith("holdfast")
+        assert request.headers["user-agent"].startswith("haptera")
         assert "authorization" not in request.headers
         assert "anthropic-beta" not in request.headers
 
@@ -331,7 +331,7 @@ def test_closing_a_transport_does_not_wait_for_a_loop_that_stops_meanwhile() -> 
 
 OPEN_A_SESSION = """
 import asyncio, sys
-from holdfast import Agent
+from haptera import Agent
 
 async def main() -> None:
     async with Agent("anthropic/claude-sonnet-5", api_key="sk-x", store="memory") as agent:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.client import ProviderEndpoint, WireModelClient
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.testing.decode_reply import PROTOCOLS
+from haptera.providers.client import ProviderEndpoint, WireModelClient
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.testing.decode_reply import PROTOCOLS
 from tests.providers.exchanges import REQUEST
 
 FEW, MANY = 100, 300
@@ -105,7 +105,7 @@ class Calls:
         self.counts: Counter[str] = Counter()
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and "/src/holdfast/" in frame.f_code.co_filename:
+        if event == "call" and "/src/haptera/" in frame.f_code.co_filename:
             self.counts[frame.f_code.co_qualname] += 1
 
     async def of(self, api: str, frames: Sequence[bytes]) -> "Calls":

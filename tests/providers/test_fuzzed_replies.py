@@ -16,24 +16,24 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.ports.clock import Stamp
-from holdfast.providers.client import ProviderEndpoint, WireModelClient
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.testing import FakeClock
-from holdfast.testing.decode_reply import PROTOCOLS
-from holdfast.vocabulary.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import MessageId
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.results import StopReason
-from holdfast.vocabulary.settings import RetrySettings
+from haptera import Agent
+from haptera.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.ports.clock import Stamp
+from haptera.providers.client import ProviderEndpoint, WireModelClient
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.testing import FakeClock
+from haptera.testing.decode_reply import PROTOCOLS
+from haptera.vocabulary.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.ids import MessageId
+from haptera.vocabulary.messages import AssistantMessage, UserMessage
+from haptera.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.results import StopReason
+from haptera.vocabulary.settings import RetrySettings
 from tests.fixtures_report import Report
 from tests.providers.reply_corpus import FAMILIES, corpus
 from tests.providers.reply_mutator import Broken, break_reply

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.providers.history import HistoryAdapter, adapt_history, is_same_model
-from holdfast.providers.wire.prefix_cache import PrefixCache, append_joined, stable_length
-from holdfast.providers.wire.protocol import HistoryRules
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.providers.history import HistoryAdapter, adapt_history, is_same_model
+from haptera.providers.wire.prefix_cache import PrefixCache, append_joined, stable_length
+from haptera.providers.wire.protocol import HistoryRules
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -25,8 +25,8 @@ from holdfast.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.tools import ToolSpec
 
 RULES = HistoryRules(media=("image/png", "application/pdf"), result_media=("image/png",))
 HI = TextPart(text="hi")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.client import WireModelClient
-from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import VendorAccess, make_client
-from holdfast.providers.vendors import VENDORS
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import MediaPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import Timeouts
+from haptera.auth.token_sources import StaticTokenSource
+from haptera.providers.client import WireModelClient
+from haptera.providers.transport.http import AiohttpTransport
+from haptera.providers.vendor_clients import VendorAccess, make_client
+from haptera.providers.vendors import VENDORS
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import MediaPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import Timeouts
 from tests.fixtures_report import Report
 from tests.providers.conversations import CLOCK, user
 from tests.providers.exchanges import ask

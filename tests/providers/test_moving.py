@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.ports.clock import Stamp
-from holdfast.testing import FakeClock
-from holdfast.testing.decode_reply import PROTOCOLS, decode_reply
-from holdfast.vocabulary.entries import QueryStarted, SessionOpened
-from holdfast.vocabulary.ids import new_session_id
-from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock
+from haptera.testing.decode_reply import PROTOCOLS, decode_reply
+from haptera.vocabulary.entries import QueryStarted, SessionOpened
+from haptera.vocabulary.ids import new_session_id
+from haptera.vocabulary.messages import Message, UserMessage
+from haptera.vocabulary.parts import (
     MediaPart,
     Part,
     ProviderPart,

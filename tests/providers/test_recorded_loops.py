@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from holdfast import TextDelta
+from haptera import TextDelta
 from tests.fixtures_report import Report
 from tests.providers.faulty_server import FaultyServer
 from tests.providers.grammar.judges import faults_of

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.providers.schema_rules import RULES
-from holdfast.providers.schema_targets import check_schema
-from holdfast.providers.wire.protocol import SchemaTarget
+from haptera.providers.schema_rules import RULES
+from haptera.providers.schema_targets import check_schema
+from haptera.providers.wire.protocol import SchemaTarget
 from tests.fixtures_report import Report
 from tests.providers.schema_oracle import Schema, Values, meaning, restored, validator
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.json_schema import SchemaRefusedError
-from holdfast.providers.schema_merging import merge_all, merge_alternatives
-from holdfast.providers.schema_targets import check_schema
+from haptera.providers.json_schema import SchemaRefusedError
+from haptera.providers.schema_merging import merge_all, merge_alternatives
+from haptera.providers.schema_targets import check_schema
 
 
 def test_limits_of_both_hold() -> None:

@@ -12,14 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from holdfast.providers.json_schema import (
+from haptera.providers.json_schema import (
     SCHEMA_LISTS,
     SCHEMA_MAPS,
     SINGLE_SCHEMAS,
     resolve_reference,
 )
-from holdfast.providers.schema_targets import SchemaVerdict, check_schema
-from holdfast.providers.wire.protocol import SchemaTarget
+from haptera.providers.schema_targets import SchemaVerdict, check_schema
+from haptera.providers.wire.protocol import SchemaTarget
 from tests.fixtures_report import Report
 from tests.schema_references import references_in
 

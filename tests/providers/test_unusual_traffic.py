@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, tool
-from holdfast.providers.reply_reader import ReplyReader
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.providers.wire import ollama
-from holdfast.providers.wire.message_forms import CUSTOM_INPUT
-from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
-from holdfast.vocabulary.usage import Usage
+from haptera import Agent, tool
+from haptera.providers.reply_reader import ReplyReader
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.providers.wire import ollama
+from haptera.providers.wire.message_forms import CUSTOM_INPUT
+from haptera.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
+from haptera.vocabulary.usage import Usage
 from tests.providers.conversations import assistant, result, user
 
 

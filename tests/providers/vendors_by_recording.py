@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast import Agent
-from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.blocks.tool_registry.signature import Signature
-from holdfast.blocks.tool_registry.tool import AnyTool, Tool
-from holdfast.ports.model_client import ModelClient
-from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import VendorAccess, make_client
-from holdfast.providers.vendors import VENDORS
-from holdfast.testing.clocks import AutoClock
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.tools import ToolRules, ToolSpec
+from haptera import Agent
+from haptera.auth.token_sources import StaticTokenSource
+from haptera.blocks.tool_registry.signature import Signature
+from haptera.blocks.tool_registry.tool import AnyTool, Tool
+from haptera.ports.model_client import ModelClient
+from haptera.providers.transport.http import AiohttpTransport
+from haptera.providers.vendor_clients import VendorAccess, make_client
+from haptera.providers.vendors import VENDORS
+from haptera.testing.clocks import AutoClock
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.tools import ToolRules, ToolSpec
 
 PROVIDER_OF = {
     "anthropic-messages": "anthropic",

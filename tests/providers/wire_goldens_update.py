@@ -2,9 +2,9 @@
 
 import json
 
-from holdfast.providers.wire.ollama import RequestEncoder as OllamaEncoder
-from holdfast.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
-from holdfast.providers.wire.protocol import WireRequest
+from haptera.providers.wire.ollama import RequestEncoder as OllamaEncoder
+from haptera.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
+from haptera.providers.wire.protocol import WireRequest
 from tests.providers.gemini.requests import REQUESTS as GEMINI
 from tests.providers.gemini.requests import encoded as encode_gemini
 from tests.providers.ollama.requests import REQUESTS as OLLAMA

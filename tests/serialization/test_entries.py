@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast import ErrorCode, StoreError
-from holdfast.serialization.entries import (
+from haptera import ErrorCode, StoreError
+from haptera.serialization.entries import (
     decode_entries,
     decode_entry,
     encode_entry,
     encode_event,
     refuse_unreadable,
 )
-from holdfast.vocabulary.entries import (
+from haptera.vocabulary.entries import (
     ContextNoted,
     Entry,
     PartStarted,
@@ -24,8 +24,8 @@ from holdfast.vocabulary.entries import (
     SessionChanged,
     UnknownEntry,
 )
-from holdfast.vocabulary.events import Event, SubagentEvent, TextDelta
-from holdfast.vocabulary.ids import CallId, EntryId, PartId, SessionId
+from haptera.vocabulary.events import Event, SubagentEvent, TextDelta
+from haptera.vocabulary.ids import CallId, EntryId, PartId, SessionId
 from tests.case_names import stable_name
 from tests.strategies_values import ENTRIES, JSON, JSON_OBJECT, TEXT
 

@@ -1,8 +1,8 @@
-"""JSON Schemas of the public types, for those who talk to Holdfast in another language."""
+"""JSON Schemas of the public types, for those who talk to Haptera in another language."""
 
 import msgspec
 
-from holdfast.serialization.schemas import PUBLIC_TYPES, as_written, stream_json_schema
+from haptera.serialization.schemas import PUBLIC_TYPES, as_written, stream_json_schema
 from tests.schema_references import references_in
 
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from holdfast import AssistantMessage, ConfigError, ErrorCode, SessionState, TextPart, UserMessage
-from holdfast.serialization.session_state import check_state
-from holdfast.vocabulary.ids import MessageId
+from haptera import AssistantMessage, ConfigError, ErrorCode, SessionState, TextPart, UserMessage
+from haptera.serialization.session_state import check_state
+from haptera.vocabulary.ids import MessageId
 from tests.strategies_values import values_of
 
 A_STATE = SessionState(

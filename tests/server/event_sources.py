@@ -11,8 +11,8 @@ from aiohttp import web
 from starlette.responses import HTMLResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.server import HoldfastApp
-from holdfast.server.access import COOKIE
+from haptera.server import HapteraApp
+from haptera.server.access import COOKIE
 
 SCRIPT = (Path(__file__).parent / "event_source_client.js").read_text()
 KINDS = (
@@ -122,10 +122,10 @@ class Reports:
         return web.Response(text=self.page, content_type="text/html")
 
 
-class AppWithPage(HoldfastApp):
+class AppWithPage(HapteraApp):
     """An application of a program that has a page at /about beside the server's routes."""
 
-    def __init__(self, app: HoldfastApp, page: str) -> None:
+    def __init__(self, app: HapteraApp, page: str) -> None:
         super().__init__(app, app.hub, app.inner)
         self._page = HTMLResponse(page)
         self.refused: dict[str, tuple[int, str]] = {}

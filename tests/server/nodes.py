@@ -1,4 +1,4 @@
-"""`holdfast serve` as processes over one store, and clients that go from one to another."""
+"""`haptera serve` as processes over one store, and clients that go from one to another."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""`holdfast serve` in a process of its own, and plain requests to it."""
+"""`haptera serve` in a process of its own, and plain requests to it."""
 
 import contextlib
 import http.client

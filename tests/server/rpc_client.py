@@ -1,4 +1,4 @@
-"""A client of JSON-RPC for tests: over a WebSocket, or over the pipes of `holdfast rpc`."""
+"""A client of JSON-RPC for tests: over a WebSocket, or over the pipes of `haptera rpc`."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from holdfast.ports.owned_tasks import OwnedTasks
+from haptera.ports.owned_tasks import OwnedTasks
 from tests.cli.commands import Place
 from tests.server.serving import Served
 
@@ -93,11 +93,11 @@ async def websocket(served: Served, **headers: str) -> AsyncIterator[RpcClient]:
 async def pipes(
     place: Place, *arguments: str
 ) -> AsyncIterator[tuple[RpcClient, asyncio.subprocess.Process]]:
-    """Run `holdfast rpc`; leaving the block ends its input and waits for it."""
+    """Run `haptera rpc`; leaving the block ends its input and waits for it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "holdfast.cli",
+        "haptera.cli",
         "rpc",
         *arguments,
         stdin=asyncio.subprocess.PIPE,

@@ -10,10 +10,10 @@ from typing import Any
 
 import aiohttp
 
-from holdfast import Agent
-from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.server import Access, HoldfastApp, create_app
-from holdfast.server.serving import HttpServer, listen, url_of
+from haptera import Agent
+from haptera.ports.owned_tasks import OwnedTasks
+from haptera.server import Access, HapteraApp, create_app
+from haptera.server.serving import HttpServer, listen, url_of
 
 TOKEN = "test-token-0123456789"
 
@@ -41,7 +41,7 @@ class Served:
 
     url: str
     client: aiohttp.ClientSession
-    app: HoldfastApp
+    app: HapteraApp
     server: HttpServer = field(repr=False)
 
     async def call(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
@@ -118,7 +118,7 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def running_app(app: HoldfastApp, sock: socket.socket) -> AsyncIterator[Served]:
+async def running_app(app: HapteraApp, sock: socket.socket) -> AsyncIterator[Served]:
     """Serve an application on a socket, which is closed afterwards."""
     server = HttpServer(app)
     headers = {"authorization": f"Bearer {TOKEN}"}

@@ -6,10 +6,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.server import Access, ApiKey, ServerSettings, create_app, new_token
-from holdfast.server.app import OPERATIONS
-from holdfast.testing import FakeClock, says
-from holdfast.vocabulary.secrets import token_digest
+from haptera.server import Access, ApiKey, ServerSettings, create_app, new_token
+from haptera.server.app import OPERATIONS
+from haptera.testing import FakeClock, says
+from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, websocket
 from tests.server.serving import TOKEN, Served, serving
@@ -85,8 +85,8 @@ async def test_a_cookie_opens_no_websocket_for_a_page_of_another_origin() -> Non
     settings = ServerSettings(origins=frozenset({"https://app.example"}))
     async with serving(agent, access=access, settings=settings) as served:
         headers = {
-            "cookie": f"holdfast_session={made['COOKIE']}",
-            "sec-websocket-protocol": f"holdfast, holdfast.login.{made['SECRET']}",
+            "cookie": f"haptera_session={made['COOKIE']}",
+            "sec-websocket-protocol": f"haptera, haptera.login.{made['SECRET']}",
         }
         async with aiohttp.ClientSession() as client:
             for origin, expected in (
@@ -103,12 +103,12 @@ async def test_a_cookie_opens_no_websocket_for_a_page_of_another_origin() -> Non
     ("protocols", "status"),
     [
         ([], 401),
-        (["holdfast"], 401),
-        (["holdfast", "holdfast.login."], 401),
-        (["holdfast", "holdfast.login.wrong"], 401),
-        (["holdfast", "holdfast.login.{SECRET}", "holdfast.login.{SECRET}"], 401),
-        (["holdfast", "holdfast.login.{COOKIE}"], 401),
-        (["holdfast", "holdfast.login.{SECRET}"], 101),
+        (["haptera"], 401),
+        (["haptera", "haptera.login."], 401),
+        (["haptera", "haptera.login.wrong"], 401),
+        (["haptera", "haptera.login.{SECRET}", "haptera.login.{SECRET}"], 401),
+        (["haptera", "haptera.login.{COOKIE}"], 401),
+        (["haptera", "haptera.login.{SECRET}"], 101),
     ],
 )
 async def test_a_page_opens_a_websocket_with_both_halves_of_its_login(
@@ -117,14 +117,14 @@ async def test_a_page_opens_a_websocket_with_both_halves_of_its_login(
     agent, _ = make_agent([])
     access, made = _access()
     async with serving(agent, access=access) as served, aiohttp.ClientSession() as client:
-        cookie = f"holdfast_session={made['COOKIE']}"
+        cookie = f"haptera_session={made['COOKIE']}"
         headers = {"cookie": cookie, "origin": served.url}
         offered = [each.format(**made) for each in protocols]
         url = served.url + "/rpc"
         try:
             async with client.ws_connect(url, headers=headers, protocols=offered) as socket:
                 found = 101
-                assert socket.protocol == "holdfast"
+                assert socket.protocol == "haptera"
         except aiohttp.WSServerHandshakeError as error:
             found = error.status
     assert found == status
@@ -135,7 +135,7 @@ async def test_a_cookie_that_was_logged_out_answers_no_call_any_more() -> None:
     access, made = _access()
     async with serving(agent, access=access) as served, aiohttp.ClientSession() as client:
         there = Served(served.url, client, served.app, served.server)
-        cookie = f"holdfast_session={made['COOKIE']}"
+        cookie = f"haptera_session={made['COOKIE']}"
         told = {"cookie": cookie, "origin": served.url, "x-login-secret": made["SECRET"]}
         async with websocket(there, **told) as rpc:
             assert (await rpc.call("server/info"))["owner"] == "local"
@@ -220,7 +220,7 @@ async def test_post_needs_what_every_change_needs() -> None:
         async with aiohttp.ClientSession() as client:
             there = Served(served.url, client, served.app, served.server)
             cookie = {
-                "cookie": f"holdfast_session={made['COOKIE']}",
+                "cookie": f"haptera_session={made['COOKIE']}",
                 "content-type": "application/json",
                 "x-login-secret": made["SECRET"],
             }

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ConfigError, ErrorCode, tool
-from holdfast.server import Access, ApiKey, ServerSettings, create_app, new_token
-from holdfast.server.app import OPERATIONS
-from holdfast.server.endpoint import Endpoint
-from holdfast.server.limits import RateLimit
-from holdfast.server.operations import Operation
-from holdfast.server.problems import ProblemError
-from holdfast.server.rpc_routes import RpcEndpoint
-from holdfast.testing import FakeClock, Gate, calls, says
-from holdfast.vocabulary.ids import new_session_id
-from holdfast.vocabulary.secrets import token_digest
+from haptera import Agent, ConfigError, ErrorCode, tool
+from haptera.server import Access, ApiKey, ServerSettings, create_app, new_token
+from haptera.server.app import OPERATIONS
+from haptera.server.endpoint import Endpoint
+from haptera.server.limits import RateLimit
+from haptera.server.operations import Operation
+from haptera.server.problems import ProblemError
+from haptera.server.rpc_routes import RpcEndpoint
+from haptera.testing import FakeClock, Gate, calls, says
+from haptera.vocabulary.ids import new_session_id
+from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 
@@ -470,7 +470,7 @@ async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_brows
         [host, ("cookie", cookie), (secret[0], cookie.partition("=")[2])],
         [host, ("cookie", cookie), (secret[0], json.loads(other)["secret"])],
         [host, ("cookie", cookie), secret, secret],
-        [host, ("cookie", f"holdfast_session={secret[1]}"), secret],
+        [host, ("cookie", f"haptera_session={secret[1]}"), secret],
     ):
         assert (await ask(app, headers=half))[0] == 401
     origin, csrf = ("origin", "http://localhost:4000"), ("x-csrf", "1")

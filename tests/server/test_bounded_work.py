@@ -17,15 +17,15 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from holdfast.administration import SystemClock
-from holdfast.server import ServerSettings, create_app
-from holdfast.server.bodies import largest_body
-from holdfast.server.connections import HEAD_BYTES, HttpConnection
-from holdfast.server.decoding import MOST_VALUES, decode_body
-from holdfast.server.endpoint import Endpoint
-from holdfast.server.operations import Operation
-from holdfast.server.problems import ProblemError
-from holdfast.testing import Gate, says
+from haptera.administration import SystemClock
+from haptera.server import ServerSettings, create_app
+from haptera.server.bodies import largest_body
+from haptera.server.connections import HEAD_BYTES, HttpConnection
+from haptera.server.decoding import MOST_VALUES, decode_body
+from haptera.server.endpoint import Endpoint
+from haptera.server.operations import Operation
+from haptera.server.problems import ProblemError
+from haptera.testing import Gate, says
 from tests.scripted_agents import make_agent
 from tests.server.deep_json import BODIES
 from tests.server.rpc_client import CallError, websocket

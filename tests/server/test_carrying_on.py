@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast import Agent, Event
-from holdfast.ports.session_store import Store
-from holdfast.server import Access, ApiKey, ServerSettings, create_app
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
-from holdfast.vocabulary.commands import SendPrompt, new_command_id
-from holdfast.vocabulary.entries import Entry, InputQueued, QueryEnded, QueryStarted, SessionOpened
-from holdfast.vocabulary.ids import (
+from haptera import Agent, Event
+from haptera.ports.session_store import Store
+from haptera.server import Access, ApiKey, ServerSettings, create_app
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, says
+from haptera.vocabulary.commands import SendPrompt, new_command_id
+from haptera.vocabulary.entries import Entry, InputQueued, QueryEnded, QueryStarted, SessionOpened
+from haptera.vocabulary.ids import (
     InputId,
     MessageId,
     SessionId,
@@ -23,9 +23,9 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     query_id_for,
 )
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.secrets import token_digest
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, read_events, serving
 

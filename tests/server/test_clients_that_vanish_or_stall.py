@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import TextDelta
-from holdfast.server import ServerSettings
-from holdfast.server.event_stream import EventEncoder
-from holdfast.server.serving import listen
-from holdfast.testing import says
-from holdfast.testing.scripted_provider import Beat
-from holdfast.vocabulary.ids import PartId
+from haptera import TextDelta
+from haptera.server import ServerSettings
+from haptera.server.event_stream import EventEncoder
+from haptera.server.serving import listen
+from haptera.testing import says
+from haptera.testing.scripted_provider import Beat
+from haptera.vocabulary.ids import PartId
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Sent, Served, read_events, serving
 

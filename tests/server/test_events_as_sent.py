@@ -7,15 +7,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from holdfast.cli.choices import Choices
-from holdfast.cli.one_shot import StreamJsonPrinter
-from holdfast.cli.terminal import Output
-from holdfast.serialization.entries import decode_entry
-from holdfast.serialization.schemas import stream_json_schema
-from holdfast.server.app import OPERATIONS
-from holdfast.server.openapi import document
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import says
+from haptera.cli.choices import Choices
+from haptera.cli.one_shot import StreamJsonPrinter
+from haptera.cli.terminal import Output
+from haptera.serialization.entries import decode_entry
+from haptera.serialization.schemas import stream_json_schema
+from haptera.server.app import OPERATIONS
+from haptera.server.openapi import document
+from haptera.stores.memory import MemoryStore
+from haptera.testing import says
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import websocket
 from tests.server.serving import Sent, serving

@@ -9,21 +9,21 @@ import jsonschema
 import msgspec
 import pytest
 
-from holdfast import ErrorCode, tool
-from holdfast.server import Access, ServerSettings, create_app
-from holdfast.server.app import OPERATIONS
-from holdfast.server.event_stream import SSE
-from holdfast.server.limits import OpenLimit, RateLimit
-from holdfast.server.openapi import document
-from holdfast.server.operations import Operation
-from holdfast.server.problems import TITLES, ProblemError, problem_of
-from holdfast.server.responses import problem_response
-from holdfast.server.serving import ServerState, announced
-from holdfast.testing import FakeClock, calls, says
-from holdfast.testing.scripted_provider import Gate
-from holdfast.vocabulary.errors import FAMILIES
-from holdfast.vocabulary.ids import new_session_id
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from haptera import ErrorCode, tool
+from haptera.server import Access, ServerSettings, create_app
+from haptera.server.app import OPERATIONS
+from haptera.server.event_stream import SSE
+from haptera.server.limits import OpenLimit, RateLimit
+from haptera.server.openapi import document
+from haptera.server.operations import Operation
+from haptera.server.problems import TITLES, ProblemError, problem_of
+from haptera.server.responses import problem_response
+from haptera.server.serving import ServerState, announced
+from haptera.testing import FakeClock, calls, says
+from haptera.testing.scripted_provider import Gate
+from haptera.vocabulary.errors import FAMILIES
+from haptera.vocabulary.ids import new_session_id
+from haptera.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 from tests.server.test_access_to_the_server import BEARER, PUBLIC, ask

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import tool
-from holdfast.server import ServerSettings
-from holdfast.server.app import OPERATIONS
-from holdfast.server.operations import Operation
-from holdfast.server.rpc_messages import error_to, read_rpc_message, rpc_error
-from holdfast.server.rpc_methods import RpcParams
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Gate
-from holdfast.vocabulary.ids import new_session_id
+from haptera import tool
+from haptera.server import ServerSettings
+from haptera.server.app import OPERATIONS
+from haptera.server.operations import Operation
+from haptera.server.rpc_messages import error_to, read_rpc_message, rpc_error
+from haptera.server.rpc_methods import RpcParams
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Gate
+from haptera.vocabulary.ids import new_session_id
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, RpcClient, websocket
 from tests.server.serving import Served, serving

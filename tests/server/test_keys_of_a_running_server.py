@@ -6,11 +6,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from holdfast.server import Access, ApiKey
-from holdfast.server.access import COOKIE, LOGIN_HEADER
-from holdfast.server.key_file import KeyFile, add_key, remove_key
-from holdfast.testing import FakeClock
-from holdfast.vocabulary.secrets import token_digest
+from haptera.server import Access, ApiKey
+from haptera.server.access import COOKIE, LOGIN_HEADER
+from haptera.server.key_file import KeyFile, add_key, remove_key
+from haptera.testing import FakeClock
+from haptera.vocabulary.secrets import token_digest
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent
@@ -118,7 +118,7 @@ def _program(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def _with_mcp_server(place: Place, program: Path) -> None:
-    config = Path(place.environment["HOME"]) / ".config/holdfast/config.toml"
+    config = Path(place.environment["HOME"]) / ".config/haptera/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'[mcpServers.clock]\ncommand = "{program}"\n')
 
@@ -128,7 +128,7 @@ def test_the_owner_of_a_key_has_no_tools(tmp_path: Path, monkeypatch: pytest.Mon
     mcp_server, mcp_start = _program(tmp_path, "clock")
     claude, claude_start = _program(tmp_path, "claude")
     with scripted_server(Turn("Hello.")) as model:
-        variables = {"HOLDFAST_CLAUDE_EXECUTABLE": str(claude)}
+        variables = {"HAPTERA_CLAUDE_EXECUTABLE": str(claude)}
         place = Place(tmp_path, model, variables=variables)
         _with_mcp_server(place, mcp_server)
         with running(place) as server:
@@ -150,7 +150,7 @@ def test_the_owner_of_a_key_without_tools_gets_no_agent_that_has_its_own(
 ) -> None:
     claude, claude_start = _program(tmp_path, "claude")
     with scripted_server() as model:
-        place = Place(tmp_path, model, variables={"HOLDFAST_CLAUDE_EXECUTABLE": str(claude)})
+        place = Place(tmp_path, model, variables={"HAPTERA_CLAUDE_EXECUTABLE": str(claude)})
         with running(place, "--model", "claude-agent/claude-sonnet-5") as server:
             key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
             hers = {"authorization": f"Bearer {key}", "prefer": "wait=60"}

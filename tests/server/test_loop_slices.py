@@ -6,9 +6,9 @@ from threading import Event
 
 import pytest
 
-from holdfast.administration import SystemClock
-from holdfast.server.loop_slices import LoopSlices
-from holdfast.testing import says
+from haptera.administration import SystemClock
+from haptera.server.loop_slices import LoopSlices
+from haptera.testing import says
 from tests.scripted_agents import make_agent
 from tests.server.serving import serving
 

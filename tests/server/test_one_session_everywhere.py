@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, sync
+from haptera import Agent, sync
 from tests.cli.commands import Place
 from tests.cli.scripted_server import ScriptedServer, Turn, scripted_server
 from tests.server.rpc_client import RpcClient, pipes, websocket

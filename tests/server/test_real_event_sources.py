@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from holdfast.server import Access, ServerSettings, create_app
-from holdfast.server.serving import listen
-from holdfast.testing import says
-from holdfast.testing.scripted_provider import Gate
+from haptera.server import Access, ServerSettings, create_app
+from haptera.server.serving import listen
+from haptera.testing import says
+from haptera.testing.scripted_provider import Gate
 from scripts.set_up_npm_packages import EVENT_SOURCE, main, node
 from tests.fixtures_wire import is_everything_required
 from tests.scripted_agents import make_agent

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AgentError, AgentSession, ErrorCode, QueryEnded, SessionError, StoreError
-from holdfast.server import ServerSettings
-from holdfast.server.feeds import SessionFeed
-from holdfast.testing import says
-from holdfast.testing.scripted_provider import Beat, Gate
-from holdfast.vocabulary.entries import Entry
+from haptera import AgentError, AgentSession, ErrorCode, QueryEnded, SessionError, StoreError
+from haptera.server import ServerSettings
+from haptera.server.feeds import SessionFeed
+from haptera.testing import says
+from haptera.testing.scripted_provider import Beat, Gate
+from haptera.vocabulary.entries import Entry
 from tests.scripted_agents import make_agent
 from tests.server.following import FollowingClient, Pace, check_clients
 from tests.server.serving import Sent, Served, serving

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from holdfast.server import ServerSettings
-from holdfast.server.app import OPERATIONS
-from holdfast.server.openapi import document
-from holdfast.testing import ScriptedProvider, says
+from haptera.server import ServerSettings
+from haptera.server.app import OPERATIONS
+from haptera.server.openapi import document
+from haptera.testing import ScriptedProvider, says
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 

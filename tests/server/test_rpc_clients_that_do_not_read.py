@@ -5,16 +5,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import Agent, AgentSession
-from holdfast.server import Access, ServerSettings
-from holdfast.server.access import Principal
-from holdfast.server.app import OPERATIONS
-from holdfast.server.operations import Server
-from holdfast.server.rpc_connection import RpcConnection
-from holdfast.server.rpc_messages import RpcMessage, RpcRequest
-from holdfast.server.rpc_methods import RpcMethods
-from holdfast.server.sessions import Hub
-from holdfast.testing import says
+from haptera import Agent, AgentSession
+from haptera.server import Access, ServerSettings
+from haptera.server.access import Principal
+from haptera.server.app import OPERATIONS
+from haptera.server.operations import Server
+from haptera.server.rpc_connection import RpcConnection
+from haptera.server.rpc_messages import RpcMessage, RpcRequest
+from haptera.server.rpc_methods import RpcMethods
+from haptera.server.sessions import Hub
+from haptera.testing import says
 from tests.scripted_agents import make_agent, tasks_left
 
 

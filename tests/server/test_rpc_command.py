@@ -1,4 +1,4 @@
-"""`holdfast rpc` as a process: its lines, its end, and what it leaves alone."""
+"""`haptera rpc` as a process: its lines, its end, and what it leaves alone."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.rpc_stdio import LineReader
+from haptera.server.rpc_stdio import LineReader
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.docs.traps import folder_of_traps
@@ -109,7 +109,7 @@ def _listening(pid: int) -> set[str]:
 @pytest.mark.slow
 def test_a_client_that_closes_what_it_reads_ends_the_process(tmp_path: Path) -> None:
     place, pipe = Place(tmp_path), subprocess.PIPE
-    command = [sys.executable, "-m", "holdfast.cli", "rpc", "--model", MODEL]
+    command = [sys.executable, "-m", "haptera.cli", "rpc", "--model", MODEL]
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, cwd=place.project, env=place.environment
     ) as process:
@@ -130,7 +130,7 @@ def test_the_guide_with_a_shell_runs_as_it_stands(tmp_path: Path) -> None:
     found = re.search(r"<!-- walk-through -->\n```sh\n(.*?)```", page, re.DOTALL)
     assert found is not None
     with scripted_server(Turn("Paris.")) as server:
-        command = f'set -euo pipefail\nholdfast() {{ $holdfast "$@" --model {MODEL}; }}\n'
+        command = f'set -euo pipefail\nhaptera() {{ $haptera "$@" --model {MODEL}; }}\n'
         done = Place(tmp_path, server).shell(command + found[1])
     assert done.returncode == 0, done.stderr
     answered, listed, exported = map(json.loads, done.stdout.splitlines())
@@ -149,14 +149,14 @@ def test_the_example_client_prints_the_answer_as_it_comes(tmp_path: Path) -> Non
         place = Place(tmp_path, server)
         folder_of_traps(place.project)
         command = f"{sys.executable} {_ROOT}/examples/rpc_client.py Capital of France?"
-        done = place.shell(f"HOLDFAST_MODEL={MODEL} {command}")
+        done = place.shell(f"HAPTERA_MODEL={MODEL} {command}")
     assert (done.returncode, done.stdout) == (0, b"Paris.\n"), done.stderr
 
 
 def test_help_shows_a_line_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = call(Place(tmp_path), monkeypatch, "rpc", "--help")
     assert done.code == 0
-    assert '\'{"jsonrpc":"2.0","id":1,"method":"session/list"}\' | holdfast rpc' in done.out
+    assert '\'{"jsonrpc":"2.0","id":1,"method":"session/list"}\' | haptera rpc' in done.out
 
 
 _LIMIT = 5

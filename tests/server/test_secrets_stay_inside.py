@@ -14,8 +14,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.server import Access, ApiKey
-from holdfast.vocabulary.secrets import token_digest
+from haptera.server import Access, ApiKey
+from haptera.vocabulary.secrets import token_digest
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent
@@ -28,7 +28,7 @@ WRONG = "Wr0ngTokenOfAStranger91"
 LOGGING = (
     "import logging, sys\n"
     "logging.basicConfig(level=logging.DEBUG)\n"
-    "from holdfast.cli.main import main\n"
+    "from haptera.cli.main import main\n"
     "sys.exit(main(sys.argv[1:]))\n"
 )
 FORMATS = ("native", "markdown", "html", "openai", "anthropic", "text")
@@ -46,7 +46,7 @@ def _answers(server: ServeProcess, key: str) -> Iterator[bytes]:
         {"authorization": f"Bearer {WRONG}"},
         {"authorization": f"Basic {WRONG}"},
         {"authorization": f"Bearer {server.state['token']}x"},
-        {"authorization": WRONG, "cookie": f"holdfast_session={WRONG}"},
+        {"authorization": WRONG, "cookie": f"haptera_session={WRONG}"},
         {"authorization": "", "x_api_key": WRONG},
     ]
     for number, headers in enumerate(wrong):
@@ -94,7 +94,7 @@ def test_no_response_no_log_and_no_file_has_a_credential(
 ) -> None:
     refusal = f"the key {PROVIDER_KEY} (x-api-key: {PROVIDER_KEY}) is not valid"
     with scripted_server(Turn(status=401, error=refusal)) as model:
-        variables = {"ANTHROPIC_API_KEY": PROVIDER_KEY, "HOLDFAST_LOG": "debug"}
+        variables = {"ANTHROPIC_API_KEY": PROVIDER_KEY, "HAPTERA_LOG": "debug"}
         place = Place(tmp_path, model, variables=variables)
         key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
         program = (sys.executable, "-c", LOGGING)
@@ -106,9 +106,9 @@ def test_no_response_no_log_and_no_file_has_a_credential(
     token = server.state["token"]
     assert said["x-api-key"] == PROVIDER_KEY
     printed = b"".join(server.printed)
-    assert b"DEBUG:holdfast" in printed
+    assert b"DEBUG:haptera" in printed
     assert b"uvicorn" in printed
-    (cookie,) = [each for each in answers if b"holdfast_session=" in each]
+    (cookie,) = [each for each in answers if b"haptera_session=" in each]
     assert b"; Secure" in cookie  # the proxy adds TLS
     secrets = {PROVIDER_KEY, token, key, WRONG, quote(token, safe="")}
     for secret in (each.encode() for each in secrets):

@@ -1,4 +1,4 @@
-"""`holdfast serve` as a process: its state file, its refusals, its end, and the guide with curl."""
+"""`haptera serve` as a process: its state file, its refusals, its end, and the guide with curl."""
 
 import re
 import runpy
@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.server import ServerSettings
-from holdfast.server.command import serve
-from holdfast.vocabulary.option_declarations import declared_fields
+from haptera.server import ServerSettings
+from haptera.server.command import serve
+from haptera.vocabulary.option_declarations import declared_fields
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.processes import running
@@ -44,14 +44,14 @@ def test_the_server_logs_to_standard_error_at_the_level_that_was_configured(
 ) -> None:
     for level, expected in (("debug", ["INFO", "DEBUG"]), ("warning", [])):
         with scripted_server(Turn("Paris.")) as model:
-            place = Place(tmp_path, model, variables={"HOLDFAST_LOG": level})
+            place = Place(tmp_path, model, variables={"HAPTERA_LOG": level})
             with running(place) as server:
                 session_id = server.json("POST", "/api/v1/sessions", {})["id"]
                 path = f"/api/v1/sessions/{session_id}/messages"
                 server.json("POST", path, {"content": "go"}, prefer="wait=30")
             printed = b"".join(server.printed).decode()
         assert bool(printed) == bool(expected)
-        assert all(f" {each} holdfast." in printed for each in expected)
+        assert all(f" {each} haptera." in printed for each in expected)
         assert "go" not in printed.split()
         for secret in ("sk-made-up", server.state["token"]):
             assert secret not in printed
@@ -109,13 +109,13 @@ def test_keys_are_shown_once_and_kept_as_digests(
 @pytest.mark.parametrize(
     ("blocked", "arguments"),
     [
-        ("holdfast", ["keys", "list"]),
-        ("holdfast", ["keys", "add", "ana"]),
-        ("holdfast", ["serve", "--port", "0"]),
-        ("holdfast/server-keys.json", ["keys", "list"]),
-        ("holdfast/server-keys.json", ["keys", "add", "ana"]),
-        ("holdfast/server-keys.json", ["serve", "--port", "0"]),
-        ("holdfast/server.json", ["serve", "--port", "0"]),
+        ("haptera", ["keys", "list"]),
+        ("haptera", ["keys", "add", "ana"]),
+        ("haptera", ["serve", "--port", "0"]),
+        ("haptera/server-keys.json", ["keys", "list"]),
+        ("haptera/server-keys.json", ["keys", "add", "ana"]),
+        ("haptera/server-keys.json", ["serve", "--port", "0"]),
+        ("haptera/server.json", ["serve", "--port", "0"]),
     ],
 )
 def test_a_state_folder_that_cannot_be_used_is_named(
@@ -143,7 +143,7 @@ def test_other_commands_open_no_socket(tmp_path: Path) -> None:
     program = (
         "import socket, sys\n"
         "socket.socket.listen = lambda *a: sys.exit('it listens')\n"
-        "from holdfast.cli.main import main\n"
+        "from haptera.cli.main import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     for arguments in (["--help"], ["sessions", "list"], ["models", "list"]):

@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast import tool
-from holdfast.server.app import OPERATIONS
-from holdfast.server.openapi import document
-from holdfast.testing import calls, says
-from holdfast.testing.scripted_provider import Gate
-from holdfast.vocabulary.ids import new_session_id
+from haptera import tool
+from haptera.server.app import OPERATIONS
+from haptera.server.openapi import document
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Gate
+from haptera.vocabulary.ids import new_session_id
 from tests.scripted_agents import make_agent
 from tests.server.serving import Served, serving
 

@@ -9,14 +9,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast import Agent, ErrorCode, StoreError
-from holdfast.administration.sharing import new_share_token
-from holdfast.server import Access, ApiKey, HoldfastApp, ServerSettings, create_app, new_token
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import FakeClock, says
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.ids import SessionId, new_session_id
-from holdfast.vocabulary.secrets import token_digest
+from haptera import Agent, ErrorCode, StoreError
+from haptera.administration.sharing import new_share_token
+from haptera.server import Access, ApiKey, HapteraApp, ServerSettings, create_app, new_token
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import FakeClock, says
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.ids import SessionId, new_session_id
+from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, serving
 from tests.server.test_access_to_the_server import ask
@@ -35,7 +35,7 @@ async def talk(agent: Agent, *prompts: str) -> str:
         return str(session.session_id)
 
 
-async def shared_by(app: HoldfastApp, session_id: str, **fields: Any) -> dict[str, Any]:
+async def shared_by(app: HapteraApp, session_id: str, **fields: Any) -> dict[str, Any]:
     """Make a link with the token of the server."""
     headers = [HOST, JSON, ("authorization", f"Bearer {TOKEN}")]
     path, body = f"/api/v1/sessions/{session_id}/shares", json.dumps(fields).encode()
@@ -46,7 +46,7 @@ async def shared_by(app: HoldfastApp, session_id: str, **fields: Any) -> dict[st
     return made
 
 
-async def seen(app: HoldfastApp, path: str) -> tuple[int, dict[str, str], bytes]:
+async def seen(app: HapteraApp, path: str) -> tuple[int, dict[str, str], bytes]:
     """Read a path as a stranger does; the id of the request is in every problem."""
     return await ask(app, path, headers=[HOST, ("x-request-id", "same")])
 

@@ -1,6 +1,6 @@
 """Four owners and twenty keys share a server, while one of them sends what costs the most.
 
-The server is a process of its own, `holdfast serve` with its defaults. Whether clients had to wait
+The server is a process of its own, `haptera serve` with its defaults. Whether clients had to wait
 is told by the counter of its event loop, in CPU time: another program on the machine changes
 nothing about it. The long version compares with the same load without the inputs, in one run.
 """
@@ -19,10 +19,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast.administration import SystemClock
-from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.server import ApiKey, new_token
-from holdfast.server.key_file import add_key
+from haptera.administration import SystemClock
+from haptera.ports.owned_tasks import OwnedTasks
+from haptera.server import ApiKey, new_token
+from haptera.server.key_file import add_key
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.hostile_inputs import EXPORTED, INPUTS

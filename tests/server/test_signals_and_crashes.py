@@ -1,4 +1,4 @@
-"""The end of `holdfast serve`, by signals and by a crash, while a query runs."""
+"""The end of `haptera serve`, by signals and by a crash, while a query runs."""
 
 import runpy
 import signal
@@ -16,7 +16,7 @@ from tests.server.processes import ServeProcess, sent_in, started
 pytestmark = pytest.mark.slow
 
 _EXAMPLE = Path(__file__).parents[2] / "examples/http_client.py"
-_HOURS = {"HOLDFAST_CLOSE_DRAIN_TIMEOUT": "3600"}
+_HOURS = {"HAPTERA_CLOSE_DRAIN_TIMEOUT": "3600"}
 
 
 def _ask(server: ServeProcess) -> str:
@@ -98,7 +98,7 @@ def test_a_killed_server_leaves_a_query_that_the_next_one_carries_on(
             assert first.path.exists()
         monkeypatch.setenv("HOME", place.environment["HOME"])
         monkeypatch.setattr(sys, "argv", ["http_client.py"])
-        with pytest.raises(SystemExit, match="start `holdfast serve` first"):
+        with pytest.raises(SystemExit, match="start `haptera serve` first"):
             runpy.run_path(str(_EXAMPLE), run_name="__main__")
         with started(place) as second:
             assert second.state["token"] != first.state["token"]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import ErrorCode, SessionError
-from holdfast.server import Access, ApiKey
-from holdfast.testing import says
-from holdfast.vocabulary.ids import new_session_id
+from haptera import ErrorCode, SessionError
+from haptera.server import Access, ApiKey
+from haptera.testing import says
+from haptera.vocabulary.ids import new_session_id
 from tests.agent.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,

@@ -1,4 +1,4 @@
-"""The start of `holdfast serve` and `rpc`: what is refused, what is warned of, whose keys read."""
+"""The start of `haptera serve` and `rpc`: what is refused, what is warned of, whose keys read."""
 
 import runpy
 import socket
@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast import Agent
-from holdfast.server.command import keys, rpc, serve
+from haptera import Agent
+from haptera.server.command import keys, rpc, serve
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.processes import running, sent_in, started
@@ -96,7 +96,7 @@ def test_the_limits_of_a_server_are_options(tmp_path: Path) -> None:
 
 def _configured(place: Place, text: str) -> Place:
     """Write the user's configuration file of a place."""
-    folder = Path(place.environment["HOME"]) / ".config" / "holdfast"
+    folder = Path(place.environment["HOME"]) / ".config" / "haptera"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(text)
     return place
@@ -111,7 +111,7 @@ def test_the_file_the_environment_and_then_a_flag_say_how_many_sessions_a_server
     variable: str | None, flags: tuple[str, ...], is_full: bool, tmp_path: Path
 ) -> None:
     hold = threading.Event()
-    variables = {} if variable is None else {"HOLDFAST_MAX_SESSIONS": variable}
+    variables = {} if variable is None else {"HAPTERA_MAX_SESSIONS": variable}
     with scripted_server(Turn(["a", "b"], hold=hold), Turn("c")) as model:
         place = Place(tmp_path, model, variables=variables)
         _configured(place, "[runtime]\nmax_concurrent_sessions = 1\n")
@@ -130,7 +130,7 @@ def test_the_file_the_environment_and_then_a_flag_say_how_many_sessions_a_server
 async def test_the_environment_says_how_many_sessions_json_rpc_keeps_open(tmp_path: Path) -> None:
     hold = threading.Event()
     with scripted_server(Turn(["a", "b"], hold=hold), Turn("c")) as model:
-        place = Place(tmp_path, model, variables={"HOLDFAST_MAX_SESSIONS": "1"})
+        place = Place(tmp_path, model, variables={"HAPTERA_MAX_SESSIONS": "1"})
         async with pipes(place, "--model", "anthropic/claude-sonnet-5") as (client, _):
             first, second = [(await client.call("session/create"))["id"] for _ in range(2)]
             await client.call("message/send", session_id=first, content="go")
@@ -148,7 +148,7 @@ async def test_a_session_is_closed_when_it_was_idle_for_as_long_as_was_configure
     # By default a server would hold the session for five minutes, longer than a test may take.
     store = f"sqlite:{tmp_path / 'chat.db'}"
     with scripted_server(Turn("Paris.")) as model:
-        told = {"HOLDFAST_SESSION_TIMEOUT": "0"} if by == "environment" else {}
+        told = {"HAPTERA_SESSION_TIMEOUT": "0"} if by == "environment" else {}
         place = Place(tmp_path, model, variables=told)
         _configured(place, "[runtime]\nsession_timeout = 0\n" if by == "file" else "")
         with started(place, "--store", store) as server:
@@ -169,7 +169,7 @@ def test_without_a_key_and_a_local_model_the_start_says_that_queries_will_fail(
     assert done.returncode == 0
     assert done.stdout == b""
     assert b"queries will fail" in done.stderr
-    assert b"holdfast models pull" in done.stderr
+    assert b"haptera models pull" in done.stderr
     with scripted_server() as server:
         assert Place(tmp_path, server).run("rpc", stdin=b"").stderr == b""
 
@@ -207,7 +207,7 @@ def test_keys_say_how_long_they_are_valid_and_how_they_are_removed(
 ) -> None:
     place = Place(tmp_path)
     empty = call(place, monkeypatch, "keys", "list")
-    assert (empty.out, "holdfast keys add OWNER" in empty.err) == ("", True)
+    assert (empty.out, "haptera keys add OWNER" in empty.err) == ("", True)
     call(place, monkeypatch, "keys", "add", "ana", "--days", "1", "--label", "laptop")
     call(place, monkeypatch, "keys", "add", "ben", "--days", "0.0000000001")
     first, second = call(place, monkeypatch, "keys", "list").out.splitlines()
@@ -217,7 +217,7 @@ def test_keys_say_how_long_they_are_valid_and_how_they_are_removed(
     for wrong in ("abc", "0" * 12):
         refused = call(place, monkeypatch, "keys", "remove", wrong)
         assert refused.code != 0
-        assert "holdfast keys list" in refused.err
+        assert "haptera keys list" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent
-from holdfast.server import ServerSettings
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import Gate, ScriptedProvider, says
+from haptera import Agent
+from haptera.server import ServerSettings
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import Gate, ScriptedProvider, says
 from tests.scripted_agents import MODEL
 from tests.server.serving import Sent, Served, serving
 from tests.stores.postgresql.server import PostgresServer
 
 SETTINGS = ServerSettings(resume_seconds=0.1, ping_seconds=0.1, requests_per_second=1e6)
-DATABASE = "holdfast.stores.postgresql.database"
+DATABASE = "haptera.stores.postgresql.database"
 
 
 def _agent(store: PostgresStore, *steps: object) -> Agent:
@@ -37,7 +37,7 @@ async def _store(url: str) -> AsyncIterator[PostgresStore]:
 
 def _expire(url: str, node: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("UPDATE holdfast.node SET until = '-infinity' WHERE id = %s", (node,))
+        connection.execute("UPDATE haptera.node SET until = '-infinity' WHERE id = %s", (node,))
 
 
 async def _until(served: Served, status: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.sync import Agent
-from holdfast.testing import ScriptedProvider
+from haptera.sync import Agent
+from haptera.testing import ScriptedProvider
 from tests.server.told_to_end import TOKEN
 
 _SECONDS = 20

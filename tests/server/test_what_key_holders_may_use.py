@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, ConfigError, tool
-from holdfast.server import Access, ApiKey, ServerSettings
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import calls, says
+from haptera import AgentError, ConfigError, tool
+from haptera.server import Access, ApiKey, ServerSettings
+from haptera.stores.memory import MemoryStore
+from haptera.testing import calls, says
 from tests.providers.claude_agent.children import MODEL, Child, received
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, serving

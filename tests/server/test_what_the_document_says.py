@@ -6,20 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.administration.descriptions import (
+from haptera.administration.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
     ShareOptions,
 )
-from holdfast.agent.agent_options import SettingsOptions
-from holdfast.agent.query_options import AdmissionOptions, RewindOptions
-from holdfast.server.app import OPERATIONS
-from holdfast.server.openapi import document
-from holdfast.server.operations import Operation
-from holdfast.server.rpc_aliases import RPC_ALIASES
-from holdfast.server.rpc_methods import RpcParams
-from holdfast.vocabulary.option_declarations import Declared, Shown, options_of
+from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.query_options import AdmissionOptions, RewindOptions
+from haptera.server.app import OPERATIONS
+from haptera.server.openapi import document
+from haptera.server.operations import Operation
+from haptera.server.rpc_aliases import RPC_ALIASES
+from haptera.server.rpc_methods import RpcParams
+from haptera.vocabulary.option_declarations import Declared, Shown, options_of
 
 DOCUMENT = document(OPERATIONS)
 SETTINGS = options_of(SettingsOptions)

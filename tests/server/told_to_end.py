@@ -16,11 +16,11 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-import holdfast
-from holdfast import Agent
-from holdfast.server import create_app
-from holdfast.testing import ScriptedProvider, says
-from holdfast.vocabulary.settings import RuntimeSettings
+import haptera
+from haptera import Agent
+from haptera.server import create_app
+from haptera.testing import ScriptedProvider, says
+from haptera.vocabulary.settings import RuntimeSettings
 
 TOKEN = "t" * 43
 _PAGE = Path(__file__).parents[2] / "docs" / "web-apps.md"
@@ -43,7 +43,7 @@ def _agent(store: str) -> Agent:
 
 def _application(kind: str, agent: Agent) -> Any:
     if kind == "recipe":
-        holdfast.Agent = lambda *_args, **_options: agent  # type: ignore[misc, assignment]
+        haptera.Agent = lambda *_args, **_options: agent  # type: ignore[misc, assignment]
         code = re.findall(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
         names: dict[str, Any] = {"__name__": "recipe"}
         exec(compile(code, str(_PAGE), "exec"), names)  # noqa: S102 - our own page

@@ -13,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, AgentSession, ApprovalRequest, tool
-from holdfast.ports.session_store import Lease, SessionLog
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalSettled, Entry, ToolStarted
-from holdfast.vocabulary.errors import AgentError
+from haptera import Agent, AgentSession, ApprovalRequest, tool
+from haptera.ports.session_store import Lease, SessionLog
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import ApprovalSettled, Entry, ToolStarted
+from haptera.vocabulary.errors import AgentError
 from tests.stores.store_factories import open_store
 
 NAME = "answered"

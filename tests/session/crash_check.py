@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast import Agent, AgentSession
-from holdfast.ports.session_store import Store
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.session.log_reading import fold_log
-from holdfast.testing.promises import (
+from haptera import Agent, AgentSession
+from haptera.ports.session_store import Store
+from haptera.serialization.canonical import arguments_hash
+from haptera.session.log_reading import fold_log
+from haptera.testing.promises import (
     PromiseBrokenError,
     require,
     require_error,
     require_same,
 )
-from holdfast.vocabulary.entries import (
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
@@ -31,9 +31,9 @@ from holdfast.vocabulary.entries import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.messages import AssistantMessage, Message
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.messages import AssistantMessage, Message
 from tests.session.crash_script import TOOLS, TRUNK, DoAsAsked, script_agent
 from tests.session.ends_of_queries import queries_without_end
 from tests.session.noting_session import Acknowledged, Notes, line_of

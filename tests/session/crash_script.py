@@ -16,17 +16,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast import Agent, AgentSession, ApprovalRequest
-from holdfast.agent.remote import AgentRemote
-from holdfast.ports.session_store import Store
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.promises import require_same
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import ToolStarted
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentSession, ApprovalRequest
+from haptera.agent.remote import AgentRemote
+from haptera.ports.session_store import Store
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.promises import require_same
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.entries import ToolStarted
+from haptera.vocabulary.messages import AssistantMessage, UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
 from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
@@ -318,7 +318,7 @@ def _play(kind: str, folder: Path, act: Act) -> None:
 
 def _serve(kind: str) -> None:
     """Have acts played by processes that are this one's children, so that they start at once."""
-    import_module("holdfast.assembly.composition")  # what each of them would import by itself
+    import_module("haptera.assembly.composition")  # what each of them would import by itself
     for line in sys.stdin:
         number, name, folder = line.rstrip("\n").split(maxsplit=2)
         act = next(act for act in ACTS if act == name)

@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.testing.store_conformance.crash_sweep import note_acknowledged
-from holdfast.vocabulary.entries import Entry
+from haptera.testing.store_conformance.crash_sweep import note_acknowledged
+from haptera.vocabulary.entries import Entry
 from tests.session.three_turns import ThreeTurns, durable_agent
 
 NAME = "crash"

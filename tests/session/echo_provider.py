@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.testing import Gate, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Beat
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera.assembly.agent_inputs import SystemClock
+from haptera.testing import Gate, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Beat
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
 
 PIECES = 400
 

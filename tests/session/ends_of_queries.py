@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted
+from haptera.vocabulary.entries import Entry, QueryEnded, QueryStarted
 
 
 def queries_without_end(log: Sequence[Entry], *, is_resumed_enough: bool = True) -> list[str]:

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from holdfast.ports.session_store import Damage, Lease, SessionLog, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode, StoreError
-from holdfast.vocabulary.ids import SessionId
+from haptera.ports.session_store import Damage, Lease, SessionLog, Store
+from haptera.stores.memory import MemoryStore
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.vocabulary.ids import SessionId
 
 
 class FailingLog:

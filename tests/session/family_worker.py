@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, AgentSession, ApprovalRequest, Approve
-from holdfast.ports.session_store import Lease, SessionLog, Store
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentSession, ApprovalRequest, Approve
+from haptera.ports.session_store import Lease, SessionLog, Store
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.parts import ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.session.three_turns import line_writer
 from tests.stores.store_factories import open_store
 

@@ -10,17 +10,17 @@ from typing import Literal, Self
 
 import msgspec
 
-from holdfast import AgentSession
-from holdfast.agent.remote import AgentRemote
-from holdfast.testing.promises import (
+from haptera import AgentSession
+from haptera.agent.remote import AgentRemote
+from haptera.testing.promises import (
     require,
     require_error,
 )
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, InputQueued
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, InputQueued
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.messages import AssistantMessage
 
 Deed = Literal["prompt", "approved", "denied", "rewind", "undo", "fork", "configured"]
 

@@ -5,12 +5,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeVar
 
-from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.ports.session_store import Lease
-from holdfast.stores.memory import MemoryLeases, MemoryLog, MemoryStore
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.ids import SessionId
+from haptera.ports.owned_tasks import OwnedTasks
+from haptera.ports.session_store import Lease
+from haptera.stores.memory import MemoryLeases, MemoryLog, MemoryStore
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.ids import SessionId
 
 ValueT = TypeVar("ValueT")
 Pause = Callable[[], Awaitable[None]]

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
-from holdfast import AgentSession
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera import AgentSession
+from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.session.race_laws import Answer, untrue_offers
 from tests.session.race_remote import COMPACTION_REFUSALS, REMOTE_HAPPENINGS
 from tests.session.race_world import KNOWN_STEPS, World, refused

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from holdfast.blocks.conversation.paths import current_path
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.commands import CommandEnded
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import (
+from haptera.blocks.conversation.paths import current_path
+from haptera.serialization.canonical import arguments_hash
+from haptera.vocabulary.commands import CommandEnded
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
@@ -23,9 +23,9 @@ from holdfast.vocabulary.entries import (
     SessionChanged,
     ToolStarted,
 )
-from holdfast.vocabulary.ids import EntryId
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import ToolCallPart, ToolResultPart
+from haptera.vocabulary.ids import EntryId
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import ToolCallPart, ToolResultPart
 
 Receipt = Literal["kept", "logged", "drained", "refused", "open"]
 """What the sender of a prompt was told.

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from holdfast.agent.remote import AgentRemote
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera.agent.remote import AgentRemote
+from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.session.race_laws import untrue_offers
 from tests.session.race_world import KNOWN_STEPS, World, refused
 

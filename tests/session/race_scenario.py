@@ -2,13 +2,13 @@
 
 import asyncio
 
-from holdfast import AgentSession, Approve, QueryEnded, QueryStarted
-from holdfast.testing import says
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.events import Failed, Idle, QuerySuspended
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.parts import ToolResultPart
+from haptera import AgentSession, Approve, QueryEnded, QueryStarted
+from haptera.testing import says
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.events import Failed, Idle, QuerySuspended
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import live_of
 from tests.session.race_happenings import answer, draw, happen
 from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers

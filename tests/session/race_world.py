@@ -6,16 +6,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
-from holdfast.hooks import AfterQuery, AfterTool, BeforeQuery, BeforeTool, Hooks, Proceed
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import LoopClock, ScriptedProvider, calls, says
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
-from holdfast.vocabulary.events import Busy
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import RetrySettings
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
+from haptera.hooks import AfterQuery, AfterTool, BeforeQuery, BeforeTool, Hooks, Proceed
+from haptera.stores.memory import MemoryStore
+from haptera.testing import LoopClock, ScriptedProvider, calls, says
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError
+from haptera.vocabulary.events import Busy
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import RetrySettings
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
 from tests.session.pausing_store import PausingStore
 from tests.session.race_laws import Story, untrue_offers

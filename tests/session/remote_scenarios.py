@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast import AbortController, Agent, AgentSession
-from holdfast.agent.remote import AgentRemote
-from holdfast.hooks import Block, Hooks, Proceed
-from holdfast.ports.session_store import Store
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Gate, Step
-from holdfast.vocabulary.commands import CommandEnded
-from holdfast.vocabulary.entries import Rewound, SessionChanged
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.parts import CompactionPart
+from haptera import AbortController, Agent, AgentSession
+from haptera.agent.remote import AgentRemote
+from haptera.hooks import Block, Hooks, Proceed
+from haptera.ports.session_store import Store
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Gate, Step
+from haptera.vocabulary.commands import CommandEnded
+from haptera.vocabulary.entries import Rewound, SessionChanged
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.parts import CompactionPart
 from tests.scripted_agents import HeldWork, failure_of, live_of
 
 OpenStore = Callable[[], Store]

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from holdfast import Agent, ApprovalRequest, Approve, Deny, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, reasoning, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, ApprovalRequest, Approve, Deny, tool
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, reasoning, says
+from haptera.testing.clocks import AutoClock
+from haptera.vocabulary.errors import ErrorCode, ProviderError
+from haptera.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.stream_parts import StreamPart
 
 
 def one_by_one(parts: Sequence[StreamPart]) -> list[list[StreamPart]]:
@@ -42,7 +42,7 @@ def rich_provider() -> ScriptedProvider:
                 [
                     *reasoning("I need ", "two tools"),
                     *calls(
-                        ("look_up", {"word": "holdfast"}),
+                        ("look_up", {"word": "haptera"}),
                         ("erase", {"path": "notes.txt"}),
                         ids=("call_a", "call_b"),
                         text="Let me see.",

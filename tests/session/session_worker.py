@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
-from holdfast import Agent, AgentSession
-from holdfast.agent.query_stream import QueryStream
-from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.vocabulary.entries import ApprovalRequested, Entry
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.events import Event, TextDelta
+from haptera import Agent, AgentSession
+from haptera.agent.query_stream import QueryStream
+from haptera.ports.owned_tasks import OwnedTasks
+from haptera.vocabulary.entries import ApprovalRequested, Entry
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.events import Event, TextDelta
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
 from tests.stores.worker_process import open_impatient, tell_when_waiting

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import AbortController, AgentSession, QueryEnded, QueryStream
-from holdfast.testing import EventRecorder, ScriptedProvider, says
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.parts import ToolResultPart
+from haptera import AbortController, AgentSession, QueryEnded, QueryStream
+from haptera.testing import EventRecorder, ScriptedProvider, says
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.parts import ToolResultPart
 from tests.history_grammar import violations
 from tests.session.scripted_query import rich_agent, rich_provider
 

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, Approve, ErrorCode, tool
-from holdfast.hooks import Hooks, Proceed
-from holdfast.ports.session_store import Lease
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentError, AgentSession, ApprovalRequest, Approve, ErrorCode, tool
+from haptera.hooks import Hooks, Proceed
+from haptera.ports.session_store import Lease
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
     InputQueued,
     QueryEnded,
 )
-from holdfast.vocabulary.errors import StoreError
+from haptera.vocabulary.errors import StoreError
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import failure_of, live_of

@@ -1,7 +1,7 @@
 """How many appends a query takes: as few as "durable before visible and before effect" allows."""
 
-from holdfast import TextDelta, TurnEnded, tool
-from holdfast.testing import Gate, calls, says
+from haptera import TextDelta, TurnEnded, tool
+from haptera.testing import Gate, calls, says
 from tests.scripted_agents import make_agent
 from tests.session.failing_store import FailingStore
 

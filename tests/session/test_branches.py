@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Agent, AgentSession, tool
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.session_state import check_state
-from holdfast.session.log_reading import fold_log
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import Gate, calls, says
-from holdfast.vocabulary.entries import Entry, Rewound
-from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.messages import Message
+from haptera import Agent, AgentSession, tool
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.session_state import check_state
+from haptera.session.log_reading import fold_log
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import Gate, calls, says
+from haptera.vocabulary.entries import Entry, Rewound
+from haptera.vocabulary.errors import ErrorCode, SessionError, StoreError
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.messages import Message
 from tests.attacks.moments import others_run
 from tests.attacks.slow_store import HeldStore
 from tests.history_grammar import violations

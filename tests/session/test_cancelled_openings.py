@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import pytest
 
-from holdfast import AbortController, Agent, AgentError, ErrorCode, sync
-from holdfast.ports.session_store import Lease, Store
-from holdfast.stores.memory import MemoryInbox, MemoryLeases, MemoryStore
-from holdfast.testing import Gate, ScriptedProvider, says
-from holdfast.vocabulary.commands import Command
-from holdfast.vocabulary.ids import SessionId
+from haptera import AbortController, Agent, AgentError, ErrorCode, sync
+from haptera.ports.session_store import Lease, Store
+from haptera.stores.memory import MemoryInbox, MemoryLeases, MemoryStore
+from haptera.testing import Gate, ScriptedProvider, says
+from haptera.vocabulary.commands import Command
+from haptera.vocabulary.ids import SessionId
 from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, tasks_left
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store, store_string

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ErrorCode, tool
-from holdfast.ports.session_store import SessionLog, Store
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ProviderError, RequestError
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.parts import CompactionPart
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.stream_parts import StreamPart
-from holdfast.vocabulary.usage import Usage
+from haptera import Agent, ErrorCode, tool
+from haptera.ports.session_store import SessionLog, Store
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import ProviderError, RequestError
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.parts import CompactionPart
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.stream_parts import StreamPart
+from haptera.vocabulary.usage import Usage
 from tests.folded_sessions import state_of
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 

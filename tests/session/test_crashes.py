@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AgentSession
-from holdfast.testing.promises import (
+from haptera import AgentSession
+from haptera.testing.promises import (
     require,
     require_same,
 )
-from holdfast.testing.store_conformance.crash_sweep import (
+from haptera.testing.store_conformance.crash_sweep import (
     find_crash_points,
     is_strace_here,
     read_acknowledged,
     spread,
     sweep_crashes,
 )
-from holdfast.vocabulary.entries import Entry, ToolEnded, ToolStarted
+from haptera.vocabulary.entries import Entry, ToolEnded, ToolStarted
 from tests.fixtures_report import Report
 from tests.history_grammar import violations
 from tests.samples import sampled

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentSession, Approve, QueryEnded, tool
-from holdfast.ports.session_store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, calls, says
-from holdfast.testing.clocks import run_seeded
-from holdfast.vocabulary.entries import Entry, QueryStarted, Rewound, SessionOpened, ToolStarted
-from holdfast.vocabulary.errors import ErrorCode
+from haptera import AgentSession, Approve, QueryEnded, tool
+from haptera.ports.session_store import Store
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, calls, says
+from haptera.testing.clocks import run_seeded
+from haptera.vocabulary.entries import Entry, QueryStarted, Rewound, SessionOpened, ToolStarted
+from haptera.vocabulary.errors import ErrorCode
 from tests.history_grammar import violations
 from tests.scripted_agents import live_of, make_agent
 from tests.session import race_scenario

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentSession, tool
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.testing.clocks import AutoClock, SeededLoop
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentSession, tool
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from haptera.testing.clocks import AutoClock, SeededLoop
+from haptera.vocabulary.entries import (
     ContextNoted,
     Entry,
     InputQueued,
@@ -23,9 +23,9 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
-from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.errors import AgentError, ErrorCode, StoreError
+from haptera.vocabulary.events import TextDelta
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.fixtures_report import Report
 from tests.history_grammar import violations
 from tests.session.failing_store import FailingStore

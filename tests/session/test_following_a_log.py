@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.blocks.control_channel.channel import ControlChannel
-from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.ports.session_store import Store
-from holdfast.session.observers import follow_entries, observe
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import says
-from holdfast.testing.store_conformance.samples import answer, new_session, notes
-from holdfast.vocabulary.entries import Entry, PartEnded, QueryEnded, SessionOpened
-from holdfast.vocabulary.events import Event, SessionDeleted
-from holdfast.vocabulary.ids import SessionId, new_session_id
-from holdfast.vocabulary.parts import TextPart
+from haptera.blocks.control_channel.channel import ControlChannel
+from haptera.blocks.control_channel.subscription import Subscription
+from haptera.blocks.conversation.fold import SessionFold
+from haptera.ports.session_store import Store
+from haptera.session.observers import follow_entries, observe
+from haptera.stores.memory import MemoryStore
+from haptera.testing import says
+from haptera.testing.store_conformance.samples import answer, new_session, notes
+from haptera.vocabulary.entries import Entry, PartEnded, QueryEnded, SessionOpened
+from haptera.vocabulary.events import Event, SessionDeleted
+from haptera.vocabulary.ids import SessionId, new_session_id
+from haptera.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 from tests.strategies_logs import logs

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AgentSession
-from holdfast.serialization.entries import encode_entry
-from holdfast.testing import ScriptedProvider, says
+from haptera import AgentSession
+from haptera.serialization.entries import encode_entry
+from haptera.testing import ScriptedProvider, says
 from tests.fixtures_report import Report
 from tests.scripted_agents import live_of
 from tests.session.three_turns import durable_agent

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clocks import run_seeded
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.stores.memory import MemoryStore
+from haptera.testing.clocks import run_seeded
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     Part,
     ReasoningPart,
     ReminderPart,

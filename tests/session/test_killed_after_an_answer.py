@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ApprovalRequest, Deny
-from holdfast.testing import says
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import ApprovalSettled
+from haptera import ApprovalRequest, Deny
+from haptera.testing import says
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.entries import ApprovalSettled
 from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess
 from tests.scripted_agents import live_of

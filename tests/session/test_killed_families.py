@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AgentSession
-from holdfast.administration.descriptions import SessionTree
-from holdfast.testing.promises import PromiseBrokenError, require, require_same
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentSession
+from haptera.administration.descriptions import SessionTree
+from haptera.testing.promises import PromiseBrokenError, require, require_same
+from haptera.vocabulary.entries import (
     QueryEnded,
     QueryStarted,
     SessionOpened,

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.ports.session_store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.promises import (
+from haptera.ports.session_store import Store
+from haptera.stores.memory import MemoryStore
+from haptera.testing.promises import (
     PromiseBrokenError,
     require,
     require_same,
 )
-from holdfast.vocabulary.entries import ApprovalSettled
-from holdfast.vocabulary.ids import new_session_id
+from haptera.vocabulary.entries import ApprovalSettled
+from haptera.vocabulary.ids import new_session_id
 from tests.fixtures_report import Report
 from tests.samples import sampled
 from tests.session.crash_check import Aftermath, Expectations, Tally, effects_in

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.messages import AssistantMessage
 from tests.fixtures_report import Report
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent

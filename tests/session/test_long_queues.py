@@ -6,10 +6,10 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
-from holdfast import AgentSession
-from holdfast.ports.owned_tasks import OwnedTasks
-from holdfast.testing import Gate, says
-from holdfast.testing.scripted_provider import Step
+from haptera import AgentSession
+from haptera.ports.owned_tasks import OwnedTasks
+from haptera.testing import Gate, says
+from haptera.testing.scripted_provider import Step
 from tests.scripted_agents import live_of, playing
 
 
@@ -20,7 +20,7 @@ class Calls:
         self.counts: Counter[str] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "call" and "/holdfast/session/" in frame.f_code.co_filename:
+        if event == "call" and "/haptera/session/" in frame.f_code.co_filename:
             self.counts[frame.f_code.co_qualname] += 1
 
 

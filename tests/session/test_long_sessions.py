@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from benchmarks.catalogue import exchange
-from holdfast import AgentSession
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.store_conformance.samples import opening
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.ids import SessionId, new_session_id
+from haptera import AgentSession
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.stores.memory import MemoryStore
+from haptera.testing.store_conformance.samples import opening
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.fixtures_report import Report
 from tests.samples import sampled
 from tests.scripted_agents import live_of, make_agent

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentSession
+from haptera import Agent, AgentSession
 from tests.fixtures_report import Report
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.ports.clock import Stamp
-from holdfast.ports.session_store import Lease
-from holdfast.session import notes
-from holdfast.session.notes import inherited_notes, project_notes
-from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import FakeClock
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session
-from holdfast.vocabulary.entries import ContextNoted, Entry
-from holdfast.vocabulary.ids import new_entry_id
+from haptera.ports.clock import Stamp
+from haptera.ports.session_store import Lease
+from haptera.session import notes
+from haptera.session.notes import inherited_notes, project_notes
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import FakeClock
+from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session
+from haptera.vocabulary.entries import ContextNoted, Entry
+from haptera.vocabulary.ids import new_entry_id
 
 
 async def add_notes(store: MemoryStore, lease: Lease, *texts: str, times: Sequence[int]) -> None:

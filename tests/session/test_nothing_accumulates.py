@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AbortController, Agent, AgentError, ErrorCode, ProviderError, tool
-from holdfast.session.live_session import LiveSession
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
+from haptera import AbortController, Agent, AgentError, ErrorCode, ProviderError, tool
+from haptera.session.live_session import LiveSession
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
 from tests.samples import sampled
 
 pytestmark = pytest.mark.slow

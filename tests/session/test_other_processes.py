@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
-from holdfast.vocabulary.entries import ApprovalSettled, InputQueued, QueryEnded
-from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.messages import AssistantMessage
+from haptera import Agent
+from haptera.agent.remote import AgentRemote
+from haptera.vocabulary.entries import ApprovalSettled, InputQueued, QueryEnded
+from haptera.vocabulary.errors import ErrorCode, SessionError
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.messages import AssistantMessage
 from tests.scripted_agents import live_of
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent

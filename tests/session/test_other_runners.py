@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast import AgentError, ErrorCode, ProviderError, QueryEnded, RequestError, Settings
-from holdfast.blocks.tool_registry.registry import ToolRegistry
-from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_scope import ModelPlan, QueryScope
-from holdfast.ports.runner import QueryInput, QueryOutcome
-from holdfast.session.live_session import LiveSession, SessionResources
-from holdfast.session.opening import open_session
-from holdfast.session.query_handle import QueryHandle
-from holdfast.session.session_descriptions import SessionRequest
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, ScriptedProvider
-from holdfast.vocabulary.entries import (
+from haptera import AgentError, ErrorCode, ProviderError, QueryEnded, RequestError, Settings
+from haptera.blocks.tool_registry.registry import ToolRegistry
+from haptera.engine.provider_attempts import ProviderAttempts
+from haptera.engine.query_scope import ModelPlan, QueryScope
+from haptera.ports.runner import QueryInput, QueryOutcome
+from haptera.session.live_session import LiveSession, SessionResources
+from haptera.session.opening import open_session
+from haptera.session.query_handle import QueryHandle
+from haptera.session.session_descriptions import SessionRequest
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, ScriptedProvider
+from haptera.vocabulary.entries import (
     Entry,
     PartEnded,
     PartStarted,
@@ -26,10 +26,10 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.ids import new_message_id, new_part_id, new_query_id, new_turn_id
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.settings import ModelStep, RuntimeSettings
+from haptera.vocabulary.ids import new_message_id, new_part_id, new_query_id, new_turn_id
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.settings import ModelStep, RuntimeSettings
 
 Work = Callable[[QueryScope], Awaitable[str]]
 

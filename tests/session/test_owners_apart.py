@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent
-from holdfast.ports.session_store import Store
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from haptera import Agent
+from haptera.ports.session_store import Store
+from haptera.vocabulary.errors import ErrorCode, SessionError
 from tests.session.echo_provider import EchoProvider
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, ProviderError, SessionState
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
-from holdfast.vocabulary.entries import RetryScheduled
+from haptera import Agent, AgentError, ErrorCode, ProviderError, SessionState
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, says
+from haptera.vocabulary.entries import RetryScheduled
 
 
 async def test_a_stream_goes_through_its_phases() -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
-from holdfast.blocks.conversation import paths
-from holdfast.blocks.conversation.tool_calls import CallRecord
-from holdfast.session import opening
-from holdfast.session.answered_commands import AnsweredCommands
-from holdfast.session.commands import SessionCommands
-from holdfast.session.live_session import LiveSession
-from holdfast.session.prompt_queue import PromptQueue
-from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.commands import AnsweredCommand, Command, CommandId, RewindSession
-from holdfast.vocabulary.errors import SessionError
-from holdfast.vocabulary.file_snapshots import RewindReport
+from haptera.blocks.approval_coordinator import ApprovalCoordinator
+from haptera.blocks.conversation import paths
+from haptera.blocks.conversation.tool_calls import CallRecord
+from haptera.session import opening
+from haptera.session.answered_commands import AnsweredCommands
+from haptera.session.commands import SessionCommands
+from haptera.session.live_session import LiveSession
+from haptera.session.prompt_queue import PromptQueue
+from haptera.session.recorder import SessionRecorder
+from haptera.vocabulary.commands import AnsweredCommand, Command, CommandId, RewindSession
+from haptera.vocabulary.errors import SessionError
+from haptera.vocabulary.file_snapshots import RewindReport
 from tests.session.test_races import play_on_seeded_loop
 
 Report = Callable[[str], None]

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from holdfast import AgentSession, QueryEnded, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, calls, says
-from holdfast.vocabulary.entries import Entry, InputDrained, InputPromoted, SessionChanged
+from haptera import AgentSession, QueryEnded, tool
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, calls, says
+from haptera.vocabulary.entries import Entry, InputDrained, InputPromoted, SessionChanged
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import events_of, live_of, make_agent

@@ -10,7 +10,7 @@ from itertools import permutations
 
 import pytest
 
-from holdfast.testing.clocks import SeededLoop
+from haptera.testing.clocks import SeededLoop
 from tests.session.race_happenings import HAPPENINGS
 from tests.session.race_laws import Story
 from tests.session.race_scenario import play

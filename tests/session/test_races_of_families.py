@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, Approve, tool
-from holdfast.administration.descriptions import SessionTree
-from holdfast.ports.session_store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
-from holdfast.testing.clocks import one_turn
-from holdfast.vocabulary.entries import (
+from haptera import Agent, AgentError, AgentSession, ApprovalRequest, Approve, tool
+from haptera.administration.descriptions import SessionTree
+from haptera.ports.session_store import Store
+from haptera.stores.memory import MemoryStore
+from haptera.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
+from haptera.testing.clocks import one_turn
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     QueryEnded,
     QueryStarted,
     ToolStarted,
 )
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.settings import RuntimeSettings
 
 _SEEDS = 60
 _SOAK_SEEDS = 3000

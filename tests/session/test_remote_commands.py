@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import AgentSession, Event, QueryEnded
-from holdfast.agent import verbs
-from holdfast.stores import stored_records
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import says
-from holdfast.testing.clocks import SeededLoop
-from holdfast.vocabulary.commands import (
+from haptera import AgentSession, Event, QueryEnded
+from haptera.agent import verbs
+from haptera.stores import stored_records
+from haptera.stores.memory import MemoryStore
+from haptera.testing import says
+from haptera.testing.clocks import SeededLoop
+from haptera.vocabulary.commands import (
     AbortQuery,
     Command,
     CommandEnded,
@@ -22,9 +22,9 @@ from holdfast.vocabulary.commands import (
     CompactSession,
     ConfigureSession,
 )
-from holdfast.vocabulary.commands import new_command_id as new_id
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.ids import SessionId, query_id_for
+from haptera.vocabulary.commands import new_command_id as new_id
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.ids import SessionId, query_id_for
 from tests.scripted_agents import failure_of, live_of
 from tests.session.remote_scenarios import (
     LONG,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentSession, QueryEnded, tool
-from holdfast.session import recorder
-from holdfast.testing import LoopClock, ScriptedProvider, calls, says
-from holdfast.testing.clocks import SeededLoop
-from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.ids import SessionId
+from haptera import Agent, AgentSession, QueryEnded, tool
+from haptera.session import recorder
+from haptera.testing import LoopClock, ScriptedProvider, calls, says
+from haptera.testing.clocks import SeededLoop
+from haptera.vocabulary.entries import Entry, InputQueued, QueryStarted
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.ids import SessionId
 from tests.session.pausing_store import PausingStore
 
 BEYOND = 1.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AbortController,
     Agent,
     AgentError,
@@ -17,21 +17,21 @@ from holdfast import (
     Event,
     tool,
 )
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import (
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
+from haptera.vocabulary.approvals import Decision
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     QueryEnded,
     RetryScheduled,
     ToolEnded,
     ToolStarted,
 )
-from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.events import ReasoningDelta, TextDelta, ToolInputDelta
-from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.parts import ReasoningPart, TextPart, ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera.vocabulary.errors import ProviderError
+from haptera.vocabulary.events import ReasoningDelta, TextDelta, ToolInputDelta
+from haptera.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.parts import ReasoningPart, TextPart, ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, Event, tool
-from holdfast.administration.worker import SessionWorker
-from holdfast.ports.session_store import Store
-from holdfast.sync import Agent as BlockingAgent
-from holdfast.testing import Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted, ToolEnded
-from holdfast.vocabulary.events import QuerySuspended
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import Agent, AgentError, ErrorCode, Event, tool
+from haptera.administration.worker import SessionWorker
+from haptera.ports.session_store import Store
+from haptera.sync import Agent as BlockingAgent
+from haptera.testing import Gate, ScriptedProvider, calls, says
+from haptera.vocabulary.entries import Entry, QueryEnded, QueryStarted, ToolEnded
+from haptera.vocabulary.events import QuerySuspended
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 AT_ONCE = RuntimeSettings(close_drain_seconds=0.01)

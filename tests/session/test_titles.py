@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Agent, AgentSession, ConfigError, ErrorCode, ProviderError, Settings
-from holdfast.ports.runner import QueryInput
-from holdfast.session.opening import open_session
-from holdfast.session.session_descriptions import SessionRequest
-from holdfast.session.titles import clean_title
-from holdfast.testing import Gate, ScriptedProvider, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import SessionChanged
-from holdfast.vocabulary.ids import new_message_id, new_query_id
-from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import TextPart
+from haptera import Agent, AgentSession, ConfigError, ErrorCode, ProviderError, Settings
+from haptera.ports.runner import QueryInput
+from haptera.session.opening import open_session
+from haptera.session.session_descriptions import SessionRequest
+from haptera.session.titles import clean_title
+from haptera.testing import Gate, ScriptedProvider, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import SessionChanged
+from haptera.vocabulary.ids import new_message_id, new_query_id
+from haptera.vocabulary.messages import Message, UserMessage
+from haptera.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent, tasks_left
 
 
@@ -111,7 +111,7 @@ async def test_a_title_maker_with_a_bug_is_a_line_in_the_log(
         await live.close()
         gc.collect()  # asyncio logs an exception that nothing retrieved when its task is freed
     assert [(item.name, item.getMessage()) for item in caplog.records] == [
-        ("holdfast.session.titles", "no title was made")
+        ("haptera.session.titles", "no title was made")
     ]
     assert "KeyError: 'a bug'" in caplog.text
 

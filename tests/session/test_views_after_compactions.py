@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.session.log_reading import fold_log
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
+from haptera.session.log_reading import fold_log
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.errors import ProviderError
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.folded_sessions import state_of
 from tests.history_grammar import violations
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, ErrorCode, sync, tool
-from holdfast.hooks import BeforeTool, Hooks, Proceed
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Gate, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.approvals import Approve, Decision
-from holdfast.vocabulary.entries import QueryEnded
-from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import Agent, AgentError, AgentSession, ApprovalRequest, ErrorCode, sync, tool
+from haptera.hooks import BeforeTool, Hooks, Proceed
+from haptera.stores.memory import MemoryStore
+from haptera.testing import Gate, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.approvals import Approve, Decision
+from haptera.vocabulary.entries import QueryEnded
+from haptera.vocabulary.events import TextDelta
+from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, playing
 

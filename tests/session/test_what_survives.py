@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
-from holdfast.testing.store_conformance.crash_sweep import is_strace_here
-from holdfast.vocabulary.entries import ToolStarted
-from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.messages import AssistantMessage
+from haptera import Agent
+from haptera.agent.remote import AgentRemote
+from haptera.testing.store_conformance.crash_sweep import is_strace_here
+from haptera.vocabulary.entries import ToolStarted
+from haptera.vocabulary.errors import ErrorCode, SessionError
+from haptera.vocabulary.messages import AssistantMessage
 from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import live_of
 from tests.session.crash_worker import PROMPTS

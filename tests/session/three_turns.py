@@ -5,14 +5,14 @@ import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-from holdfast import Agent, tool
-from holdfast.blocks.tool_registry.tool import AnyTool
-from holdfast.ports.session_store import Store
-from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import StreamPart
-from holdfast.vocabulary.tools import ApprovalMode
+from haptera import Agent, tool
+from haptera.blocks.tool_registry.tool import AnyTool
+from haptera.ports.session_store import Store
+from haptera.testing import ScriptedProvider, calls, says
+from haptera.vocabulary.parts import ToolResultPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import StreamPart
+from haptera.vocabulary.tools import ApprovalMode
 from tests.stores.store_factories import store_string
 
 LINES = ("first", "second")

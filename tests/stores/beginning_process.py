@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.testing import says
+from haptera.testing import says
 from tests.scripted_agents import make_agent
 
 

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import apsw
 
-from holdfast.ports.session_store import Lease, Store
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.lease_rules import LOCAL_LEASE_SECONDS
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.ids import SessionId
+from haptera.ports.session_store import Lease, Store
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
+from haptera.stores.sqlite.store import SqliteStore
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.ids import SessionId
 
 
 class DurableKind(ABC):

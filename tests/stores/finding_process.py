@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from holdfast.stores.jsonl.store import JsonlStore
+from haptera.stores.jsonl.store import JsonlStore
 
 
 async def find(folder: Path, name: str, owner: str, project: str) -> None:

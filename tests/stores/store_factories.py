@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from holdfast.ports.session_store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.store_conformance.samples import OpenStore
+from haptera.ports.session_store import Store
+from haptera.stores.memory import MemoryStore
+from haptera.testing.store_conformance.samples import OpenStore
 from tests.stores.durable_kinds import DURABLE_KINDS, durable_kind
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.promises import PromiseBrokenError
-from holdfast.testing.store_conformance.crash_sweep import (
+from haptera.testing.promises import PromiseBrokenError
+from haptera.testing.store_conformance.crash_sweep import (
     CrashPoint,
     check_acknowledged_is_there,
     find_crash_points,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import apsw
 import pytest
 
-from holdfast.ports.session_store import Lease, Store
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.stored_records import LARGEST_ENTRY
-from holdfast.testing.promises import within_time_limit
-from holdfast.testing.store_conformance.samples import (
+from haptera.ports.session_store import Lease, Store
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.stores.sqlite.store import SqliteStore
+from haptera.stores.stored_records import LARGEST_ENTRY
+from haptera.testing.promises import within_time_limit
+from haptera.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
     change,
@@ -23,11 +23,11 @@ from holdfast.testing.store_conformance.samples import (
     note,
     notes,
 )
-from holdfast.vocabulary.entries import Entry, QueryStarted
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.ids import SessionId, new_entry_id, new_message_id, new_query_id
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
+from haptera.vocabulary.entries import Entry, QueryStarted
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.ids import SessionId, new_entry_id, new_message_id, new_query_id
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.atomic_files import create_folder, replace_file
-from holdfast.stores.jsonl.log_file import LogFile
-from holdfast.stores.private_files import open_or_create, remove_durably
-from holdfast.testing.store_conformance.samples import command, new_session, note, notes
+from haptera.auth.atomic_files import create_folder, replace_file
+from haptera.stores.jsonl.log_file import LogFile
+from haptera.stores.private_files import open_or_create, remove_durably
+from haptera.testing.store_conformance.samples import command, new_session, note, notes
 from tests.stores.store_factories import open_store
 from tests.synced_disk import SyncedDisk
 

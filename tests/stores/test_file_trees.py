@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.serialization.entries import decode_entries
-from holdfast.stores.file_trees.git_trees import GitTrees, TreeLimits
-from holdfast.vocabulary.errors import ErrorCode, StoreError
-from holdfast.vocabulary.file_snapshots import Snapshot
+from haptera.serialization.entries import decode_entries
+from haptera.stores.file_trees.git_trees import GitTrees, TreeLimits
+from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.vocabulary.file_snapshots import Snapshot
 
 NAMES = ("a", "b", "a b", "é", ".hidden", "*.py")
 ENVIRONMENT = {"PATH": os.defpath}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.store_strings import make_store
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.store_conformance.samples import command, new_session, note
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.ids import SessionId
+from haptera.assembly.store_strings import make_store
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.stores.sqlite.store import SqliteStore
+from haptera.testing.store_conformance.samples import command, new_session, note
+from haptera.vocabulary.errors import ConfigError, ErrorCode
+from haptera.vocabulary.ids import SessionId
 from tests.stores.store_factories import DURABLE, open_store, store_string
 
 

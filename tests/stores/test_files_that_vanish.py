@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent
-from holdfast.ports.session_store import Store
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.promises import within_time_limit
-from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera import Agent
+from haptera.ports.session_store import Store
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.testing import ScriptedProvider, says
+from haptera.testing.promises import within_time_limit
+from haptera.testing.store_conformance.samples import new_session, note, seqs_of
+from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.processes import (
+from haptera.stores.processes import (
     ProcessIdentity,
     is_of_this_machine,
     process_state,
     this_process,
 )
-from holdfast.vocabulary.ids import SessionId, new_session_id
+from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.architecture.source_tree import ROOT
 from tests.stores.store_factories import DURABLE
 from tests.stores.workers import NEW_INTERPRETER, worker, worker_environment
@@ -28,7 +28,7 @@ CALLERS = 4
 CONFORMANCE = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.testing.store_conformance import run_store_conformance
+from haptera.testing.store_conformance import run_store_conformance
 from tests.stores.store_factories import STORE_FACTORIES
 kind, folder = sys.argv[1], Path(sys.argv[2])
 numbers = iter(range(10_000))

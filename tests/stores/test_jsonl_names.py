@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ports.session_store import Lease, SessionFilter
-from holdfast.stores.jsonl import lookup
-from holdfast.stores.jsonl.lock_file import LeaseState, read_lease_state
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session, notes
-from holdfast.vocabulary.entries import ContextNoted
-from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.ids import SessionId, new_entry_id
+from haptera.ports.session_store import Lease, SessionFilter
+from haptera.stores.jsonl import lookup
+from haptera.stores.jsonl.lock_file import LeaseState, read_lease_state
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.testing.store_conformance.samples import OWNER, PROJECT, change, new_session, notes
+from haptera.vocabulary.entries import ContextNoted
+from haptera.vocabulary.errors import StoreError
+from haptera.vocabulary.ids import SessionId, new_entry_id
 from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess
 from tests.stores.workers import worker_environment
@@ -106,7 +106,7 @@ async def test_a_second_listing_reads_only_what_was_written_since(
         read.append(path)
         return read_lease_state(path)
 
-    monkeypatch.setattr("holdfast.stores.jsonl.summaries.read_lease_state", counted)
+    monkeypatch.setattr("haptera.stores.jsonl.summaries.read_lease_state", counted)
     first = await store.index.browse(*OWNED)
     read.clear()
     assert await store.index.browse(*OWNED) == first

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.store_conformance.crash_sweep import (
+from haptera.testing.store_conformance.crash_sweep import (
     check_acknowledged_is_there,
     read_acknowledged,
 )

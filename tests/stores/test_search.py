@@ -1,6 +1,6 @@
 """Search finds the same in every store, whatever is damaged, and reads no more than it has to.
 
-The promises of the port are checked by `holdfast.testing.store_conformance.search_checks`.
+The promises of the port are checked by `haptera.testing.store_conformance.search_checks`.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.ports.session_store import SearchHit, Store
-from holdfast.stores.jsonl import folder
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.stored_records import LARGEST_ENTRY
-from holdfast.stores.text_search import TextQuery
-from holdfast.testing.store_conformance.samples import (
+from haptera.ports.session_store import SearchHit, Store
+from haptera.stores.jsonl import folder
+from haptera.stores.memory import MemoryStore
+from haptera.stores.sqlite.store import SqliteStore
+from haptera.stores.stored_records import LARGEST_ENTRY
+from haptera.stores.text_search import TextQuery
+from haptera.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
     answer,

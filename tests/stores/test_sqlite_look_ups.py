@@ -7,12 +7,12 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from holdfast.ports.session_store import SessionFilter, SessionRecord
-from holdfast.stores.sqlite import migrations
-from holdfast.stores.sqlite.rows import decode_record
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session, note, opening
-from holdfast.vocabulary.ids import SessionId, new_session_id
+from haptera.ports.session_store import SessionFilter, SessionRecord
+from haptera.stores.sqlite import migrations
+from haptera.stores.sqlite.rows import decode_record
+from haptera.stores.sqlite.store import SqliteStore
+from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session, note, opening
+from haptera.vocabulary.ids import SessionId, new_session_id
 
 
 class Steps:
@@ -73,7 +73,7 @@ async def test_sessions_of_a_time_are_found_and_others_are_not_decoded(
         decoded.append(row)
         return decode_record(connection, row)
 
-    monkeypatch.setattr("holdfast.stores.sqlite.index.decode_record", counted)
+    monkeypatch.setattr("haptera.stores.sqlite.index.decode_record", counted)
     for matching in (SessionFilter(updated_after=49), SessionFilter(updated_before=51)):
         decoded.clear()
         found = await store.index.browse(OWNER, None, matching=matching)
@@ -125,7 +125,7 @@ async def test_forks_are_found_without_decoding_the_other_sessions(
         decoded.append(row)
         return decode_record(connection, row)
 
-    monkeypatch.setattr("holdfast.stores.sqlite.index.decode_record", counted)
+    monkeypatch.setattr("haptera.stores.sqlite.index.decode_record", counted)
     found = await store.index.browse(OWNER, None, matching=SessionFilter(parent=parent))
     assert {each.id for each in found} == set(forks[:2])
     assert len(decoded) == 2

@@ -10,9 +10,9 @@ pytestmark = pytest.mark.slow
 
 PRELUDE = """
 import os, sys
-from holdfast import AgentError
-from holdfast.sync import Agent, run_agent
-from holdfast.testing import ScriptedProvider, says
+from haptera import AgentError
+from haptera.sync import Agent, run_agent
+from haptera.testing import ScriptedProvider, says
 
 def an_agent(*texts):
     provider = ScriptedProvider([says(*text.split()) for text in texts])
@@ -108,7 +108,7 @@ def test_leaving_a_parent_s_agent_in_the_child_closes_nothing() -> None:
 
 def test_the_ids_of_a_child_share_no_random_characters_with_its_parents() -> None:
     said = run_forking("""
-        from holdfast.vocabulary.ids import new_entry_id
+        from haptera.vocabulary.ids import new_entry_id
         new_entry_id()
         in_child(lambda: print(*(new_entry_id()[-10:] for _ in range(100)), flush=True))
         print(*(new_entry_id()[-10:] for _ in range(100)))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import holdfast
-import holdfast.sync
-from holdfast import AgentError, ErrorCode, QueryEnded, TextDelta, tool
-from holdfast.agent.verbs import SessionVerbs
-from holdfast.sync.background_loop import background_loop
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
+import haptera
+import haptera.sync
+from haptera import AgentError, ErrorCode, QueryEnded, TextDelta, tool
+from haptera.agent.verbs import SessionVerbs
+from haptera.sync.background_loop import background_loop
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
 from tests.scripted_agents import MODEL
 
 CLASSES = ["Agent", "AgentRemote", "AgentSession", "QueryStream"]
@@ -47,20 +47,20 @@ def parameters_of(function: Any) -> list[tuple[str, Any, Any]]:
 
 
 def test_the_blocking_module_has_the_names_that_block() -> None:
-    assert set(holdfast.sync.__all__) == {*CLASSES, *FUNCTIONS}
-    assert set(holdfast.sync.__all__) <= set(holdfast.__all__)
+    assert set(haptera.sync.__all__) == {*CLASSES, *FUNCTIONS}
+    assert set(haptera.sync.__all__) <= set(haptera.__all__)
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_both_sides_of_a_class_have_the_same_methods(name: str) -> None:
-    there, here = getattr(holdfast, name), getattr(holdfast.sync, name)
+    there, here = getattr(haptera, name), getattr(haptera.sync, name)
     assert public_names(there) - public_names(here) == ONLY_ASYNC.get(name, set())
     assert public_names(here) - public_names(there) == ONLY_BLOCKING.get(name, set())
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_both_sides_of_a_method_have_the_same_parameters(name: str) -> None:
-    there, here = getattr(holdfast, name), getattr(holdfast.sync, name)
+    there, here = getattr(haptera, name), getattr(haptera.sync, name)
     for method in public_names(there) & public_names(here):
         one, other = getattr(there, method), getattr(here, method)
         if callable(one):
@@ -71,7 +71,7 @@ def test_both_sides_of_a_method_have_the_same_parameters(name: str) -> None:
             assert isinstance(other, property)
 
 
-@pytest.mark.parametrize("face", [holdfast.AgentSession, holdfast.AgentRemote])
+@pytest.mark.parametrize("face", [haptera.AgentSession, haptera.AgentRemote])
 def test_the_verbs_of_a_session_are_declared_once(face: type) -> None:
     verbs = public_names(SessionVerbs)
     assert verbs >= {"send", "steer", "approve", "deny", "configure"}
@@ -79,7 +79,7 @@ def test_the_verbs_of_a_session_are_declared_once(face: type) -> None:
     assert [name for name in verbs if getattr(face, name) is not getattr(SessionVerbs, name)] == []
 
 
-@pytest.mark.parametrize("module", [holdfast, holdfast.sync])
+@pytest.mark.parametrize("module", [haptera, haptera.sync])
 def test_a_session_and_a_remote_one_are_told_the_same_with_the_same_parameters(module: Any) -> None:
     for name in (*public_names(SessionVerbs), "abort", "events", "view"):
         here, there = getattr(module.AgentSession, name), getattr(module.AgentRemote, name)
@@ -88,21 +88,21 @@ def test_a_session_and_a_remote_one_are_told_the_same_with_the_same_parameters(m
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_no_blocking_method_is_a_coroutine(name: str) -> None:
-    kind = getattr(holdfast.sync, name)
+    kind = getattr(haptera.sync, name)
     names = public_names(kind)
     assert [item for item in names if inspect.iscoroutinefunction(getattr(kind, item))] == []
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_both_sides_of_a_function_have_the_same_parameters(name: str) -> None:
-    one, other = getattr(holdfast, name), getattr(holdfast.sync, name)
+    one, other = getattr(haptera, name), getattr(haptera.sync, name)
     assert parameters_of(one) == parameters_of(other)
 
 
-def an_agent(*steps: Step, **options: Any) -> tuple[holdfast.sync.Agent, ScriptedProvider]:
+def an_agent(*steps: Step, **options: Any) -> tuple[haptera.sync.Agent, ScriptedProvider]:
     provider = ScriptedProvider(steps)
     options = {"clock": FakeClock(), "environment": {}, **options}
-    return holdfast.sync.Agent(MODEL, providers=[provider], **options), provider
+    return haptera.sync.Agent(MODEL, providers=[provider], **options), provider
 
 
 def test_a_session_can_be_used_without_a_loop() -> None:

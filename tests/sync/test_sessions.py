@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ErrorCode, SessionError
-from holdfast.administration.descriptions import ActiveContext, SessionEvent, SessionSummary
-from holdfast.agent.sessions import AgentSessions as AsyncAgentSessions
-from holdfast.sync import Agent
-from holdfast.sync.sessions import AgentSessions
-from holdfast.testing import FakeClock, ScriptedProvider, says
+from haptera import ErrorCode, SessionError
+from haptera.administration.descriptions import ActiveContext, SessionEvent, SessionSummary
+from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
+from haptera.sync import Agent
+from haptera.sync.sessions import AgentSessions
+from haptera.testing import FakeClock, ScriptedProvider, says
 
 INTERNAL = {"record", "folded", "announce"}
 

@@ -14,16 +14,16 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-from holdfast import AgentSession, MediaPart, TextPart, sync, tool
-from holdfast.ports.telemetry import Begun
-from holdfast.providers.vendors import VENDORS, Vendor, trace_name_of
-from holdfast.telemetry import OpenTelemetry
-from holdfast.testing import Gate, ScriptedProvider, calls, reasoning, says
-from holdfast.testing.clocks import AutoClock
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.settings import RetrySettings
-from holdfast.vocabulary.usage import Usage
+from haptera import AgentSession, MediaPart, TextPart, sync, tool
+from haptera.ports.telemetry import Begun
+from haptera.providers.vendors import VENDORS, Vendor, trace_name_of
+from haptera.telemetry import OpenTelemetry
+from haptera.testing import Gate, ScriptedProvider, calls, reasoning, says
+from haptera.testing.clocks import AutoClock
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.errors import ErrorCode, ProviderError
+from haptera.vocabulary.settings import RetrySettings
+from haptera.vocabulary.usage import Usage
 from tests.benchmarks.test_counts import FEW, MANY, Calls, consume, streamed
 from tests.scripted_agents import failure_of, playing
 from tests.telemetry.spans import Collected, attributes_of
@@ -91,13 +91,13 @@ async def test_every_span_has_the_session_s_id() -> None:
         session_id = session.session_id
     ids = [attributes_of(span)["gen_ai.conversation.id"] for span in collected.spans]
     assert ids == [session_id] * 4
-    assert len({attributes_of(span)["holdfast.query.id"] for span in collected.spans}) == 1
+    assert len({attributes_of(span)["haptera.query.id"] for span in collected.spans}) == 1
 
 
 async def test_the_exporter_prints_what_each_span_is_about() -> None:
     collected = await traced(SCRIPT, temperature=0.5, max_tokens=100)
     first, ran, second, query = (json.loads(span.to_json()) for span in collected.spans)
-    varying = ("gen_ai.conversation.id", "holdfast.query.id", "holdfast.turn.id")
+    varying = ("gen_ai.conversation.id", "haptera.query.id", "haptera.turn.id")
     for span in (first, ran, second, query):
         for name in (*varying, "gen_ai.response.time_to_first_chunk"):
             span["attributes"].pop(name, None)
@@ -113,7 +113,7 @@ async def test_the_exporter_prints_what_each_span_is_about() -> None:
         "gen_ai.response.finish_reasons": ["tool_use"],
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
-        "holdfast.attempt": 1,
+        "haptera.attempt": 1,
     }
     assert ran["attributes"] == {
         "gen_ai.operation.name": "execute_tool",
@@ -121,8 +121,8 @@ async def test_the_exporter_prints_what_each_span_is_about() -> None:
         "gen_ai.tool.type": "function",
         "gen_ai.tool.description": "Look at a path.",
         "gen_ai.tool.call.id": "call_1",
-        "holdfast.outcome": "ok",
-        "holdfast.attempts": 1,
+        "haptera.outcome": "ok",
+        "haptera.attempts": 1,
     }
     assert second["attributes"]["gen_ai.usage.cache_read.input_tokens"] == 20
     assert second["attributes"]["gen_ai.usage.reasoning.output_tokens"] == 2
@@ -135,17 +135,17 @@ async def test_the_exporter_prints_what_each_span_is_about() -> None:
         "gen_ai.usage.output_tokens": 12,
         "gen_ai.usage.cache_read.input_tokens": 20,
         "gen_ai.usage.reasoning.output_tokens": 2,
-        "holdfast.stop_reason": "complete",
-        "holdfast.turns": 2,
-        "holdfast.attempts": 2,
-        "holdfast.tool_calls": 1,
+        "haptera.stop_reason": "complete",
+        "haptera.turns": 2,
+        "haptera.attempts": 2,
+        "haptera.tool_calls": 1,
     }
 
 
 async def test_names_are_those_of_the_semantic_conventions() -> None:
     collected = await traced(SCRIPT, content=True, system_prompt="Be brief.")
     used = {name for span in collected.spans for name in attributes_of(span)}
-    assert {name for name in used if not name.startswith("holdfast.")} <= NAMES
+    assert {name for name in used if not name.startswith("haptera.")} <= NAMES
     assert used >= CONTENT
 
 
@@ -331,9 +331,9 @@ async def test_a_request_that_failed_is_a_span_of_its_own() -> None:
     )
     failed, answered, query = collected.spans
     assert attributes_of(failed)["error.type"] == "OVERLOADED"
-    assert attributes_of(failed)["holdfast.request.id"] == "req_1"
+    assert attributes_of(failed)["haptera.request.id"] == "req_1"
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, None)
-    assert [attributes_of(span)["holdfast.attempt"] for span in (failed, answered)] == [1, 2]
+    assert [attributes_of(span)["haptera.attempt"] for span in (failed, answered)] == [1, 2]
     assert {answered.status.status_code, query.status.status_code} == {StatusCode.UNSET}
 
 
@@ -419,7 +419,7 @@ async def test_a_failure_is_counted_under_its_type() -> None:
 
 
 async def calls_of(deltas: int, **options: Any) -> Calls:
-    """Count what an answer of so many deltas calls, in Holdfast and in OpenTelemetry."""
+    """Count what an answer of so many deltas calls, in Haptera and in OpenTelemetry."""
     counted = Calls()
     async with playing([streamed(deltas)], **options) as (session, _):
         await _counting(counted, session)
@@ -470,17 +470,17 @@ async def test_without_an_sdk_nothing_is_recorded_and_the_query_runs() -> None:
 def test_without_the_api_the_error_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import holdfast\n"
-        "try:\n    import holdfast.telemetry\n"
+        "import haptera\n"
+        "try:\n    import haptera.telemetry\n"
         "except ImportError as error:\n    print(error)"
     )
     command = [sys.executable, "-c", program]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "pip install 'holdfast[otel]'" in said
+    assert "pip install 'haptera[otel]'" in said
 
 
 def test_only_the_api_is_loaded_at_run_time() -> None:
-    program = "import sys, holdfast.telemetry\nprint(*sorted(sys.modules))"
+    program = "import sys, haptera.telemetry\nprint(*sorted(sys.modules))"
     command = [sys.executable, "-c", program]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert "opentelemetry.trace" in said

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import Conversation
-from holdfast.blocks.request_builder import RequestExtras, build_request
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.blocks.stream_processor.processor import AnswerSource, StreamProcessor
-from holdfast.blocks.tool_registry.registry import (
+from haptera.blocks.conversation.conversation import Conversation
+from haptera.blocks.request_builder import RequestExtras, build_request
+from haptera.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.blocks.stream_processor.processor import AnswerSource, StreamProcessor
+from haptera.blocks.tool_registry.registry import (
     InvalidInput,
     Ready,
     Resolution,
@@ -17,19 +17,19 @@ from holdfast.blocks.tool_registry.registry import (
     ToolRegistry,
     ToolSet,
 )
-from holdfast.testing import FakeClock
-from holdfast.testing.contracts import (
+from haptera.testing import FakeClock
+from haptera.testing.contracts import (
     conversation_contract,
     request_builder_contract,
     stream_processor_contract,
     tool_registry_contract,
 )
-from holdfast.vocabulary.events import Event, TextDelta
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import Part, ReminderPart, ToolCallPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.stream_parts import (
+from haptera.vocabulary.events import Event, TextDelta
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import Part, ReminderPart, ToolCallPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import Settings
+from haptera.vocabulary.stream_parts import (
     PartDelta,
     PartOpened,
     StreamPart,

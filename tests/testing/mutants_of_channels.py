@@ -6,20 +6,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast import ErrorCode, SessionError
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
-from holdfast.blocks.control_channel.channel import ControlChannel
-from holdfast.testing.contracts import (
+from haptera import ErrorCode, SessionError
+from haptera.blocks.approval_coordinator import ApprovalCoordinator
+from haptera.blocks.control_channel.channel import ControlChannel
+from haptera.testing.contracts import (
     approval_coordinator_contract,
     control_channel_contract,
     model_client_contract,
 )
-from holdfast.vocabulary.approvals import Approve, Decision
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import ApprovalId
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.stream_parts import (
+from haptera.vocabulary.approvals import Approve, Decision
+from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from haptera.vocabulary.events import Event
+from haptera.vocabulary.ids import ApprovalId
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpened,

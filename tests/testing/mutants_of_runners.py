@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from holdfast.blocks.request_builder import RequestExtras, build_request
-from holdfast.blocks.stream_processor.processor import StreamProcessor
-from holdfast.engine.agent_blocks import BlockInputs, join_blocks
-from holdfast.engine.query_scope import ModelPlan, QueryScope
-from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
-from holdfast.ports.runner import QueryOutcome, Runner
-from holdfast.testing import AutoClock, FakeClock
-from holdfast.testing.contracts import (
+from haptera.blocks.request_builder import RequestExtras, build_request
+from haptera.blocks.stream_processor.processor import StreamProcessor
+from haptera.engine.agent_blocks import BlockInputs, join_blocks
+from haptera.engine.query_scope import ModelPlan, QueryScope
+from haptera.engine.turn_runner import TurnOutcome, TurnRunner
+from haptera.ports.runner import QueryOutcome, Runner
+from haptera.testing import AutoClock, FakeClock
+from haptera.testing.contracts import (
     query_runner_contract,
     turn_runner_contract,
 )
-from holdfast.testing.contracts.samples import UnknownModels
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.stream_parts import (
+from haptera.testing.contracts.samples import UnknownModels
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.stream_parts import (
     StreamFinished,
 )
 from tests.testing.mutants_of_answers import forgets_reminders

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from holdfast.providers.local.client import LocalModelClient
-from holdfast.stores.recording import RecordingClient
-from holdfast.testing.replay import ReplayClient
+from haptera.providers.local.client import LocalModelClient
+from haptera.stores.recording import RecordingClient
+from haptera.testing.replay import ReplayClient
 from tests.providers.local.asking import answer, ask
 from tests.testing.test_replay import StepClock
 

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Agent, AgentSession
-from holdfast.stores.recording import RecordingClient
-from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.replay import CallAt, CutAt, FailAt, Fault, ReplayClient, StallAt
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, StoreError
-from holdfast.vocabulary.ids import MessageId
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.settings import Timeouts
-from holdfast.vocabulary.stream_parts import (
+from haptera import Agent, AgentSession
+from haptera.stores.recording import RecordingClient
+from haptera.testing import ScriptedProvider, says
+from haptera.testing.replay import CallAt, CutAt, FailAt, Fault, ReplayClient, StallAt
+from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError, StoreError
+from haptera.vocabulary.ids import MessageId
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.settings import Timeouts
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -29,8 +29,8 @@ from holdfast.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from holdfast.vocabulary.tools import ToolSpec
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.tools import ToolSpec
+from haptera.vocabulary.usage import Usage
 
 READS: list[list[StreamPart]] = [
     [StreamOpened(model="toy", response_id="r1"), PartOpened(key="0", kind="text")],
@@ -343,10 +343,10 @@ async def test_a_closed_replay_refuses_requests(recorded: Path) -> None:
         ("", ErrorCode.CORRUPT),
         ('{"format":"other","version":1,"provider":"x"}', ErrorCode.CORRUPT),
         (
-            '{"format":"holdfast.recording","version":2,"provider":"x"}',
+            '{"format":"haptera.recording","version":2,"provider":"x"}',
             ErrorCode.VERSION_UNSUPPORTED,
         ),
-        ('{"format":"holdfast.recording","version":1,"provider":"x"}\n{"torn', ErrorCode.CORRUPT),
+        ('{"format":"haptera.recording","version":1,"provider":"x"}\n{"torn', ErrorCode.CORRUPT),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused(
@@ -363,5 +363,5 @@ def test_a_file_that_is_no_recording_is_refused(
 async def test_every_line_of_a_recording_is_json(recorded: Path) -> None:
     lines = (await asyncio.to_thread(recorded.read_bytes)).splitlines()
     header, exchange = (msgspec.json.decode(line) for line in lines)
-    assert (header["format"], header["version"]) == ("holdfast.recording", 1)
+    assert (header["format"], header["version"]) == ("haptera.recording", 1)
     assert [read["delay"] for read in exchange["reads"]] == [1.0] * 4

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.testing import LoopClock, run_seeded
+from haptera.testing import LoopClock, run_seeded
 
 
 def _order_of_ends(seed: int, tasks: int = 8) -> list[int]:

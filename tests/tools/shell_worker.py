@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import Any
 
-from holdfast.tools import coding_tools
+from haptera.tools import coding_tools
 from tests.tools.test_shell_tool import CONFINED
 from tests.tools.toolbox import Toolbox
 

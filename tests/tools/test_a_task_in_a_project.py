@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import ApprovalRequest, Approve, Deny, ToolEnded, ToolProgress
-from holdfast.testing import calls, says
-from holdfast.tools import coding_tools
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
+from haptera import ApprovalRequest, Approve, Deny, ToolEnded, ToolProgress
+from haptera.testing import calls, says
+from haptera.tools import coding_tools
+from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing
 from tests.stores.store_factories import DURABLE
 from tests.tools.processes import marked, new_mark, wait_until_none

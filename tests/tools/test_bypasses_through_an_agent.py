@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Approve
-from holdfast.administration import check_sandbox
-from holdfast.testing import calls, says
-from holdfast.tools import coding_tools
+from haptera import Approve
+from haptera.administration import check_sandbox
+from haptera.testing import calls, says
+from haptera.tools import coding_tools
 from tests.agent.test_project_trust import options_in, settings_in
 from tests.blocks.permissions.bypasses import BYPASSES
 from tests.blocks.permissions.traced_shell import World
@@ -72,14 +72,14 @@ async def test_words_that_no_shell_sees_are_judged_as_well(world: World) -> None
 async def test_a_command_that_makes_configuration_changes_no_later_agent(world: World) -> None:
     text = '[defaults]\\npermission_mode = "accept_edits"\\ntemperature = 0.5'
     commands = [
-        f"mkdir -p .holdfast && printf '{text}' > .holdfast/config.toml",
+        f"mkdir -p .haptera && printf '{text}' > .haptera/config.toml",
         "mkdir -p .git/hooks && printf 'touch ran-hook' > .git/hooks/post-checkout",
         "git config --file .git/config core.fsmonitor 'touch ran-monitor'",
-        "printf 'HOLDFAST_PERMISSION_MODE=accept_edits' > .env",
+        "printf 'HAPTERA_PERMISSION_MODE=accept_edits' > .env",
     ]
     options = options_in(world.folder)
     await outcomes_of(world, commands, approver=lambda _: Approve(), **options)
-    assert not (world.folder / ".holdfast").exists()
+    assert not (world.folder / ".haptera").exists()
     assert not (world.folder / ".git").exists()
     assert (world.folder / ".env").exists()
     assert settings_in(world.folder) == (None, "default")

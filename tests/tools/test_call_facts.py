@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools import CodingToolkit
-from holdfast.vocabulary.json_types import JsonObject
+from haptera.tools import CodingToolkit
+from haptera.vocabulary.json_types import JsonObject
 from tests.tools.toolbox import Toolbox
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode
-from holdfast.tools import CodingToolkit, coding_tools
+from haptera import ConfigError, ErrorCode
+from haptera.tools import CodingToolkit, coding_tools
 
 
 @pytest.mark.parametrize(

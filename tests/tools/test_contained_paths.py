@@ -11,8 +11,8 @@ from typing import Self
 
 import pytest
 
-from holdfast.blocks.tool_registry.tool import AnyTool
-from holdfast.tools.contained_paths import (
+from haptera.blocks.tool_registry.tool import AnyTool
+from haptera.tools.contained_paths import (
     Opener,
     PathRefusedError,
     Root,
@@ -20,10 +20,10 @@ from holdfast.tools.contained_paths import (
     open_by_kernel,
     open_by_walk,
 )
-from holdfast.tools.file_contents import SeenFiles
-from holdfast.tools.files import FileTools
-from holdfast.tools.finding import FindingTools
-from holdfast.tools.output import Outputs, RecentBlobs
+from haptera.tools.file_contents import SeenFiles
+from haptera.tools.files import FileTools
+from haptera.tools.finding import FindingTools
+from haptera.tools.output import Outputs, RecentBlobs
 from tests.fixtures_report import Report
 from tests.tools.toolbox import Toolbox, names_beneath
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from holdfast.tools import Sandbox
-from holdfast.tools.command_runner import CommandCall, CommandRunner
-from holdfast.tools.contained_paths import Root
+from haptera.tools import Sandbox
+from haptera.tools.command_runner import CommandCall, CommandRunner
+from haptera.tools.contained_paths import Root
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.tools.escapes.attempt import OUTCOMES, Escape, Target

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools import coding_tools
-from holdfast.tools.editing import Edit, EditError, apply_edits, difference
+from haptera.tools import coding_tools
+from haptera.tools.editing import Edit, EditError, apply_edits, difference
 from tests.synced_disk import SyncedDisk
 from tests.tools.toolbox import Toolbox, names_beneath
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.blocks.permission_rules.wildcards import matches_file, matches_path, matches_word
-from holdfast.tools import coding_tools
-from holdfast.tools.contained_paths import Root
-from holdfast.tools.finding import FindingTools
-from holdfast.tools.output import Outputs, RecentBlobs
+from haptera.blocks.permission_rules.wildcards import matches_file, matches_path, matches_word
+from haptera.tools import coding_tools
+from haptera.tools.contained_paths import Root
+from haptera.tools.finding import FindingTools
+from haptera.tools.output import Outputs, RecentBlobs
 from tests.tools.toolbox import Toolbox
 
 

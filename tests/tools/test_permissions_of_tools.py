@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import ApprovalRequest, Approve, Deny
-from holdfast.testing import calls, says
-from holdfast.tools import Sandbox, coding_tools
-from holdfast.vocabulary.approvals import CallFacts, Decision
+from haptera import ApprovalRequest, Approve, Deny
+from haptera.testing import calls, says
+from haptera.tools import Sandbox, coding_tools
+from haptera.vocabulary.approvals import CallFacts, Decision
 from tests.scripted_agents import live_of, make_agent, outcomes_in, playing, run_script
 from tests.stores.store_factories import STORE_FACTORIES, store_string
 

@@ -1,4 +1,4 @@
-"""Neither commands nor file tools get at stores, Holdfast's own files or the secrets of a home."""
+"""Neither commands nor file tools get at stores, Haptera's own files or the secrets of a home."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ports.own_places import UserFolders
-from holdfast.testing import says
-from holdfast.tools import Sandbox, coding_tools
-from holdfast.tools.sandbox import home_secrets
-from holdfast.vocabulary.errors import ErrorCode
+from haptera.ports.own_places import UserFolders
+from haptera.testing import says
+from haptera.tools import Sandbox, coding_tools
+from haptera.tools.sandbox import home_secrets
+from haptera.vocabulary.errors import ErrorCode
 from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import make_agent
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
@@ -42,12 +42,12 @@ BY_NAME = (
     ".cargo/bin/.npmrc",
 )  # fmt: skip
 OF_PROGRAMS = {
-    "XDG_CONFIG_HOME": ("gh/hosts.yml", "holdfast/config.toml"),
-    "XDG_DATA_HOME": ("keyrings/login.keyring", "holdfast/credentials.json"),
-    "XDG_STATE_HOME": ("other/log", "holdfast/server.json"),
-    "XDG_CACHE_HOME": ("huggingface/token", "holdfast/models/x"),
+    "XDG_CONFIG_HOME": ("gh/hosts.yml", "haptera/config.toml"),
+    "XDG_DATA_HOME": ("keyrings/login.keyring", "haptera/credentials.json"),
+    "XDG_STATE_HOME": ("other/log", "haptera/server.json"),
+    "XDG_CACHE_HOME": ("huggingface/token", "haptera/models/x"),
 }
-OF_HOLDFAST = (
+OF_HAPTERA = (
     "config.toml", "data/credentials.json", "data/sessions.db", "data/sessions.db-wal",
     "data/permissions.json", "data/snapshots/1/objects/x", "state/server.json",
     "state/server-keys.json", "state/prompt_history", "cache/models/x",
@@ -114,7 +114,7 @@ def make_root(place: Path) -> Path:
 
 
 PROGRAM_FILES = tuple(f"{kind}/{name}" for kind, names in OF_PROGRAMS.items() for name in names)
-HOMES = {"HOME": KNOWN + BY_NAME, "XDG": PROGRAM_FILES, "HOLDFAST_HOME": OF_HOLDFAST}
+HOMES = {"HOME": KNOWN + BY_NAME, "XDG": PROGRAM_FILES, "HAPTERA_HOME": OF_HAPTERA}
 
 
 def variables(kind: str, home: Path, place: Path) -> dict[str, str]:
@@ -122,8 +122,8 @@ def variables(kind: str, home: Path, place: Path) -> dict[str, str]:
     elsewhere = str(place / "elsewhere")
     if kind == "XDG":
         return {"HOME": elsewhere, **{name: str(home / name) for name in OF_PROGRAMS}}
-    if kind == "HOLDFAST_HOME":
-        return {"HOME": elsewhere, "HOLDFAST_HOME": str(home)}
+    if kind == "HAPTERA_HOME":
+        return {"HOME": elsewhere, "HAPTERA_HOME": str(home)}
     return {"HOME": str(home)}
 
 
@@ -160,9 +160,9 @@ async def test_no_command_reads_a_canary_of_the_home_that_the_process_was_given(
 _IN_ANOTHER_HOME = """
 import asyncio, ctypes, json, os, pwd, sys
 from pathlib import Path
-from holdfast.tools import coding_tools
-from holdfast.tools.sandbox.kernel import NEW_MOUNTS, NEW_USER, unshare
-from holdfast.tools.sandbox.privileges import map_user
+from haptera.tools import coding_tools
+from haptera.tools.sandbox.kernel import NEW_MOUNTS, NEW_USER, unshare
+from haptera.tools.sandbox.privileges import map_user
 from tests.tools.test_private_files import BACKENDS, told_by_commands, taken
 from tests.tools.toolbox import Toolbox
 told = json.loads(sys.argv[1])
@@ -244,7 +244,7 @@ async def told_by_file_tools(tools: Toolbox, names: tuple[str, ...]) -> str:
 
 
 @pytest.mark.namespaces
-@pytest.mark.parametrize("kind", ["HOME", "HOLDFAST_HOME"])
+@pytest.mark.parametrize("kind", ["HOME", "HAPTERA_HOME"])
 @pytest.mark.parametrize("above", [False, True])
 async def test_no_tool_reads_or_changes_a_canary_of_a_home_that_is_in_the_root(
     kind: str, above: bool, place: Path
@@ -340,9 +340,9 @@ async def test_a_store_that_is_made_after_a_command_is_hidden_from_the_next(plac
 
 _WITHOUT_NAMESPACES = """
 import asyncio, os, sys
-from holdfast.testing import says
-from holdfast.tools.sandbox.kernel import NEW_USER, unshare
-from holdfast.tools.sandbox.privileges import map_user, write_file
+from haptera.testing import says
+from haptera.tools.sandbox.kernel import NEW_USER, unshare
+from haptera.tools.sandbox.privileges import map_user, write_file
 user, group = os.getuid(), os.getgid()
 unshare(NEW_USER)
 map_user(user, group)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools import Sandbox, check_sandbox, coding_tools
-from holdfast.tools.command_runner import CommandRunner, SandboxReport
-from holdfast.tools.contained_paths import Root
-from holdfast.tools.sandbox.confinement import not_held
-from holdfast.tools.sandbox.plan import Plan
+from haptera.tools import Sandbox, check_sandbox, coding_tools
+from haptera.tools.command_runner import CommandRunner, SandboxReport
+from haptera.tools.contained_paths import Root
+from haptera.tools.sandbox.confinement import not_held
+from haptera.tools.sandbox.plan import Plan
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox, names_beneath
@@ -159,8 +159,8 @@ async def test_what_may_be_read_in_a_temporary_folder_is_seen_and_not_changed(
 
 
 CREATED = [
-    ".git/hooks/post-checkout", ".git/config", ".git/info/attributes", ".holdfast/config.toml",
-    ".holdfast/hooks/run",
+    ".git/hooks/post-checkout", ".git/config", ".git/info/attributes", ".haptera/config.toml",
+    ".haptera/hooks/run",
 ]  # fmt: skip
 WAYS = [
     "mkdir -p $(dirname {path}); echo evil > {path}",
@@ -178,7 +178,7 @@ WAYS = [
 @pytest.mark.parametrize("exists", [True, False])
 async def test_what_others_would_run_is_neither_made_nor_changed(exists: bool, root: Path) -> None:
     if exists:
-        for path in (".git/hooks", ".git/info", ".holdfast/hooks"):
+        for path in (".git/hooks", ".git/info", ".haptera/hooks"):
             (root / path).mkdir(parents=True)
         for path in CREATED:
             (root / path).write_text("mine")
@@ -191,12 +191,12 @@ async def test_what_others_would_run_is_neither_made_nor_changed(exists: bool, r
     after = {
         path: (root / path).read_text()
         for path in names_beneath(root)
-        if path.startswith((".git/", ".holdfast/"))
+        if path.startswith((".git/", ".haptera/"))
     }
     assert after == before
     if not exists:
         assert not (root / ".git").exists()
-        assert not (root / ".holdfast").exists()
+        assert not (root / ".haptera").exists()
 
 
 @pytest.mark.namespaces
@@ -214,11 +214,11 @@ async def test_where_only_landlock_is_there_protected_names_are_kept_all_the_sam
     (root / "src").mkdir()
     tools = tools_in(root, BACKENDS["landlock+seccomp"])
     told = await tools.call(
-        "shell", command="touch src/a; touch .git/config; mkdir .holdfast; ls -A $TMPDIR"
+        "shell", command="touch src/a; touch .git/config; mkdir .haptera; ls -A $TMPDIR"
     )
     assert told.count("Permission denied") == 2
     assert names_beneath(root) == {"src/a"}
-    assert not (root / ".holdfast").exists()
+    assert not (root / ".haptera").exists()
 
 
 @pytest.mark.parametrize("backend", EACH_BACKEND)
@@ -350,9 +350,9 @@ async def test_what_is_missing_is_said_and_nothing_runs(root: Path) -> None:
 
 _WITHOUT_NAMESPACES = """
 import asyncio, os, sys
-from holdfast.tools import Sandbox, coding_tools
-from holdfast.tools.sandbox.kernel import NEW_USER, unshare
-from holdfast.tools.sandbox.privileges import map_user, write_file
+from haptera.tools import Sandbox, coding_tools
+from haptera.tools.sandbox.kernel import NEW_USER, unshare
+from haptera.tools.sandbox.privileges import map_user, write_file
 user, group = os.getuid(), os.getgid()
 unshare(NEW_USER)
 map_user(user, group)
@@ -441,7 +441,7 @@ async def test_another_folder_of_the_roots_name_is_not_taken_for_it(
     tools = tools_in(root, BACKENDS[backend])
     root.rename(tmp_path / "moved")
     # It has all that would be protected, so that nothing else stops the command.
-    for name in ("bait", ".git", ".holdfast"):
+    for name in ("bait", ".git", ".haptera"):
         (root / name).mkdir(parents=True)
     told = await tools.call("shell", command="touch bait/made")
     assert told.startswith("[not started: ")
@@ -451,7 +451,7 @@ async def test_another_folder_of_the_roots_name_is_not_taken_for_it(
 
 _TCP = """
 import socket, sys
-from holdfast.tools.sandbox import landlock, privileges
+from haptera.tools.sandbox import landlock, privileges
 server = socket.create_server(("127.0.0.1", 0))
 privileges.refuse_new_privileges()
 landlock.restrict([("/", landlock.READ)], tcp=sys.argv[1] == "open")

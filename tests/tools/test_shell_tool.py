@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.tools import Sandbox, coding_tools
+from haptera.tools import Sandbox, coding_tools
 from tests.architecture.source_tree import ROOT
 from tests.tools.processes import marked, new_mark, wait_until_none
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
@@ -216,7 +216,7 @@ async def test_commands_get_only_the_variables_on_the_list(tmp_path: Path) -> No
         "LD_PRELOAD": "/tmp/canary-3.so",
         "BASH_ENV": "/tmp/canary-4",
         "GIT_SSH_COMMAND": "canary-5",
-        "HOLDFAST_TOKEN": "canary-6",
+        "HAPTERA_TOKEN": "canary-6",
         "PYTHONPATH": "/canary-7",
     }
     tools = Toolbox(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.tools import coding_tools
+from haptera.tools import coding_tools
 from tests.tools.toolbox import Toolbox
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools import coding_tools, web_fetch_tool
-from holdfast.tools.page_text import text_of_page
-from holdfast.tools.public_hosts import WebRefusedError, is_public, read_url
-from holdfast.tools.web import WebFetch
+from haptera.tools import coding_tools, web_fetch_tool
+from haptera.tools.page_text import text_of_page
+from haptera.tools.public_hosts import WebRefusedError, is_public, read_url
+from haptera.tools.web import WebFetch
 from tests.tools.toolbox import Toolbox
 
 PUBLIC = "93.184.216.34"
@@ -345,7 +345,7 @@ async def test_a_page_made_to_take_long_is_read(web: Web) -> None:
 
 async def test_the_time_limit_covers_the_reading(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     bootstrap = "import time; time.sleep(60)"
-    monkeypatch.setattr("holdfast.tools.isolated_python._BOOTSTRAP", bootstrap)
+    monkeypatch.setattr("haptera.tools.isolated_python._BOOTSTRAP", bootstrap)
     web.page("/", b"<p>a", Content_Type="text/html")
     told = await tools_of(web, seconds=1.0).call("web_fetch", url="http://docs.example/")
     assert "was not read within 1 s" in told

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded, ToolSet
-from holdfast.blocks.tool_registry.tool import AnyTool
-from holdfast.ports.abort import AbortSignal
-from holdfast.ports.permissions import ToolSurroundings
-from holdfast.ports.tools import ToolContext
-from holdfast.vocabulary.ids import CallId, SessionId
-from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
+from haptera.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded, ToolSet
+from haptera.blocks.tool_registry.tool import AnyTool
+from haptera.ports.abort import AbortSignal
+from haptera.ports.permissions import ToolSurroundings
+from haptera.ports.tools import ToolContext
+from haptera.vocabulary.ids import CallId, SessionId
+from haptera.vocabulary.parts import MediaPart, TextPart, ToolCallPart
 
 PYTHON = os.path.realpath(sys.executable)
 """An interpreter that commands can run; `INTERPRETER` is what of it they must be able to read."""

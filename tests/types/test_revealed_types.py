@@ -12,13 +12,13 @@ _PREAMBLE = '''
 from dataclasses import dataclass
 from typing import reveal_type
 
-import holdfast
-from holdfast import Agent, AgentSession, tool
-from holdfast import (
+import haptera
+from haptera import Agent, AgentSession, tool
+from haptera import (
     AgentError, ConfigError, ErrorCode, HookError, ProviderError, SessionError, is_agent_error
 )
-from holdfast import sync
-from holdfast.hooks import AfterTool, BeforeTool, Block, Hooks, Proceed
+from haptera import sync
+from haptera.hooks import AfterTool, BeforeTool, Block, Hooks, Proceed
 
 @dataclass
 class City:
@@ -65,8 +65,8 @@ _REVEALED = {
     "await session.chat('x')": "AgentResult[None]",
     "await session.stream('x', output_type=City).result()": "AgentResult[City]",
     "await session.resume(output_type=City)": "AgentResult[City]",
-    "await holdfast.run_agent('x', model='a/b', output_type=City)": "AgentResult[City]",
-    "holdfast.run_agent_stream('x', output_type=City)": "QueryStream[City]",
+    "await haptera.run_agent('x', model='a/b', output_type=City)": "AgentResult[City]",
+    "haptera.run_agent_stream('x', output_type=City)": "QueryStream[City]",
     "blocking.run('x', output_type=City)": "AgentResult[City]",
     "blocking.run('x')": "AgentResult[None]",
     "blocking.stream('x', output_type=City).result()": "AgentResult[City]",

@@ -6,16 +6,16 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.conversation.paths import current_path
-from holdfast.vocabulary.entries import (
+from haptera.blocks.conversation.fold import SessionFold
+from haptera.blocks.conversation.paths import current_path
+from haptera.vocabulary.entries import (
     Entry,
     Rewound,
     SessionOpened,
     UnknownEntry,
 )
-from holdfast.vocabulary.entry_kinds import KnownEntry
-from holdfast.vocabulary.ids import EntryId, new_session_id
+from haptera.vocabulary.entry_kinds import KnownEntry
+from haptera.vocabulary.ids import EntryId, new_session_id
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AgentError,
     AgentResult,
     ConfigError,
@@ -20,7 +20,7 @@ from holdfast import (
     ToolError,
     is_agent_error,
 )
-from holdfast.vocabulary.errors import FAMILIES, error_with_code
+from haptera.vocabulary.errors import FAMILIES, error_with_code
 
 CODES: dict[type[AgentError], dict[str, bool]] = {
     ConfigError: {"CONFIG_MISSING": False, "CONFIG_INVALID": False},

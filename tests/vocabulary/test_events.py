@@ -5,13 +5,13 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-from holdfast.ports.clock import Stamp
-from holdfast.testing import FakeClock
-from holdfast.vocabulary import events
-from holdfast.vocabulary.aliases import EVENT_ALIASES, alias_of
-from holdfast.vocabulary.commands import AbortQuery, ApproveCall, CommandId, DenyCall
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import (
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock
+from haptera.vocabulary import events
+from haptera.vocabulary.aliases import EVENT_ALIASES, alias_of
+from haptera.vocabulary.commands import AbortQuery, ApproveCall, CommandId, DenyCall
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import (
     Entry,
     HookMessage,
     InputPromoted,
@@ -30,9 +30,9 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
-from holdfast.vocabulary.entry_kinds import KnownEntry
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.events import (
+from haptera.vocabulary.entry_kinds import KnownEntry
+from haptera.vocabulary.errors import ErrorCode, ProviderError
+from haptera.vocabulary.events import (
     Failed,
     Idle,
     Instrumented,
@@ -46,7 +46,7 @@ from holdfast.vocabulary.events import (
     ToolProgress,
     TurnMeasured,
 )
-from holdfast.vocabulary.ids import (
+from haptera.vocabulary.ids import (
     ApprovalId,
     CallId,
     EntryId,
@@ -57,8 +57,8 @@ from holdfast.vocabulary.ids import (
     SessionId,
     TurnId,
 )
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     PartKind,
     ProviderPart,
@@ -66,7 +66,7 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
 )
-from holdfast.vocabulary.results import StopReason
+from haptera.vocabulary.results import StopReason
 
 ENTRY_KINDS = {
     "session.opened",

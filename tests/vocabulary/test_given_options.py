@@ -7,14 +7,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from holdfast import ConfigError, ErrorCode
-from holdfast.vocabulary.given_options import (
+from haptera import ConfigError, ErrorCode
+from haptera.vocabulary.given_options import (
     UnknownOptionError,
     check_given,
     check_names,
     check_options,
 )
-from holdfast.vocabulary.option_declarations import Option, options_of
+from haptera.vocabulary.option_declarations import Option, options_of
 
 
 class Brush(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.vocabulary import ids
-from holdfast.vocabulary.ids import IdFactory, parse_session_id
+from haptera.vocabulary import ids
+from haptera.vocabulary.ids import IdFactory, parse_session_id
 
 SHAPE = re.compile(r"^[a-z]+_[0-9a-f]{16}[0-9A-Za-z]{10}$")
 A_MILLISECOND = 1_700_000_000_000

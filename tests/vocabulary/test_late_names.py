@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.vocabulary.late_names import late_names, on_first_use
+from haptera.vocabulary.late_names import late_names, on_first_use
 
 
 class GatedFinder:

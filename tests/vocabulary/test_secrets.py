@@ -7,8 +7,8 @@ import pickle
 import msgspec
 import pytest
 
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.secrets import REDACTED, Secret, mask, scrub
+from haptera.vocabulary.errors import ConfigError, ErrorCode
+from haptera.vocabulary.secrets import REDACTED, Secret, mask, scrub
 
 VALUE = "sk-ant-0123456789abcdefghij"
 

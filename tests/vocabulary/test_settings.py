@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
-from holdfast.vocabulary.budgets import Watchdogs
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.settings import (
+from haptera import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from haptera.vocabulary.budgets import Watchdogs
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.settings import (
     PoolSettings,
     RuntimeSettings,
     allows_tool,

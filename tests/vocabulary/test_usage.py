@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Usage
-from holdfast.vocabulary.usage import add_costs
+from haptera import Usage
+from haptera.vocabulary.usage import add_costs
 
 COUNT = st.integers(min_value=0, max_value=10**9)
 USAGE = st.builds(

@@ -4,20 +4,20 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from holdfast.blocks.conversation.carried_state import (
+from haptera.blocks.conversation.carried_state import (
     _VERSION,
     CarriedState,
     carried_by,
     fold_from_compaction,
 )
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.blocks.conversation.folded_session import FoldedSession
-from holdfast.blocks.conversation.paths import current_path
-from holdfast.engine.compaction_plan import first_kept, id_at
-from holdfast.engine.token_meter import estimate_all
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import Entry, SessionOpened
-from holdfast.vocabulary.ids import MessageId, new_session_id
+from haptera.blocks.conversation.fold import SessionFold, fold_entries
+from haptera.blocks.conversation.folded_session import FoldedSession
+from haptera.blocks.conversation.paths import current_path
+from haptera.engine.compaction_plan import first_kept, id_at
+from haptera.engine.token_meter import estimate_all
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import Entry, SessionOpened
+from haptera.vocabulary.ids import MessageId, new_session_id
 from tests.folded_sessions import MADE_BY_MESSAGES, state_of
 from tests.strategies_branches import any_logs
 from tests.strategies_logs import LogWriter, QueryWriter, go_on

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode, Message, TextPart
-from holdfast.blocks.conversation.conversation import Conversation
-from holdfast.vocabulary.parts import CompactionPart
+from haptera import ConfigError, ErrorCode, Message, TextPart
+from haptera.blocks.conversation.conversation import Conversation
+from haptera.vocabulary.parts import CompactionPart
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from holdfast import (
+from haptera import (
     AssistantMessage,
     ErrorCode,
     Message,
@@ -17,16 +17,16 @@ from holdfast import (
     ToolResultPart,
     UserMessage,
 )
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.blocks.permission_rules.decisions import CallSite, find_grant
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.ports.clock import Stamp
-from holdfast.serialization.canonical import approval_key
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.testing import FakeClock
-from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import (
+from haptera.blocks.conversation.fold import SessionFold, fold_entries
+from haptera.blocks.permission_rules.decisions import CallSite, find_grant
+from haptera.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from haptera.ports.clock import Stamp
+from haptera.serialization.canonical import approval_key
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.testing import FakeClock
+from haptera.vocabulary.approvals import ApprovalScope
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
@@ -41,7 +41,7 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.ids import (
+from haptera.vocabulary.ids import (
     CallId,
     MessageId,
     SessionId,
@@ -50,8 +50,8 @@ from holdfast.vocabulary.ids import (
     new_part_id,
     new_turn_id,
 )
-from holdfast.vocabulary.parts import CompactionPart, ReminderPart, TextPart
-from holdfast.vocabulary.stream_parts import FinishKind
+from haptera.vocabulary.parts import CompactionPart, ReminderPart, TextPart
+from haptera.vocabulary.stream_parts import FinishKind
 from tests.history_grammar import violations
 from tests.messages_by_hand import answer, assistant, call, user
 from tests.strategies_branches import any_logs

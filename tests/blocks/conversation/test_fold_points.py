@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.blocks.conversation import fold_points
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries, fold_from_point
-from holdfast.vocabulary.entries import Entry
+from haptera.blocks.conversation import fold_points
+from haptera.blocks.conversation.fold import SessionFold, fold_entries, fold_from_point
+from haptera.vocabulary.entries import Entry
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import AssistantMessage, Message, ToolResultPart, UserMessage
-from holdfast.blocks.conversation.tool_calls import heal_history
-from holdfast.vocabulary.parts import Part
+from haptera import AssistantMessage, Message, ToolResultPart, UserMessage
+from haptera.blocks.conversation.tool_calls import heal_history
+from haptera.vocabulary.parts import Part
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 
 CALL_IDS = st.sampled_from(["1", "2", "3"])

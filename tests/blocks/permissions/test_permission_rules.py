@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.blocks.permission_rules.decisions import (
+from haptera.blocks.permission_rules.decisions import (
     CallSite,
     PermissionQuestion,
     PermissionRules,
     find_grant,
 )
-from holdfast.blocks.permission_rules.rules import parse_rule
-from holdfast.serialization.canonical import approval_key
-from holdfast.tools import coding_tools
-from holdfast.vocabulary.approvals import ApprovalScope, Grant, RuleAction
-from holdfast.vocabulary.errors import ConfigError
-from holdfast.vocabulary.ids import QueryId, SessionId
-from holdfast.vocabulary.settings import PermissionMode
-from holdfast.vocabulary.tools import Effect
+from haptera.blocks.permission_rules.rules import parse_rule
+from haptera.serialization.canonical import approval_key
+from haptera.tools import coding_tools
+from haptera.vocabulary.approvals import ApprovalScope, Grant, RuleAction
+from haptera.vocabulary.errors import ConfigError
+from haptera.vocabulary.ids import QueryId, SessionId
+from haptera.vocabulary.settings import PermissionMode
+from haptera.vocabulary.tools import Effect
 from tests.blocks.permissions.bypasses import FAMILIES
 from tests.tools.toolbox import Toolbox
 
@@ -501,7 +501,7 @@ def test_a_pattern_behind_a_wildcard_name_allows_only_what_one_behind_the_name_w
 def test_a_value_that_a_tool_of_that_name_cannot_compare_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="permission rule"):
         parse_rule(text, "deny")
-    # No tool that comes with Holdfast has this name, and others compare plain texts.
+    # No tool that comes with Haptera has this name, and others compare plain texts.
     assert parse_rule(f"my_{text}", "deny").text == f"my_{text}"
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.blocks.permission_rules import shell_words
-from holdfast.blocks.permission_rules.programs import invocations_of
-from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
+from haptera.blocks.permission_rules import shell_words
+from haptera.blocks.permission_rules.programs import invocations_of
+from haptera.blocks.permission_rules.shell_words import Unreadable, Words, read_command
 
 READ: dict[str, list[Words]] = {
     "git status": [("git", "status")],

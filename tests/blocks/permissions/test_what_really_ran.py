@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
-from holdfast.blocks.permission_rules.rules import parse_rule
-from holdfast.testing.store_conformance.crash_sweep import is_strace_here
+from haptera.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
+from haptera.blocks.permission_rules.rules import parse_rule
+from haptera.testing.store_conformance.crash_sweep import is_strace_here
 from tests.blocks.permissions.bypasses import BYPASSES
 from tests.blocks.permissions.traced_shell import World, names_of
 from tests.fixtures_report import Report

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.blocks.stream_processor.aggregators import (
+from haptera.blocks.stream_processor.aggregators import (
     GrowingText,
     ReasoningAggregator,
     TextAggregator,

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ErrorCode, PartEnded, PartStarted, SessionError, TextDelta, TextPart
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.blocks.stream_processor.processor import ProcessedStream, StreamProcessor
-from holdfast.ports.clock import Stamp
-from holdfast.testing import FakeClock, calls, reasoning, says
-from holdfast.vocabulary.entries import PartCheckpoint
-from holdfast.vocabulary.events import Event, ReasoningDelta, ToolInputDelta
-from holdfast.vocabulary.parts import (
+from haptera import ErrorCode, PartEnded, PartStarted, SessionError, TextDelta, TextPart
+from haptera.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.blocks.stream_processor.processor import ProcessedStream, StreamProcessor
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock, calls, reasoning, says
+from haptera.vocabulary.entries import PartCheckpoint
+from haptera.vocabulary.events import Event, ReasoningDelta, ToolInputDelta
+from haptera.vocabulary.parts import (
     CompactionPart,
     Part,
     ProviderPart,
     ReasoningPart,
     ToolCallPart,
 )
-from holdfast.vocabulary.stream_parts import (
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -31,7 +31,7 @@ from holdfast.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.usage import Usage
 
 RICH: list[StreamPart] = [
     *reasoning("let me ", "think"),

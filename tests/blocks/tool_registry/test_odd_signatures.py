@@ -11,8 +11,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import ConfigError, ErrorCode, ToolContext, tool
-from holdfast.blocks.tool_registry.registry import InvalidInput, Ready, ToolRegistry
+from haptera import ConfigError, ErrorCode, ToolContext, tool
+from haptera.blocks.tool_registry.registry import InvalidInput, Ready, ToolRegistry
 from tests.blocks.tool_registry.test_registry import a_context
 from tests.case_names import stable_name
 from tests.messages_by_hand import call

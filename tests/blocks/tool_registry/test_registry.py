@@ -12,9 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import AbortController, ConfigError, ErrorCode, MediaPart, TextPart, ToolContext, tool
-from holdfast.blocks.tool_registry import registry as registry_module
-from holdfast.blocks.tool_registry.registry import (
+from haptera import AbortController, ConfigError, ErrorCode, MediaPart, TextPart, ToolContext, tool
+from haptera.blocks.tool_registry import registry as registry_module
+from haptera.blocks.tool_registry.registry import (
     FunctionFailed,
     InvalidInput,
     NotFound,
@@ -24,10 +24,10 @@ from holdfast.blocks.tool_registry.registry import (
     ToolRegistry,
     ToolSet,
 )
-from holdfast.blocks.tool_registry.running import image
-from holdfast.ports.tools import OutputTransform
-from holdfast.vocabulary.ids import CallId, SessionId
-from holdfast.vocabulary.parts import ToolCallPart
+from haptera.blocks.tool_registry.running import image
+from haptera.ports.tools import OutputTransform
+from haptera.vocabulary.ids import CallId, SessionId
+from haptera.vocabulary.parts import ToolCallPart
 from tests.messages_by_hand import call
 
 

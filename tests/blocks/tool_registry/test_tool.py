@@ -9,8 +9,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import ConfigError, ErrorCode, ToolContext, tool
-from holdfast.blocks.tool_registry.tool import AnyTool, Tool, make_tool
+from haptera import ConfigError, ErrorCode, ToolContext, tool
+from haptera.blocks.tool_registry.tool import AnyTool, Tool, make_tool
 from tests.schema_references import references_in
 
 

@@ -3,15 +3,15 @@
 from base64 import b64encode
 from typing import Any
 
-from holdfast.providers.history import adapt_history
-from holdfast.providers.schema_targets import SchemaAdapter
-from holdfast.providers.wire import chat_completions
-from holdfast.providers.wire.chat_completions.dialects import Dialect
-from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.ids import CallId, MessageId
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.providers.history import adapt_history
+from haptera.providers.schema_targets import SchemaAdapter
+from haptera.providers.wire import chat_completions
+from haptera.providers.wire.chat_completions.dialects import Dialect
+from haptera.providers.wire.protocol import WireRequest
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.ids import CallId, MessageId
+from haptera.vocabulary.messages import AssistantMessage, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -22,9 +22,9 @@ from holdfast.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.settings import Timeouts
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.vocabulary.requests import ModelRequest, OutputSchema
+from haptera.vocabulary.settings import Timeouts
+from haptera.vocabulary.tools import ToolSpec
 
 MODELS = {
     "openai": "gpt-5",

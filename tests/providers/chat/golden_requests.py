@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
+from haptera.providers.wire.chat_completions.dialects import DIALECTS, Dialect
 from tests.providers.chat.example_requests import EXAMPLES, encode
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "chat"

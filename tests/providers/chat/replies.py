@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.providers.reply_reader import ReplyReader
-from holdfast.providers.wire import chat_completions
-from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.stream_parts import (
+from haptera.providers.reply_reader import ReplyReader
+from haptera.providers.wire import chat_completions
+from haptera.providers.wire.chat_completions.dialects import GENERIC, Dialect
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,

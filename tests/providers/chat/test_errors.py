@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.providers.wire.chat_completions.reply_types import ERRORS
-from holdfast.vocabulary.errors import ErrorCode
+from haptera.providers.wire.chat_completions.reply_types import ERRORS
+from haptera.vocabulary.errors import ErrorCode
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 from openai.types.shared_params import ReasoningEffort
 
-from holdfast.providers.wire import chat_completions
-from holdfast.providers.wire.chat_completions.dialects import (
+from haptera.providers.wire import chat_completions
+from haptera.providers.wire.chat_completions.dialects import (
     AZURE,
     DEEPSEEK,
     DIALECTS,
@@ -22,10 +22,10 @@ from holdfast.providers.wire.chat_completions.dialects import (
     XAI,
     Dialect,
 )
-from holdfast.providers.wire.chat_completions.request import ask_for_thinking, nearest_effort
-from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import Thinking
+from haptera.providers.wire.chat_completions.request import ask_for_thinking, nearest_effort
+from haptera.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.settings import Thinking
 from tests.providers.chat.example_requests import (
     ADD,
     ANSWER,

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.client import WireModelClient
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.providers.vendor_clients import VendorAccess, make_client
-from holdfast.providers.vendors import VENDORS
-from holdfast.providers.wire.chat_completions.dialects import DIALECTS
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished, StreamPart
-from holdfast.vocabulary.vendors import VendorFields
+from haptera.auth.token_sources import StaticTokenSource
+from haptera.providers.client import WireModelClient
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.providers.vendor_clients import VendorAccess, make_client
+from haptera.providers.vendors import VENDORS
+from haptera.providers.wire.chat_completions.dialects import DIALECTS
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import PartDelta, StreamFinished, StreamPart
+from haptera.vocabulary.vendors import VendorFields
 from tests.providers.chat.example_requests import user
 from tests.providers.chat.replies import piece, sse
 

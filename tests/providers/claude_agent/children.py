@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent
-from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.ports.native_agent import NativeHost, NativeOpening
-from holdfast.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
-from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
-from holdfast.vocabulary.native_messages import NativeMessage
-from holdfast.vocabulary.native_settings import ClaudeAgentSettings
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.settings import Settings
+from haptera import Agent
+from haptera.assembly.agent_inputs import SystemClock
+from haptera.ports.native_agent import NativeHost, NativeOpening
+from haptera.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
+from haptera.providers.claude_agent.session import ClaudeSession, SessionLimits
+from haptera.vocabulary.native_messages import NativeMessage
+from haptera.vocabulary.native_settings import ClaudeAgentSettings
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.settings import Settings
 
 PROGRAM = Path(__file__).with_name("scripted_child.py")
 MODEL = "claude-agent/claude-sonnet-4-6"
@@ -136,10 +136,10 @@ def permission(name: str, arguments: Frame, call_id: str = "toolu_1", **more: An
 
 
 def mcp_call(name: str, arguments: Frame) -> list[Frame]:
-    """Messages that call a tool of the server `holdfast`."""
+    """Messages that call a tool of the server `haptera`."""
 
     def message(**inner: Any) -> Frame:
-        wrapped = {"subtype": "mcp_message", "server_name": "holdfast", "message": inner}
+        wrapped = {"subtype": "mcp_message", "server_name": "haptera", "message": inner}
         return {"ask": {"request": wrapped}}
 
     hello = {
@@ -299,7 +299,7 @@ async def drain(session: ClaudeSession) -> list[NativeMessage]:
 
 
 def agent_of(child: Child, **options: Any) -> Agent:
-    """An agent of Holdfast whose model runs in the child."""
+    """An agent of Haptera whose model runs in the child."""
     settings: Any = {"executable": str(child.executable), **options.pop("claude_agent", {})}
     options.setdefault("environment", child.environment())
     options.setdefault("cwd", child.folder)

@@ -116,7 +116,7 @@ def speak(block: dict[str, Any], session_id: str) -> None:
 def pay(kept: Transcript, prompt: str, mark: str) -> None:
     """Call our tool, as the CLI does: hook, MCP, and the result in the transcript."""
     call_id, arguments = f"toolu_{uuid.uuid4().hex}", {"mark": mark}
-    block = {"type": "tool_use", "id": call_id, "name": "mcp__holdfast__pay", "input": arguments}
+    block = {"type": "tool_use", "id": call_id, "name": "mcp__haptera__pay", "input": arguments}
     speak(block, kept.session_id)
     step("asked", prompt)
     kept.add("assistant", [block])
@@ -126,7 +126,7 @@ def pay(kept: Transcript, prompt: str, mark: str) -> None:
     hello["clientInfo"] = {"name": "x", "version": "1"}
 
     def message(**inner: Any) -> None:
-        ask(subtype="mcp_message", server_name="holdfast", message={"jsonrpc": "2.0", **inner})
+        ask(subtype="mcp_message", server_name="haptera", message={"jsonrpc": "2.0", **inner})
 
     message(id=0, method="initialize", params=hello)
     message(method="notifications/initialized")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, tool
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from haptera import Agent, tool
+from haptera.vocabulary.errors import ErrorCode, SessionError
 
 PROGRAM = Path(__file__).with_name("keeping_child.py")
 MODEL = "claude-agent/claude-sonnet-4-6"
@@ -19,7 +19,7 @@ STEPS = (
     *("said", "wrote", "stored", "ended"),
 )
 _FORK = multiprocessing.get_context("forkserver")
-_FORK.set_forkserver_preload([__name__, "claude_agent_sdk", "holdfast.stores.jsonl.store"])
+_FORK.set_forkserver_preload([__name__, "claude_agent_sdk", "haptera.stores.jsonl.store"])
 
 
 class Machine:

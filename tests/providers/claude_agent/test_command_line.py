@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ConfigError
-from holdfast.assembly.agent_inputs import SystemClock
-from holdfast.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.native_settings import ClaudeAgentSettings
+from haptera import Agent, ConfigError
+from haptera.assembly.agent_inputs import SystemClock
+from haptera.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.native_settings import ClaudeAgentSettings
 from tests.providers.claude_agent.children import (
     MODEL,
     USER,
@@ -137,13 +137,13 @@ async def test_missing_credentials_fail_before_anything_is_started(tmp_path: Pat
 async def test_variables_of_the_native_agent_take_effect(tmp_path: Path) -> None:
     child = Child(tmp_path, ANSWER)
     environment = child.environment(
-        HOLDFAST_CLAUDE_EXECUTABLE=str(child.executable),
-        HOLDFAST_CLAUDE_PERMISSION_MODE="plan",
-        HOLDFAST_CLAUDE_PREAPPROVED_TOOLS="Read,Grep",
-        HOLDFAST_ALLOWED_TOOLS="Read,Grep,Bash",
-        HOLDFAST_TURN_SEND_TIMEOUT="7",
-        HOLDFAST_TURN_RESULT_TIMEOUT="8",
-        HOLDFAST_CLOSE_DRAIN_TIMEOUT="3",
+        HAPTERA_CLAUDE_EXECUTABLE=str(child.executable),
+        HAPTERA_CLAUDE_PERMISSION_MODE="plan",
+        HAPTERA_CLAUDE_PREAPPROVED_TOOLS="Read,Grep",
+        HAPTERA_ALLOWED_TOOLS="Read,Grep,Bash",
+        HAPTERA_TURN_SEND_TIMEOUT="7",
+        HAPTERA_TURN_RESULT_TIMEOUT="8",
+        HAPTERA_CLOSE_DRAIN_TIMEOUT="3",
     )
     async with Agent(MODEL, environment=environment, cwd=tmp_path) as agent:
         await agent.run("Hi")
@@ -165,16 +165,16 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_without_the_package_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.providers.claude_agent.sdk.find_spec", lambda _name: None)
+    monkeypatch.setattr("haptera.providers.claude_agent.sdk.find_spec", lambda _name: None)
     place = AgentSurroundings(environment={}, cwd=tmp_path, clock=SystemClock())
-    with pytest.raises(ConfigError, match=r"holdfast\[claude\]"):
+    with pytest.raises(ConfigError, match=r"haptera\[claude\]"):
         await ClaudeAgent(ClaudeAgentSettings(), place).open(opening())
 
 
 def test_the_package_is_imported_with_the_first_session_only() -> None:
     code = (
-        "import sys, holdfast; "
-        "holdfast.Agent('claude-agent/claude-sonnet-5', environment={}, cwd='.'); "
+        "import sys, haptera; "
+        "haptera.Agent('claude-agent/claude-sonnet-5', environment={}, cwd='.'); "
         "sys.exit('claude_agent_sdk' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.providers.claude_agent.messages import MessageDecoder
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.native_messages import (
+from haptera.providers.claude_agent.messages import MessageDecoder
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.native_messages import (
     NativeAnswer,
     NativeBoundary,
     NativeMessage,
@@ -22,7 +22,7 @@ from holdfast.vocabulary.native_messages import (
     NativeSubagent,
     NativeToolResult,
 )
-from holdfast.vocabulary.stream_parts import PartDelta, PartOpened, StreamFinished
+from haptera.vocabulary.stream_parts import PartDelta, PartOpened, StreamFinished
 from tests.fixtures_wire import require_wire
 from tests.providers.claude_agent.children import FIRST, SECOND, call, init, result, text
 
@@ -195,7 +195,7 @@ def test_an_answer_that_came_in_pieces_is_not_said_again_as_a_whole() -> None:
 def test_tools_of_our_own_have_their_own_names() -> None:
     opened = [
         part
-        for message in emitted(*call("mcp__holdfast__add", {"a": 1}))
+        for message in emitted(*call("mcp__haptera__add", {"a": 1}))
         if isinstance(message, NativeAnswer)
         for part in message.parts
         if isinstance(part, PartOpened)

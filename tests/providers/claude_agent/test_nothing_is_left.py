@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AgentError
-from holdfast.vocabulary.events import TextDelta
+from haptera import Agent, AgentError
+from haptera.vocabulary.events import TextDelta
 from tests.providers.claude_agent.children import (
     USER,
     Child,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, ConfigError
-from holdfast.building_blocks import NativeResult, make_native
-from holdfast.providers.claude_agent import connection
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.events import NativeNoted
-from holdfast.vocabulary.native_settings import ClaudeAgentSettings
+from haptera import AgentError, ConfigError
+from haptera.building_blocks import NativeResult, make_native
+from haptera.providers.claude_agent import connection
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.events import NativeNoted
+from haptera.vocabulary.native_settings import ClaudeAgentSettings
 from tests.agent.test_native_sessions import events_of, transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,
@@ -90,8 +90,8 @@ async def test_settings_that_cannot_be_read_are_configuration(tmp_path: Path) ->
 
 
 async def test_what_executes_cannot_be_set_by_the_file_of_a_project(tmp_path: Path) -> None:
-    (tmp_path / ".holdfast").mkdir()
-    (tmp_path / ".holdfast" / "config.toml").write_text(
+    (tmp_path / ".haptera").mkdir()
+    (tmp_path / ".haptera" / "config.toml").write_text(
         '[defaults.claude_agent]\nextra_args = { "agent" = "evil" }\n'
     )
     child = Child(tmp_path, turn("Hello."))

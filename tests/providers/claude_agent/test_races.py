@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.engine.native_turns import TurnDriver
-from holdfast.providers.claude_agent.connection import ClaudeConnection
-from holdfast.providers.claude_agent.frames import read_head
-from holdfast.providers.claude_agent.session import ClaudeSession
-from holdfast.testing import run_seeded
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.native_messages import NativeResult
+from haptera.engine.native_turns import TurnDriver
+from haptera.providers.claude_agent.connection import ClaudeConnection
+from haptera.providers.claude_agent.frames import read_head
+from haptera.providers.claude_agent.session import ClaudeSession
+from haptera.testing import run_seeded
+from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.native_messages import NativeResult
 from tests.providers.claude_agent.children import init, result, text, words
 
 TURN = [step["emit"] for step in (init(), *text("Hello."), result())]

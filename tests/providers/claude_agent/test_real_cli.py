@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, Approve, Deny, tool
-from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import ToolEnded, UsageReported
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.events import TextDelta
+from haptera import Agent, AgentError, Approve, Deny, tool
+from haptera.stores.jsonl.store import JsonlStore
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import ToolEnded, UsageReported
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.events import TextDelta
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 
 MODEL = "claude-agent/claude-sonnet-4-6"
@@ -209,7 +209,7 @@ async def test_one_of_our_tools_is_called(place: dict[str, Any], server: Loopbac
         return a + b
 
     async with Agent(MODEL, tools=[add], **place) as agent, agent.session("ana") as session:
-        answer = await session.chat('call mcp__holdfast__add {"a": 20, "b": 22}')
+        answer = await session.chat('call mcp__haptera__add {"a": 20, "b": 22}')
     assert calls == [(20, 22)]
     assert answer.text == "Done."
     assert [call.name for call in answer.tool_calls] == ["add"]

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.providers.claude_agent.agent_process import LONGEST_LINE
-from holdfast.providers.claude_agent.session import SessionLimits
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.native_messages import (
+from haptera.providers.claude_agent.agent_process import LONGEST_LINE
+from haptera.providers.claude_agent.session import SessionLimits
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
+from haptera.vocabulary.native_messages import (
     NativeAnswer,
     NativeNotice,
     NativeResult,
     NativeStarted,
 )
-from holdfast.vocabulary.stream_parts import PartDelta
+from haptera.vocabulary.stream_parts import PartDelta
 from tests.providers.claude_agent.children import (
     FIRST,
     SECOND,
@@ -363,7 +363,7 @@ async def test_a_line_that_is_too_long_ends_the_session_with_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert LONGEST_LINE == 64 * 1024 * 1024
-    monkeypatch.setattr("holdfast.providers.claude_agent.agent_process.LONGEST_LINE", 100_000)
+    monkeypatch.setattr("haptera.providers.claude_agent.agent_process.LONGEST_LINE", 100_000)
     frame = {"type": "system", "subtype": "note", "session_id": FIRST, "text": "{long}"}
     child = Child(tmp_path, [USER, init(), {"long": 300_000, "frame": frame}, result()])
     session = await open_session(child)

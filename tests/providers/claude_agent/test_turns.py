@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.native_turns import TurnDriver, TurnTimes
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
+from haptera.engine.native_turns import TurnDriver, TurnTimes
+from haptera.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from haptera.vocabulary.native_messages import NativeMessage, NativeResult
 from tests.providers.claude_agent.children import (
     USER,
     Child,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.vocabulary.parts import TextPart
+from haptera.vocabulary.parts import TextPart
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 from tests.providers.claude_agent.machines import STEPS, Machine
 
@@ -120,7 +120,7 @@ async def test_machines_that_die_at_random_steps_lose_nothing(tmp_path: Path, se
     await check(tmp_path, plan, choose.randrange(2), resumes=choose.random() < 0.7)
 
 
-PAYS = 'call mcp__holdfast__pay {"mark": "#dies"}'
+PAYS = 'call mcp__haptera__pay {"mark": "#dies"}'
 SAYS = "slow #half"
 
 

@@ -1,13 +1,13 @@
 """The requests that Gemini is tried with, by name; between them every option is used."""
 
-from holdfast.providers.schema_targets import SchemaAdapter
-from holdfast.providers.wire.gemini import PROTOCOL
-from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX, GeminiDialect
-from holdfast.providers.wire.gemini.request import RequestEncoder
-from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
-from holdfast.vocabulary.requests import ModelRequest
+from haptera.providers.schema_targets import SchemaAdapter
+from haptera.providers.wire.gemini import PROTOCOL
+from haptera.providers.wire.gemini.dialects import GEMINI_API, VERTEX, GeminiDialect
+from haptera.providers.wire.gemini.request import RequestEncoder
+from haptera.providers.wire.protocol import WireRequest
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
+from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,

@@ -5,20 +5,20 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from holdfast.providers.schema_targets import check_schema
-from holdfast.providers.wire.gemini import PROTOCOL
-from holdfast.providers.wire.gemini.dialects import (
+from haptera.providers.schema_targets import check_schema
+from haptera.providers.wire.gemini import PROTOCOL
+from haptera.providers.wire.gemini.dialects import (
     GEMINI_API,
     THINKING_RULES,
     VERTEX,
     thinking_config,
 )
-from holdfast.providers.wire.gemini.messages import UNSIGNED
-from holdfast.providers.wire.gemini.request import RequestEncoder, encode_count
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.tools import ToolSpec
+from haptera.providers.wire.gemini.messages import UNSIGNED
+from haptera.providers.wire.gemini.request import RequestEncoder, encode_count
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.requests import ModelRequest, OutputSchema
+from haptera.vocabulary.tools import ToolSpec
 from tests.fixtures_wire import require_wire
 from tests.providers.conversations import everything, user
 from tests.providers.gemini.requests import REQUESTS, SEAL, encoded, own_history

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.providers.wire.ollama import RequestEncoder as OllamaEncoder
-from holdfast.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.requests import ModelRequest
+from haptera.providers.wire.ollama import RequestEncoder as OllamaEncoder
+from haptera.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import CLOCK, WEATHER, everything
 from tests.providers.gemini.requests import encoded as encode_gemini
 from tests.providers.gemini.requests import own_history as gemini_history

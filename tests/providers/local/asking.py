@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.ports.model_client import ModelClient
-from holdfast.providers.local.client import LocalModelClient
-from holdfast.vocabulary.ids import MessageId
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.stream_parts import PartDelta, StreamPart
+from haptera.ports.model_client import ModelClient
+from haptera.providers.local.client import LocalModelClient
+from haptera.vocabulary.ids import MessageId
+from haptera.vocabulary.messages import UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest
+from haptera.vocabulary.stream_parts import PartDelta, StreamPart
 
 LONG = "Write a very long story about a lighthouse keeper."
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from holdfast.providers.local.weights import LocalWeights, WheelPart
+from haptera.providers.local.weights import LocalWeights, WheelPart
 
 
 def make_wheel(package: str, content: bytes, *, compression: int = zipfile.ZIP_STORED) -> bytes:

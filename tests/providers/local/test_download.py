@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.local.download import pull_model, pull_weights
-from holdfast.providers.local.pip_command import find_pip, wheel_size
-from holdfast.providers.local.weights import WeightFiles
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.local_models import (
+from haptera.providers.local.download import pull_model, pull_weights
+from haptera.providers.local.pip_command import find_pip, wheel_size
+from haptera.providers.local.weights import WeightFiles
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.local_models import (
     PullEvent,
     PullFinished,
     PullProgress,

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.model_process import ModelProcessPool
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished, StreamOpened
+from haptera.providers.local.client import LocalModelClient
+from haptera.providers.local.model_process import ModelProcessPool
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.requests import OutputSchema
+from haptera.vocabulary.stream_parts import PartDelta, StreamFinished, StreamOpened
 from tests.providers.local.asking import LONG, answer, ask, get, is_generating, text_of
 
 pytestmark = pytest.mark.timeout(120)

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.local import serve
-from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.model_process import ModelProcess, ModelProcessPool, ServeParameters
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.settings import Timeouts
-from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished
+from haptera.providers.local import serve
+from haptera.providers.local.client import LocalModelClient
+from haptera.providers.local.model_process import ModelProcess, ModelProcessPool, ServeParameters
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.settings import Timeouts
+from haptera.vocabulary.stream_parts import PartDelta, StreamFinished
 from tests.providers.local.asking import LONG, answer, ask, is_alive, process_of, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -139,7 +139,7 @@ async def test_a_lease_that_was_given_back_is_closed(smollm2: Path) -> None:
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.providers.local.client import LocalModelClient
+from haptera.providers.local.client import LocalModelClient
 
 async def main():
     client = LocalModelClient(folder=Path(sys.argv[1]), context=256)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.local.weights import (
+from haptera.providers.local.weights import (
     WeightFiles,
     find_weights,
     list_local_models,
@@ -14,7 +14,7 @@ from holdfast.providers.local.weights import (
     read_template,
     remove_local_model,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.errors import AgentError, ErrorCode
 
 SMOLLM2 = find_weights("smollm2")
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from ollama._types import ChatRequest
 
-from holdfast.providers.wire.ollama import RequestEncoder
+from haptera.providers.wire.ollama import RequestEncoder
 from tests.providers.grammar.ollama import RULES
 from tests.providers.grammar.rules import breaches
 from tests.providers.ollama.requests import REQUESTS

@@ -1,6 +1,6 @@
 """The requests that OpenAI Responses is tried with, by name; between them every option is used."""
 
-from holdfast.providers.wire.openai_responses.dialects import (
+from haptera.providers.wire.openai_responses.dialects import (
     AZURE,
     DEEPSEEK,
     OPENAI,
@@ -10,11 +10,11 @@ from holdfast.providers.wire.openai_responses.dialects import (
     XAI,
     ResponsesDialect,
 )
-from holdfast.vocabulary.compaction_settings import CompactionSettings
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, Message
-from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
-from holdfast.vocabulary.requests import ModelRequest
+from haptera.vocabulary.compaction_settings import CompactionSettings
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.messages import AssistantMessage, Message
+from haptera.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
+from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,

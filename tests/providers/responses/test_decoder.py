@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.providers.wire.openai_responses import PROTOCOL
-from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
-from holdfast.providers.wire.protocol import Frame
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.parts import ReasoningPart, TextPart
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera.providers.wire.openai_responses import PROTOCOL
+from haptera.providers.wire.openai_responses.reply import ResponsesDecoder
+from haptera.providers.wire.protocol import Frame
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.vocabulary.parts import ReasoningPart, TextPart
+from haptera.vocabulary.stream_parts import StreamPart
 from tests.providers.replies import Reply, decode, decode_frames
 
 CREATED: JsonObject = {"type": "response.created", "response": {"id": "resp_1", "model": "m"}}

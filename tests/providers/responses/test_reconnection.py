@@ -7,16 +7,16 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from holdfast import Agent, TurnDiscarded, tool
-from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.client import WireModelClient
-from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.vendor_clients import VendorAccess, make_client
-from holdfast.providers.vendors import VENDORS
-from holdfast.testing import FakeClock
-from holdfast.testing.clocks import AutoClock
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
+from haptera import Agent, TurnDiscarded, tool
+from haptera.auth.token_sources import StaticTokenSource
+from haptera.providers.client import WireModelClient
+from haptera.providers.transport.http import AiohttpTransport
+from haptera.providers.vendor_clients import VendorAccess, make_client
+from haptera.providers.vendors import VENDORS
+from haptera.testing import FakeClock
+from haptera.testing.clocks import AutoClock
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.json_types import JsonObject
 from tests.providers.exchanges import QUICK, REQUEST, ask, text_of
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, refuses
 

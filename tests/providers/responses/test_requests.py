@@ -11,18 +11,18 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import is_typeddict
 
-from holdfast.providers.wire.openai_responses import PROTOCOL, protocol_for
-from holdfast.providers.wire.openai_responses.dialects import (
+from haptera.providers.wire.openai_responses import PROTOCOL, protocol_for
+from haptera.providers.wire.openai_responses.dialects import (
     DEEPSEEK,
     OPENROUTER,
     PLAIN,
     ResponsesDialect,
 )
-from holdfast.providers.wire.openai_responses.request import RequestEncoder
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import CompactionPart, ProviderPart
-from holdfast.vocabulary.requests import ModelRequest
+from haptera.providers.wire.openai_responses.request import RequestEncoder
+from haptera.vocabulary.errors import AgentError
+from haptera.vocabulary.json_types import JsonObject
+from haptera.vocabulary.parts import CompactionPart, ProviderPart
+from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import assistant, call, everything, result, user
 from tests.providers.grammar.responses import RULES
 from tests.providers.grammar.rules import breaches

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from holdfast.serialization.exchange.values import ImportedSession, SessionExport, TimedMessage
-from holdfast.vocabulary.ids import CallId, MessageId, SessionId
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
+from haptera.serialization.exchange.values import ImportedSession, SessionExport, TimedMessage
+from haptera.vocabulary.ids import CallId, MessageId, SessionId
+from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
+from haptera.vocabulary.parts import (
     CompactionPart,
     Part,
     ReasoningPart,
@@ -15,7 +15,7 @@ from holdfast.vocabulary.parts import (
     ToolOutcome,
     ToolResultPart,
 )
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.usage import Usage
 
 A_TIME = 1_790_000_000_000
 A_SESSION = SessionId("01990a5c-0000-7000-8000-00000000a0b1")

@@ -4,10 +4,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.serialization.exchange.values import SessionExport
-from holdfast.vocabulary.ids import CallId
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import (
+from haptera.serialization.exchange.values import SessionExport
+from haptera.vocabulary.ids import CallId
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import (
     CompactionPart,
     Part,
     ReasoningPart,

@@ -10,16 +10,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.blocks.conversation.paths import current_path
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.exchange.archive import ArchivedLog
-from holdfast.serialization.exchange.archive_adoption import Adoption
-from holdfast.serialization.exchange.archive_reading import ArchiveSummary
-from holdfast.serialization.exchange.imported_entries import IMPORTED_KINDS
-from holdfast.serialization.exchange.values import ImportReport
-from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.blocks.conversation.paths import current_path
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.exchange.archive import ArchivedLog
+from haptera.serialization.exchange.archive_adoption import Adoption
+from haptera.serialization.exchange.archive_reading import ArchiveSummary
+from haptera.serialization.exchange.imported_entries import IMPORTED_KINDS
+from haptera.serialization.exchange.values import ImportReport
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     ContextNoted,
@@ -34,7 +34,7 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.ids import (
+from haptera.vocabulary.ids import (
     ApprovalId,
     CallId,
     EntryId,
@@ -48,9 +48,9 @@ from holdfast.vocabulary.ids import (
     new_query_id,
     new_session_id,
 )
-from holdfast.vocabulary.messages import KeptOptions, UserMessage
-from holdfast.vocabulary.parts import TextPart, ToolCallPart
-from holdfast.vocabulary.settings import Settings
+from haptera.vocabulary.messages import KeptOptions, UserMessage
+from haptera.vocabulary.parts import TextPart, ToolCallPart
+from haptera.vocabulary.settings import Settings
 from tests.serialization.exchange.test_archive import archived, read
 from tests.strategies_branches import fork, go_back
 from tests.strategies_logs import LogWriter, logs, write_session

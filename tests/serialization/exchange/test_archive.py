@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
-from holdfast.serialization.exchange.archive_reading import (
+from haptera.blocks.conversation.fold import SessionFold, fold_entries
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
+from haptera.serialization.exchange.archive_reading import (
     Blob,
     ImportedArchive,
     LogBegun,
@@ -26,10 +26,10 @@ from holdfast.serialization.exchange.archive_reading import (
     check_archive,
     read_archive,
 )
-from holdfast.serialization.exchange.values import ImportLimits
-from holdfast.vocabulary.entries import Entry, SessionOpened, UnknownEntry
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
-from holdfast.vocabulary.ids import EntryId, SessionId
+from haptera.serialization.exchange.values import ImportLimits
+from haptera.vocabulary.entries import Entry, SessionOpened, UnknownEntry
+from haptera.vocabulary.errors import AgentError, ErrorCode, StoreError
+from haptera.vocabulary.ids import EntryId, SessionId
 from tests.strategies_logs import logs, write_log
 
 SESSION = SessionId("01990a5c-0000-7000-8000-000000000001")
@@ -176,7 +176,7 @@ def sealed(lines: list[bytes]) -> bytes:
 
 
 def test_a_newer_major_version_is_refused_by_its_number() -> None:
-    raw = with_line(archived([opened()]), 0, lambda line: line.update(holdfast=2))
+    raw = with_line(archived([opened()]), 0, lambda line: line.update(haptera=2))
     with pytest.raises(StoreError, match="version 2") as caught:
         read(raw)
     assert caught.value.code is ErrorCode.VERSION_UNSUPPORTED
@@ -241,10 +241,10 @@ def test_an_archive_that_was_cut_off_anywhere_is_refused(data: st.DataObject) ->
 
 
 @given(st.binary(max_size=200))
-@example(b'{"type":"archive","holdfast":1,"session":"s"}\n{"type":"log.ended"}')
-@example(b'{"type":"archive","holdfast":1,"session":"s"}\n{"type":"archive","holdfast":1}')
-@example(b'{"type":"archive","holdfast":1,"session":[]}')
-@example(b'{"type":"archive","holdfast":true}')
+@example(b'{"type":"archive","haptera":1,"session":"s"}\n{"type":"log.ended"}')
+@example(b'{"type":"archive","haptera":1,"session":"s"}\n{"type":"archive","haptera":1}')
+@example(b'{"type":"archive","haptera":1,"session":[]}')
+@example(b'{"type":"archive","haptera":true}')
 def test_no_bytes_raise_anything_but_an_agent_error(raw: bytes) -> None:
     with pytest.raises(AgentError):
         read(raw)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.serialization.exchange.formats import FORMATS
-from holdfast.serialization.exchange.values import ImportedSession
-from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.parts import (
+from haptera.serialization.exchange.formats import FORMATS
+from haptera.serialization.exchange.values import ImportedSession
+from haptera.vocabulary.messages import AssistantMessage
+from haptera.vocabulary.parts import (
     MediaPart,
     ProviderPart,
     ReasoningPart,

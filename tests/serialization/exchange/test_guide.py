@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
-from holdfast.serialization.exchange.values import ImportLimits
+from haptera.serialization.exchange.formats import ARCHIVE, FORMATS
+from haptera.serialization.exchange.values import ImportLimits
 
 PAGE = (Path(__file__).parents[3] / "docs" / "export-and-import.md").read_text()
 

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.exchange.archive_reading import read_archive
-from holdfast.serialization.exchange.bounded_input import ByteStream
-from holdfast.serialization.exchange.formats import FORMATS, read_session, recognised
-from holdfast.serialization.exchange.values import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.exchange.archive_reading import read_archive
+from haptera.serialization.exchange.bounded_input import ByteStream
+from haptera.serialization.exchange.formats import FORMATS, read_session, recognised
+from haptera.serialization.exchange.values import (
     LIMITS,
     ImportedSession,
     ImportLimits,
     opaque_entry,
 )
-from holdfast.vocabulary.entries import SessionOpened
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
-from holdfast.vocabulary.ids import EntryId, new_session_id
-from holdfast.vocabulary.parts import CompactionPart
+from haptera.vocabulary.entries import SessionOpened
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode
+from haptera.vocabulary.ids import EntryId, new_session_id
+from haptera.vocabulary.parts import CompactionPart
 from tests.serialization.exchange.conversations import A_CONVERSATION, exported, user
 from tests.serialization.exchange.strategies import TEXT
 from tests.strategies_values import JSON
@@ -285,7 +285,7 @@ def test_what_a_file_says_of_its_folder_is_text_on_one_line(name: str, cwd: str)
 @pytest.mark.parametrize("name", ["claude-code", "codex", "pi"])
 @pytest.mark.parametrize("cwd", ["../../../etc", "/../../x", "\x00", "..", "/"])
 def test_a_suggested_path_never_leaves_its_folder(name: str, cwd: str) -> None:
-    from holdfast.serialization.exchange import claude_code, codex, pi
+    from haptera.serialization.exchange import claude_code, codex, pi
 
     modules = {"claude-code": claude_code, "codex": codex, "pi": pi}
     path = modules[name].suggested_path(exported(*A_CONVERSATION, cwd=cwd))
@@ -321,4 +321,4 @@ def test_a_file_of_no_known_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'codex'"):
         read_session(io.BytesIO(b""), "codecs")
     with pytest.raises(ConfigError, match="archive"):
-        read_session(io.BytesIO(b'{"type":"archive","holdfast":1,"session":"s"}\n'))
+        read_session(io.BytesIO(b'{"type":"archive","haptera":1,"session":"s"}\n'))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.serialization.exchange.html_page import write_html
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import MediaPart, ReasoningPart
+from haptera.serialization.exchange.html_page import write_html
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.parts import MediaPart, ReasoningPart
 from tests.fixtures_report import Report
 from tests.fixtures_wire import is_everything_required
 from tests.serialization.exchange.conversations import (

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.serialization.exchange.html_page import write_html
-from holdfast.serialization.exchange.html_style import STYLE
-from holdfast.serialization.exchange.markdown import write_markdown
-from holdfast.serialization.exchange.values import SessionExport
-from holdfast.vocabulary.parts import (
+from haptera.serialization.exchange.html_page import write_html
+from haptera.serialization.exchange.html_style import STYLE
+from haptera.serialization.exchange.markdown import write_markdown
+from haptera.serialization.exchange.values import SessionExport
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     ProviderPart,
@@ -23,7 +23,7 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolResultPart,
 )
-from holdfast.vocabulary.usage import Usage
+from haptera.vocabulary.usage import Usage
 from tests.serialization.exchange.conversations import (
     A_CONVERSATION,
     assistant,

@@ -8,23 +8,23 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.exchange.imported_entries import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.exchange.imported_entries import (
     IMPORTED_KINDS,
     KEPT_SETTINGS,
     kept_settings,
 )
-from holdfast.vocabulary.entries import (
+from haptera.vocabulary.entries import (
     Entry,
     QueryStarted,
     SessionChanged,
     SessionOpened,
     UnknownEntry,
 )
-from holdfast.vocabulary.entry_kinds import KnownEntry
-from holdfast.vocabulary.ids import EntryId, new_entry_id, new_session_id
-from holdfast.vocabulary.settings import Settings
+from haptera.vocabulary.entry_kinds import KnownEntry
+from haptera.vocabulary.ids import EntryId, new_entry_id, new_session_id
+from haptera.vocabulary.settings import Settings
 from tests.attacks.hostile_imports import ESCAPES, SETTINGS
 from tests.serialization.exchange.test_adoption import adopt, without_ends
 from tests.strategies_branches import go_back

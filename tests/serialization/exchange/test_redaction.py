@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
-from holdfast.serialization.exchange.redaction import Redactor, redacted, redacted_entries
-from holdfast.vocabulary.entries import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
+from haptera.serialization.exchange.redaction import Redactor, redacted, redacted_entries
+from haptera.vocabulary.entries import (
     Entry,
     PartCheckpoint,
     PartEnded,
@@ -21,9 +21,9 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.ids import EntryId, MessageId, PartId, SessionId
-from holdfast.vocabulary.parts import MediaPart, Part, ReasoningPart, TextPart
-from holdfast.vocabulary.secrets import Secret
+from haptera.vocabulary.ids import EntryId, MessageId, PartId, SessionId
+from haptera.vocabulary.parts import MediaPart, Part, ReasoningPart, TextPart
+from haptera.vocabulary.secrets import Secret
 from tests.serialization.exchange.conversations import (
     A_CONVERSATION,
     assistant,

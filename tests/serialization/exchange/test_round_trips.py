@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.serialization.exchange.formats import FORMATS, read_session, recognised
-from holdfast.serialization.exchange.values import ImportedSession, SessionExport, TimedMessage
-from holdfast.vocabulary.entries import Entry, SessionOpened
-from holdfast.vocabulary.ids import EntryId, new_session_id
-from holdfast.vocabulary.messages import AssistantMessage, Message
-from holdfast.vocabulary.parts import (
+from haptera.blocks.conversation.fold import fold_entries
+from haptera.serialization.exchange.formats import FORMATS, read_session, recognised
+from haptera.serialization.exchange.values import ImportedSession, SessionExport, TimedMessage
+from haptera.vocabulary.entries import Entry, SessionOpened
+from haptera.vocabulary.ids import EntryId, new_session_id
+from haptera.vocabulary.messages import AssistantMessage, Message
+from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,

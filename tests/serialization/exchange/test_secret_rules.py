@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.serialization.exchange import secret_rules as module
-from holdfast.serialization.exchange.redaction import Redactor
-from holdfast.serialization.exchange.secret_rules import secret_rules
+from haptera.serialization.exchange import secret_rules as module
+from haptera.serialization.exchange.redaction import Redactor
+from haptera.serialization.exchange.secret_rules import secret_rules
 
 ROOT = Path(__file__).parents[3]
 _chance = random.Random(19)
@@ -181,7 +181,7 @@ postgresql://user:password@localhost/db
 postgresql://USER:PASSWORD@host:5432/name
 redis://:${REDIS_PASSWORD}@cache:6379
 https://example.com:8080/path@2.0
-git@github.com:holdfast/holdfast.git
+git@github.com:haptera/haptera.git
 Cookie: name=value
 response.set_cookie("session", value, httponly=True)
 Authorization: Bearer <token>
@@ -249,7 +249,7 @@ def test_the_table_is_whole_and_says_what_it_leaves_out() -> None:
     licence = Path(module.__file__).with_name("secret_rules_LICENSE.txt").read_text()
     assert "Permission is hereby granted" in licence
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert wheel["targets"]["wheel"]["packages"] == ["src/holdfast"]
+    assert wheel["targets"]["wheel"]["packages"] == ["src/haptera"]
 
 
 _FILLERS = ("", " ", "=", " = '", "a", "a0", "-", "_", "/", ":", "\n", ".", " " * 30, "a" * 40)

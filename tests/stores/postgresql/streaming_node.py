@@ -9,11 +9,11 @@ carries the query on and ends.
 import asyncio
 import sys
 
-from holdfast import Agent
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import Gate, ScriptedProvider, says
-from holdfast.testing.scripted_provider import Beat
-from holdfast.vocabulary.settings import RuntimeSettings
+from haptera import Agent
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import Gate, ScriptedProvider, says
+from haptera.testing.scripted_provider import Beat
+from haptera.vocabulary.settings import RuntimeSettings
 
 OWNER, NAME = "ana", "watched"
 PIECES = 18

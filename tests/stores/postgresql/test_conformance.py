@@ -5,12 +5,12 @@ import contextlib
 import psycopg
 import pytest
 
-from holdfast.stores.postgresql import leases
-from holdfast.stores.postgresql.changes import ChangeWatch
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance import CHECKS, Check
-from holdfast.testing.store_conformance.samples import OWNER, new_session, note
-from holdfast.vocabulary.ids import SessionId
+from haptera.stores.postgresql import leases
+from haptera.stores.postgresql.changes import ChangeWatch
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance import CHECKS, Check
+from haptera.testing.store_conformance.samples import OWNER, new_session, note
+from haptera.vocabulary.ids import SessionId
 from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
@@ -74,7 +74,7 @@ async def test_behind_a_pooler_nothing_is_left_on_a_connection(
         for statement in (
             "SELECT name FROM pg_prepared_statements",
             "SELECT * FROM pg_listening_channels()",
-            "SELECT 1 WHERE coalesce(current_setting('holdfast.owner', true), '') <> ''",
+            "SELECT 1 WHERE coalesce(current_setting('haptera.owner', true), '') <> ''",
         ):
             assert connection.execute(statement.encode()).fetchall() == []
     await store.close()

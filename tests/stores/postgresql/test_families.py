@@ -1,12 +1,12 @@
 """Sub-agents on a shared database: answered from another node, and left alone by workers."""
 
-from holdfast import Agent, tool
-from holdfast.ports.clock import Stamp
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import QueryStarted, SessionOpened
-from holdfast.vocabulary.ids import new_query_id, new_session_id
+from haptera import Agent, tool
+from haptera.ports.clock import Stamp
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import QueryStarted, SessionOpened
+from haptera.vocabulary.ids import new_query_id, new_session_id
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 OWNER = "ana"

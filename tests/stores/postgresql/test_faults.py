@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import Agent
-from holdfast.ports.session_store import Store
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import Gate, ScriptedProvider, says
-from holdfast.testing.store_conformance.samples import (
+from haptera import Agent
+from haptera.ports.session_store import Store
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import Gate, ScriptedProvider, says
+from haptera.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
     command,
@@ -23,9 +23,9 @@ from holdfast.testing.store_conformance.samples import (
     prompt,
     seqs_of,
 )
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, StoreError
-from holdfast.vocabulary.ids import SessionId
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, StoreError
+from haptera.vocabulary.ids import SessionId
 from tests.scripted_agents import MODEL
 from tests.stores.postgresql.cutting_proxy import CuttingProxy
 from tests.stores.postgresql.server import PostgresServer
@@ -35,7 +35,7 @@ SESSIONS, APPENDS = 8, 40
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="holdfast-proxy-") as name:
+    with tempfile.TemporaryDirectory(prefix="haptera-proxy-") as name:
         yield Path(name)
 
 
@@ -95,7 +95,7 @@ async def test_an_append_whose_answer_was_lost_is_stored_once(
         store = PostgresStore(proxy.url(database))
         lease = await new_session(store)
         await store.inbox.put(lease.session_id, command("c1"))
-        proxy.lose_replies_after = b"holdfast.append"
+        proxy.lose_replies_after = b"haptera.append"
         await store.log.append(lease, notes(2, 4), consumed=[CommandId("c1")])
         assert proxy.cuts == 1
         assert await seqs_of(store, lease.session_id) == [1, 2, 3, 4]
@@ -109,10 +109,10 @@ async def test_an_append_whose_answer_was_lost_counts_although_the_session_was_t
     async with CuttingProxy(postgres.folder, socket_folder) as proxy:
         store, other = PostgresStore(proxy.url(database)), PostgresStore(postgres.url(database))
         lease = await new_session(store)
-        proxy.lose_replies_after = b"holdfast.append"
+        proxy.lose_replies_after = b"haptera.append"
         # The statement waits for this lock, so that the take-over comes right behind it.
         with psycopg.connect(postgres.url(database)) as blocker:
-            blocker.execute("SELECT 1 FROM holdfast.session FOR UPDATE")
+            blocker.execute("SELECT 1 FROM haptera.session FOR UPDATE")
             appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
             await _until_waiting(postgres, database)
             taking = asyncio.ensure_future(_take_over(postgres, database))
@@ -144,7 +144,7 @@ async def _take_over(postgres: PostgresServer, database: str) -> None:
     """Give the session to another holder, as after the expiry of its lease."""
     await asyncio.to_thread(
         postgres.execute,
-        "UPDATE holdfast.session SET epoch = epoch + 1, lease_holder = 'another'",
+        "UPDATE haptera.session SET epoch = epoch + 1, lease_holder = 'another'",
         database=database,
     )
 
@@ -152,7 +152,7 @@ async def _take_over(postgres: PostgresServer, database: str) -> None:
 async def test_a_database_that_cannot_be_reached_is_unavailable(
     socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("haptera.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.05)
     store = PostgresStore(f"postgresql://ana:hunter2@/nowhere?host={socket_folder}")
     with pytest.raises(AgentError) as caught:
         await store.log.read(SessionId("x"))
@@ -174,10 +174,10 @@ async def test_a_damaged_entry_harms_itself_alone(postgres: PostgresServer, data
     lease = await new_session(store)
     await store.log.append(lease, notes(2, 6))
     postgres.execute(
-        r"UPDATE holdfast.entry SET body = '\x7b00ff' WHERE seq = 3",
-        "DELETE FROM holdfast.entry WHERE seq = 5",
-        r"INSERT INTO holdfast.command (session, id, body) SELECT key, 'c', '\xff'"
-        " FROM holdfast.session",
+        r"UPDATE haptera.entry SET body = '\x7b00ff' WHERE seq = 3",
+        "DELETE FROM haptera.entry WHERE seq = 5",
+        r"INSERT INTO haptera.command (session, id, body) SELECT key, 'c', '\xff'"
+        " FROM haptera.session",
         database=database,
     )
     assert await seqs_of(store, lease.session_id) == [1, 2, 4, 6]
@@ -194,7 +194,7 @@ async def test_an_append_that_the_database_refuses_harms_no_other_of_its_group(
     postgres: PostgresServer, database: str
 ) -> None:
     postgres.execute(
-        "ALTER TABLE holdfast.entry ADD CHECK (position('refused'::bytea IN body) = 0)",
+        "ALTER TABLE haptera.entry ADD CHECK (position('refused'::bytea IN body) = 0)",
         database=database,
     )
     store = PostgresStore(postgres.url(database))
@@ -202,7 +202,7 @@ async def test_an_append_that_the_database_refuses_harms_no_other_of_its_group(
     with psycopg.connect(postgres.url(database)) as blocker:
         # The first append waits for this lock, so that the others become one group behind it.
         blocker.execute(
-            "SELECT 1 FROM holdfast.session WHERE id = %s FOR UPDATE", (leases[0].session_id,)
+            "SELECT 1 FROM haptera.session WHERE id = %s FOR UPDATE", (leases[0].session_id,)
         )
         texts = ["first", "fine", "refused", "fine", "fine", "fine"]
         appends = [
@@ -224,13 +224,13 @@ async def test_a_log_that_lost_its_end_is_found_searched_and_appended_to(
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store, name="cut")
     await store.log.append(lease, [prompt(2, "find me"), *notes(3, 6)])
-    postgres.execute("DELETE FROM holdfast.entry WHERE seq > 3", database=database)
+    postgres.execute("DELETE FROM haptera.entry WHERE seq > 3", database=database)
     assert await store.index.rebuild() == 1
     record = await store.index.find(OWNER, PROJECT, name="cut")
     assert record is not None
     assert record.head == 6
     assert [hit.seq for hit in await store.search.find("find", owner=OWNER)] == [2]
-    postgres.execute("UPDATE holdfast.session SET indexed = 3", database=database)
+    postgres.execute("UPDATE haptera.session SET indexed = 3", database=database)
     assert [hit.seq for hit in await store.search.find("me", owner=OWNER)] == [2]
     await store.log.append(lease, [note(7)])
     assert await seqs_of(store, lease.session_id) == [1, 2, 3, 7]

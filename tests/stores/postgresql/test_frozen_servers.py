@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Agent, AgentSession
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import Gate, ScriptedProvider, says
-from holdfast.testing.store_conformance.samples import OWNER, new_session, note, seqs_of
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.ids import SessionId
+from haptera import Agent, AgentSession
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import Gate, ScriptedProvider, says
+from haptera.testing.store_conformance.samples import OWNER, new_session, note, seqs_of
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.ids import SessionId
 from tests.scripted_agents import MODEL
 from tests.stores.postgresql.server import PostgresServer
 
@@ -87,7 +87,7 @@ async def test_locked_rows_stop_no_other_session(postgres: PostgresServer, datab
     await store.leases.release(waiting_for)
     ids = [lease.session_id for lease in [*locked, waiting_for]]
     with psycopg.connect(postgres.url(database)) as blocker:
-        blocker.execute("SELECT 1 FROM holdfast.session WHERE id = ANY (%s) FOR UPDATE", (ids,))
+        blocker.execute("SELECT 1 FROM haptera.session WHERE id = ANY (%s) FOR UPDATE", (ids,))
         stuck = [asyncio.ensure_future(store.log.append(lease, [note(2)])) for lease in locked]
         acquiring = asyncio.ensure_future(store.leases.acquire(waiting_for.session_id, "patient"))
         async with asyncio.timeout(10):
@@ -112,7 +112,7 @@ async def test_locked_rows_stop_no_other_session(postgres: PostgresServer, datab
 async def test_a_server_that_is_frozen_for_long_is_unavailable_and_nothing_is_done_twice(
     postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("haptera.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.5)
     store = PostgresStore(f"{postgres.url(database)}&connect_timeout=2")
     lease = await new_session(store)
     with postgres.frozen():
@@ -137,7 +137,7 @@ async def test_a_cancelled_append_is_done_all_the_same(
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
     with psycopg.connect(postgres.url(database)) as blocker:
-        blocker.execute("SELECT 1 FROM holdfast.session FOR UPDATE")
+        blocker.execute("SELECT 1 FROM haptera.session FOR UPDATE")
         appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
         while not await asyncio.to_thread(postgres.cancel_statements, database, "Lock"):
             pass

@@ -8,10 +8,10 @@ import sys
 import psycopg
 import pytest
 
-from holdfast.ports.session_store import Lease
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera.ports.session_store import Lease
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import new_session, note, seqs_of
+from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.postgresql.server import PostgresServer
 
 
@@ -19,7 +19,7 @@ async def _expire(postgres: PostgresServer, database: str) -> None:
     """Let every node be late with its renewal, by the clock of the database."""
     await asyncio.to_thread(
         postgres.execute,
-        "UPDATE holdfast.node SET until = clock_timestamp() - interval '1 second'",
+        "UPDATE haptera.node SET until = clock_timestamp() - interval '1 second'",
         database=database,
     )
 
@@ -80,7 +80,7 @@ async def test_a_process_that_has_ended_on_this_machine_loses_its_leases_at_once
     lease = await new_session(store)
     # A number that no process has.
     postgres.execute(
-        "UPDATE holdfast.node SET process = regexp_replace(process, '^[0-9]+', '4194305')",
+        "UPDATE haptera.node SET process = regexp_replace(process, '^[0-9]+', '4194305')",
         database=database,
     )
     other = PostgresStore(postgres.url(database))
@@ -96,7 +96,7 @@ async def test_a_process_of_another_machine_is_never_judged_by_its_number(
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
     postgres.execute(
-        "UPDATE holdfast.node SET process = '1:1:4026531836:another-machine'", database=database
+        "UPDATE haptera.node SET process = '1:1:4026531836:another-machine'", database=database
     )
     other = PostgresStore(postgres.url(database))
     assert await _code_of(other.leases.acquire(lease.session_id, "next")) is ErrorCode.BUSY
@@ -110,13 +110,13 @@ async def test_one_row_is_renewed_however_many_leases_are_held(
     store = PostgresStore(postgres.url(database), lease_seconds=0.1)
     leases: list[Lease] = [await new_session(store) for _ in range(20)]
     with psycopg.connect(postgres.url(database), autocommit=True) as connection:
-        rows = connection.execute("SELECT xmin::text FROM holdfast.session").fetchall()
-        until = "SELECT until FROM holdfast.node"
+        rows = connection.execute("SELECT xmin::text FROM haptera.session").fetchall()
+        until = "SELECT until FROM haptera.node"
         before = now = connection.execute(until).fetchall()
         while now == before:
             now = connection.execute(until).fetchall()
         assert len(now) == 1
-        assert rows == connection.execute("SELECT xmin::text FROM holdfast.session").fetchall()
+        assert rows == connection.execute("SELECT xmin::text FROM haptera.session").fetchall()
     await store.log.append(leases[0], [note(2)])
     await store.close()
 
@@ -128,8 +128,8 @@ async def test_a_store_that_was_closed_leaves_no_node_and_no_lease(
     await new_session(store)
     await store.close()
     with psycopg.connect(postgres.url(database)) as connection:
-        assert connection.execute("SELECT * FROM holdfast.node").fetchall() == []
-        held = "SELECT count(*) FROM holdfast.session WHERE lease_holder IS NOT NULL"
+        assert connection.execute("SELECT * FROM haptera.node").fetchall() == []
+        held = "SELECT count(*) FROM haptera.session WHERE lease_holder IS NOT NULL"
         assert connection.execute(held).fetchone() == (0,)
 
 
@@ -138,8 +138,8 @@ async def test_a_caller_that_waits_gets_the_session_of_a_stopped_process(
 ) -> None:
     script = (
         "import asyncio, sys\n"
-        "from holdfast.stores.postgresql.store import PostgresStore\n"
-        "from holdfast.testing.store_conformance.samples import new_session\n"
+        "from haptera.stores.postgresql.store import PostgresStore\n"
+        "from haptera.testing.store_conformance.samples import new_session\n"
         "async def main():\n"
         "    store = PostgresStore(sys.argv[1], lease_seconds=0.5)\n"
         "    print((await new_session(store)).session_id, flush=True)\n"
@@ -168,7 +168,7 @@ async def test_how_long_a_lease_is_kept_can_be_said_in_the_url(
     await new_session(store)
     with psycopg.connect(postgres.url(database)) as connection:
         row = connection.execute(
-            "SELECT extract(epoch FROM until - clock_timestamp()) FROM holdfast.node"
+            "SELECT extract(epoch FROM until - clock_timestamp()) FROM haptera.node"
         ).fetchone()
     assert row is not None
     assert 50 < float(row[0]) <= 60

@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.ports.session_store import Lease
-from holdfast.stores.postgresql import leases as postgres_leases
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import command, new_session, note, seqs_of
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.ids import SessionId
+from haptera.ports.session_store import Lease
+from haptera.stores.postgresql import leases as postgres_leases
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import command, new_session, note, seqs_of
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.ids import SessionId
 from tests.stores.postgresql.cutting_proxy import CuttingProxy
 from tests.stores.postgresql.server import PostgresServer
 
@@ -25,7 +25,7 @@ LEASE_SECONDS = 0.6
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="holdfast-proxy-") as name:
+    with tempfile.TemporaryDirectory(prefix="haptera-proxy-") as name:
         yield Path(name)
 
 
@@ -42,7 +42,7 @@ async def test_a_release_that_was_cancelled_is_done_all_the_same(
     kept, lease = await new_session(store), await new_session(store)
     with psycopg.connect(postgres.url(database)) as blocker:
         blocker.execute(
-            "SELECT 1 FROM holdfast.session WHERE id = %s FOR UPDATE", (lease.session_id,)
+            "SELECT 1 FROM haptera.session WHERE id = %s FOR UPDATE", (lease.session_id,)
         )
         releasing = asyncio.ensure_future(store.leases.release(lease))
         for _ in range(20):
@@ -61,7 +61,7 @@ async def test_a_release_that_was_cancelled_is_done_all_the_same(
 async def test_a_release_while_the_database_is_away_is_done_when_it_is_back(
     postgres: PostgresServer, database: str, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("haptera.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.2)
     async with CuttingProxy(postgres.folder, socket_folder) as proxy:
         # So long that the node itself does not expire meanwhile.
         store = PostgresStore(f"{proxy.url(database)}&connect_timeout=2", lease_seconds=3.0)
@@ -86,7 +86,7 @@ async def _is_renewed(postgres: PostgresServer, database: str) -> bool:
     async with await psycopg.AsyncConnection.connect(postgres.url(database)) as connection:
         row = await (
             await connection.execute(
-                "SELECT count(*) FROM holdfast.node WHERE until > clock_timestamp() + '2.5 s'"
+                "SELECT count(*) FROM haptera.node WHERE until > clock_timestamp() + '2.5 s'"
             )
         ).fetchone()
         return row is not None and row[0] > 0
@@ -97,7 +97,7 @@ async def test_an_acquisition_that_arrives_late_does_not_fence_its_own_holder(
 ) -> None:
     async with CuttingProxy(postgres.folder, socket_folder) as proxy:
         store = PostgresStore(proxy.url(database))
-        proxy.deliver_late = b"holdfast.acquire"
+        proxy.deliver_late = b"haptera.acquire"
         lease = await new_session(store)
         assert proxy.cuts == 1
         proxy.late.set()
@@ -113,7 +113,7 @@ async def test_an_acquisition_that_arrives_behind_its_release_is_not_held(
         store = PostgresStore(proxy.url(database), lease_seconds=LEASE_SECONDS)
         other = PostgresStore(postgres.url(database))
         kept = await new_session(store)
-        proxy.deliver_late = b"holdfast.acquire"
+        proxy.deliver_late = b"haptera.acquire"
         lease = await new_session(store)
         await store.leases.release(lease)
         proxy.late.set()
@@ -148,7 +148,7 @@ async def test_a_lease_that_was_granted_meanwhile_is_not_taken_for_the_lost_one(
         del process
         if not taken:
             postgres.execute(
-                "UPDATE holdfast.session SET lease_holder = NULL, lease_node = NULL",
+                "UPDATE haptera.session SET lease_holder = NULL, lease_node = NULL",
                 database=database,
             )
             taken.append(grant())
@@ -184,7 +184,7 @@ async def test_what_a_node_holds_is_compared_by_what_it_is_not_by_its_number(
     store.leases._forget(unused)
     with psycopg.connect(postgres.url(database)) as connection:
         connection.execute(
-            "UPDATE holdfast.session SET lease_holder = NULL, lease_node = NULL WHERE id = %s",
+            "UPDATE haptera.session SET lease_holder = NULL, lease_node = NULL WHERE id = %s",
             (lost.session_id,),
         )
     await asyncio.wait_for(losing, SOON)
@@ -223,7 +223,7 @@ async def test_a_session_that_was_given_up_is_answered_again_when_something_new_
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
     await store.leases.release(lease)
-    postgres.execute("UPDATE holdfast.session SET attempts = 5", database=database)
+    postgres.execute("UPDATE haptera.session SET attempts = 5", database=database)
     await store.inbox.put(lease.session_id, command("new"))
     claimed = await store.unowned.claim(
         limit=5, most_attempts=5, first_pause=0.0, longest_pause=0.0

@@ -5,19 +5,19 @@ import asyncio
 import psycopg
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, administration
-from holdfast.administration import prepare_postgresql
-from holdfast.assembly import late
-from holdfast.stores.postgresql.migrations import migration_files
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
+from haptera import Agent, AgentError, ErrorCode, administration
+from haptera.administration import prepare_postgresql
+from haptera.assembly import late
+from haptera.stores.postgresql.migrations import migration_files
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import new_session, note, seqs_of
 from tests.scripted_agents import failure_of
 from tests.stores.postgresql.server import PostgresServer
 
 
 def _applied(url: str) -> list[int]:
     with psycopg.connect(url) as connection:
-        rows = connection.execute("SELECT number FROM holdfast.migration ORDER BY number")
+        rows = connection.execute("SELECT number FROM haptera.migration ORDER BY number")
         return [row[0] for row in rows]
 
 
@@ -37,7 +37,7 @@ async def test_stores_that_open_at_the_same_time_apply_each_migration_once(
 async def test_a_database_with_a_newer_schema_is_refused_and_not_changed(
     postgres: PostgresServer, database: str
 ) -> None:
-    postgres.execute("INSERT INTO holdfast.migration VALUES (99, 'later')", database=database)
+    postgres.execute("INSERT INTO haptera.migration VALUES (99, 'later')", database=database)
     store = PostgresStore(postgres.url(database))
     error = await failure_of(new_session(store))
     assert error.code is ErrorCode.VERSION_UNSUPPORTED
@@ -91,4 +91,4 @@ async def test_without_the_driver_the_error_says_what_to_install(
     with pytest.raises(AgentError) as caught:
         await agent.session("x").open()
     assert caught.value.code is ErrorCode.CONFIG_MISSING
-    assert "holdfast[postgres]" in caught.value.message
+    assert "haptera[postgres]" in caught.value.message

@@ -10,13 +10,13 @@ from typing import Any
 
 import psycopg
 
-from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
-from holdfast.stores.postgresql import changes
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import new_session, note
-from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, QueryEnded
-from holdfast.vocabulary.parts import TextPart
+from haptera import Agent
+from haptera.agent.remote import AgentRemote
+from haptera.stores.postgresql import changes
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import new_session, note
+from haptera.vocabulary.entries import Entry, PartCheckpoint, PartEnded, QueryEnded
+from haptera.vocabulary.parts import TextPart
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 from tests.stores.postgresql.streaming_node import NAME, OWNER, pieces
 

@@ -16,14 +16,14 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from holdfast.ports.session_store import Lease
-from holdfast.serialization.entries import encode_entry
-from holdfast.stores.postgresql import changes, index, leases, log, search, store
-from holdfast.stores.postgresql.group_writer import Append, EntryRow, append_group
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.stores.stored_records import blob_name
-from holdfast.testing.store_conformance.samples import command, note, opening, prompt
-from holdfast.vocabulary.ids import SessionId, new_session_id
+from haptera.ports.session_store import Lease
+from haptera.serialization.entries import encode_entry
+from haptera.stores.postgresql import changes, index, leases, log, search, store
+from haptera.stores.postgresql.group_writer import Append, EntryRow, append_group
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.stores.stored_records import blob_name
+from haptera.testing.store_conformance.samples import command, note, opening, prompt
+from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.postgresql.server import PostgresServer
 
 MODULES = {"changes": changes, "index": index, "leases": leases, "log": log}
@@ -104,56 +104,56 @@ def _join_line(connection: Connection, hers: Target) -> bool:
     """
     with _planted(connection, "session_key"):
         connection.execute(
-            "INSERT INTO holdfast.waiter (session, owner, seen)"
+            "INSERT INTO haptera.waiter (session, owner, seen)"
             " VALUES (%s, %s, clock_timestamp() - interval '2 hours')",
             (hers.key, HERS),
         )
-        connection.execute("SELECT holdfast.join_line(%s, %s)", (HIS, hers.id))
+        connection.execute("SELECT haptera.join_line(%s, %s)", (HIS, hers.id))
         row = connection.execute(
-            "SELECT count(*) FROM holdfast.waiter WHERE seen < clock_timestamp() - interval '1 h'"
+            "SELECT count(*) FROM haptera.waiter WHERE seen < clock_timestamp() - interval '1 h'"
         ).fetchone()
         # What this added is no change of hers.
-        connection.execute("DELETE FROM holdfast.waiter WHERE ticket > %s", (hers.ticket,))
+        connection.execute("DELETE FROM haptera.waiter WHERE ticket > %s", (hers.ticket,))
     return row is None or row[0] == 0
 
 
 FUNCTIONS: dict[str, Probe] = {
-    "session_key": _calling("SELECT holdfast.session_key(%s, %s)", lambda hers: (HIS, hers.id)),
+    "session_key": _calling("SELECT haptera.session_key(%s, %s)", lambda hers: (HIS, hers.id)),
     "renew_node": _calling(
-        "SELECT held FROM holdfast.renew_node(%s, %s, 'p', 10, 99)",
+        "SELECT held FROM haptera.renew_node(%s, %s, 'p', 10, 99)",
         lambda hers: (HIS, hers.node),
         hidden=[],
     ),
     "acquire": _calling(
-        "SELECT verdict FROM holdfast.acquire(%s, %s, 'h', 'n', NULL, NULL, 1)",
+        "SELECT verdict FROM haptera.acquire(%s, %s, 'h', 'n', NULL, NULL, 1)",
         lambda hers: (HIS, hers.id),
         hidden="foreign",
     ),
     "renew_leases": _calling(
-        "SELECT held FROM holdfast.renew_leases(%s, %s, 'p', 10, 'another')",
+        "SELECT held FROM haptera.renew_leases(%s, %s, 'p', 10, 'another')",
         lambda hers: (HIS, hers.node),
         hidden=[],
     ),
     "acquire_lease": _calling(
-        "SELECT verdict FROM holdfast.acquire_lease(%s, %s, 'h', 'n', 'r', NULL, NULL, 1)",
+        "SELECT verdict FROM haptera.acquire_lease(%s, %s, 'h', 'n', 'r', NULL, NULL, 1)",
         lambda hers: (HIS, hers.id),
         hidden="foreign",
     ),
     "release_lease": _calling(
-        "SELECT holdfast.release_lease(%s, %s, %s)",
+        "SELECT haptera.release_lease(%s, %s, %s)",
         lambda hers: (HIS, hers.id, hers.lease.epoch),
         hidden=True,
     ),
     "join_line": _join_line,
     "append": _append,
     "claim_unowned": _calling(
-        "SELECT id FROM holdfast.claim_unowned(%s, 10, 10, 1, 1, NULL)", lambda _hers: (HIS,)
+        "SELECT id FROM haptera.claim_unowned(%s, 10, 10, 1, 1, NULL)", lambda _hers: (HIS,)
     ),
     "delete_session": _calling(
-        "SELECT holdfast.delete_session(%s, %s)", lambda hers: (HIS, hers.id), hidden=""
+        "SELECT haptera.delete_session(%s, %s)", lambda hers: (HIS, hers.id), hidden=""
     ),
     "index_texts": _calling(
-        "SELECT holdfast.index_texts(%s, %s, %s, %s, '{}', '{}', '{}', '{}', '{}')",
+        "SELECT haptera.index_texts(%s, %s, %s, %s, '{}', '{}', '{}', '{}', '{}')",
         lambda hers: (HIS, hers.key, hers.indexed, hers.head),
         hidden=False,
     ),
@@ -169,7 +169,7 @@ def _statement(name: str) -> str:
 
 def _definition(connection: Connection, function: str) -> str:
     row = connection.execute(
-        "SELECT pg_get_functiondef(%s::regproc)", (f"holdfast.{function}",)
+        "SELECT pg_get_functiondef(%s::regproc)", (f"haptera.{function}",)
     ).fetchone()
     assert row is not None
     text: str = row[0]
@@ -191,7 +191,7 @@ def _rows_of_hers(connection: Connection) -> list[Any]:
     counting = sql.SQL(
         "SELECT md5(string_agg(t::text, '|' ORDER BY t::text)) FROM {} t WHERE owner = 'ana'"
     )
-    tables = [sql.Identifier("holdfast", table) for table in TABLES]
+    tables = [sql.Identifier("haptera", table) for table in TABLES]
     return [connection.execute(counting.format(table)).fetchone() for table in tables]
 
 
@@ -216,12 +216,12 @@ async def _fill(url: str) -> Target:
     await hers.log.append(lease, [note(3)])
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute(
-            "SELECT key, indexed, head, lease_node FROM holdfast.session WHERE id = %s",
+            "SELECT key, indexed, head, lease_node FROM haptera.session WHERE id = %s",
             (session_id,),
         ).fetchone()
         assert row is not None
         waiter = connection.execute(
-            "INSERT INTO holdfast.waiter (session, owner, seen) VALUES (%s, %s, clock_timestamp())"
+            "INSERT INTO haptera.waiter (session, owner, seen) VALUES (%s, %s, clock_timestamp())"
             " RETURNING ticket",
             (row[0], HERS),
         ).fetchone()
@@ -229,7 +229,7 @@ async def _fill(url: str) -> Target:
         await hers.close()
         # As it was while she held it, except that her node has gone.
         connection.execute(
-            "UPDATE holdfast.session SET lease_holder = %s, lease_node = %s WHERE id = %s",
+            "UPDATE haptera.session SET lease_holder = %s, lease_node = %s WHERE id = %s",
             (lease.holder, row[3], session_id),
         )
     return Target(
@@ -302,7 +302,7 @@ def test_every_function_with_a_predicate_is_tried(postgres: PostgresServer, data
     with psycopg.connect(postgres.url(database)) as connection:
         rows = connection.execute(
             "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
-            " WHERE n.nspname = 'holdfast' AND position(%s IN p.prosrc) > 0",
+            " WHERE n.nspname = 'haptera' AND position(%s IN p.prosrc) > 0",
             (_IN_FUNCTION,),
         ).fetchall()
     assert {row[0] for row in rows} == set(FUNCTIONS)

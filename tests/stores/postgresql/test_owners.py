@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from holdfast.ports.session_store import Lease
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import (
+from haptera.ports.session_store import Lease
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import (
     PROJECT,
     command,
     note,
     opening,
     prompt,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode
-from holdfast.vocabulary.ids import SessionId, new_session_id
+from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 TABLES = ("session", "entry", "command", "blob", "waiter", "text")
@@ -114,10 +114,10 @@ def _as_owner(url: str, owner: str | None) -> Iterator[Callable[[str], int]]:
     """Count the rows of tables in a transaction for an owner, without any predicate."""
     with psycopg.connect(url) as connection:
         if owner is not None:
-            connection.execute("SELECT set_config('holdfast.owner', %s, true)", (f"o:{owner}",))
+            connection.execute("SELECT set_config('haptera.owner', %s, true)", (f"o:{owner}",))
 
         def count(table: str) -> int:
-            counting = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier("holdfast", table))
+            counting = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier("haptera", table))
             row = connection.execute(counting).fetchone()
             return row[0] if row else -1
 
@@ -141,9 +141,9 @@ async def test_row_level_security_hides_rows_from_statements_without_a_predicate
             assert {table: count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
     with psycopg.connect(url) as connection:
         # After a transaction with an owner the setting is empty, not unset.
-        connection.execute("SELECT set_config('holdfast.owner', 'o:ana', true)")
+        connection.execute("SELECT set_config('haptera.owner', 'o:ana', true)")
         connection.commit()
-        row = connection.execute("SELECT count(*) FROM holdfast.session").fetchone()
+        row = connection.execute("SELECT count(*) FROM haptera.session").fetchone()
         assert row == (0,)
     for store in stores.values():
         await store.close()
@@ -158,7 +158,7 @@ async def test_without_its_policy_a_table_shows_rows_of_others(
     lease = await _fill(store, "ana")
     await _wait_in_line(store, lease)
     await store.close()
-    postgres.execute(f"ALTER TABLE holdfast.{table} DISABLE ROW LEVEL SECURITY", database=database)
+    postgres.execute(f"ALTER TABLE haptera.{table} DISABLE ROW LEVEL SECURITY", database=database)
     with _as_owner(postgres.url(database, role=APP_ROLE), "ben") as count:
         assert count(table) > 0
 

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast import Agent, AgentError, ErrorCode
-from holdfast.ports.session_store import Store
-from holdfast.stores.postgresql.changes import ChangeHints
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import new_session, opened, prompt
-from holdfast.vocabulary.ids import SessionId
+from haptera import Agent, AgentError, ErrorCode
+from haptera.ports.session_store import Store
+from haptera.stores.postgresql.changes import ChangeHints
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import new_session, opened, prompt
+from haptera.vocabulary.ids import SessionId
 from tests.planted_values import planted_logs, read_everything
 from tests.scripted_agents import make_agent
 from tests.stores.postgresql.server import PostgresServer
@@ -60,10 +60,10 @@ async def test_a_column_spoils_no_other_session(
 ) -> None:
     table, column = map(sql.Identifier, place)
     url = postgres.url(emptied_database)
-    read = sql.SQL("SELECT {} FROM holdfast.{} WHERE {} = %s").format
+    read = sql.SQL("SELECT {} FROM haptera.{} WHERE {} = %s").format
     # The last entry: both cannot have one place.
     last = sql.SQL(" AND seq > 1" if place[0] == "entry" else "")
-    write = sql.SQL("UPDATE holdfast.{} SET {} = %s WHERE {} = %s{}").format
+    write = sql.SQL("UPDATE haptera.{} SET {} = %s WHERE {} = %s{}").format
     planted = 0
     async with opened(lambda: PostgresStore(url)) as store:
         victim, neighbour = await filled(store, "a"), await filled(store, "b")
@@ -71,7 +71,7 @@ async def test_a_column_spoils_no_other_session(
         await agent.sessions.search("words", everywhere=True)  # the index has both now
         for value in COLUMNS[place]:
             with psycopg.connect(url, autocommit=True) as connection:
-                find = "SELECT key FROM holdfast.session WHERE id = %s"
+                find = "SELECT key FROM haptera.session WHERE id = %s"
                 (key,) = connection.execute(find, (victim,)).fetchone() or (None,)
                 session = sql.Identifier("key" if place[0] == "session" else "session")
                 (before,) = connection.execute(read(column, table, session), (key,)).fetchone() or (
@@ -133,8 +133,8 @@ async def test_a_word_behind_many_others_is_found(
 
 UNCLOSED = """
 import asyncio, sys
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import new_session, prompt
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import new_session, prompt
 
 async def leave():
     store = PostgresStore(sys.argv[1])
@@ -152,7 +152,7 @@ def test_a_store_that_is_never_closed_ends_without_a_traceback(
     for _ in range(3):
         command = [sys.executable, "-c", UNCLOSED, postgres.url(emptied_database)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        postgres.execute("TRUNCATE holdfast.session, holdfast.entry", database=emptied_database)
+        postgres.execute("TRUNCATE haptera.session, haptera.entry", database=emptied_database)
         assert "Traceback" not in ended.stderr, ended.stderr
 
 

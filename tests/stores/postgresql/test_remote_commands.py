@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.stores.postgresql.store import PostgresStore
+from haptera.stores.postgresql.store import PostgresStore
 from tests.session.remote_scenarios import SCENARIOS, OpenStore
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 

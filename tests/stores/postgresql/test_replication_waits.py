@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.administration import doctor
-from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import command, new_session, note, seqs_of
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from haptera.administration import doctor
+from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing.store_conformance.samples import command, new_session, note, seqs_of
+from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.postgresql.server import PostgresServer
 
 
@@ -68,7 +68,7 @@ async def test_an_append_that_is_never_replicated_is_unavailable(
 ) -> None:
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
-    monkeypatch.setattr("holdfast.stores.postgresql.database.TOTAL_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr("haptera.stores.postgresql.database.TOTAL_WAIT_SECONDS", 1.0)
     _wait_for_replicas(postgres, "*")
     appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
     await _cancel(postgres, database, times=1)
@@ -109,7 +109,7 @@ async def test_how_commits_are_acknowledged_is_told_when_the_store_is_opened(
     assert bool(said) == (told is not None)
     assert store.warning == told or (told is not None and told in str(store.warning))
     await store.close()
-    environment = {"HOLDFAST_STORE": url, "HOME": str(tmp_path)}
+    environment = {"HAPTERA_STORE": url, "HOME": str(tmp_path)}
     sources = ConfigurationSources(environment=environment, config_dir=tmp_path, cwd=tmp_path)
     finding = await doctor._store(sources, owner="ana")
     assert finding.verdict == ("ok" if told is None else "note")

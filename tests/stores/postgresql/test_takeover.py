@@ -9,14 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode, tool
-from holdfast.administration.worker import SessionWorker, WorkerSettings
-from holdfast.ports.session_store import UnownedQuery
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import QueryEnded, ToolEnded
-from holdfast.vocabulary.ids import SessionId
+from haptera import Agent, AgentError, ErrorCode, tool
+from haptera.administration.worker import SessionWorker, WorkerSettings
+from haptera.ports.session_store import UnownedQuery
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import Step
+from haptera.vocabulary.entries import QueryEnded, ToolEnded
+from haptera.vocabulary.ids import SessionId
 from tests.scripted_agents import MODEL
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
@@ -93,7 +93,7 @@ async def _nodes(
 async def _expire(postgres: PostgresServer, database: str) -> None:
     await asyncio.to_thread(
         postgres.execute,
-        "UPDATE holdfast.node SET until = '-infinity'",
+        "UPDATE haptera.node SET until = '-infinity'",
         database=database,
     )
 
@@ -138,7 +138,7 @@ async def _leave_unfinished(node: Node, postgres: PostgresServer, database: str)
     # reaches the log.
     await asyncio.to_thread(
         postgres.execute,
-        "UPDATE holdfast.session SET lease_node = 'gone', epoch = epoch + 1",
+        "UPDATE haptera.session SET lease_node = 'gone', epoch = epoch + 1",
         database=database,
     )
     asking.cancel()
@@ -197,14 +197,14 @@ async def test_a_session_that_cannot_be_carried_on_is_tried_so_often_and_ever_la
                 attempts += [query.attempt for query in claimed]
                 row = connection.execute(
                     "SELECT extract(epoch FROM resume_after - clock_timestamp())"
-                    " FROM holdfast.session"
+                    " FROM haptera.session"
                 ).fetchone()
                 pauses.append(round(float(row[0]), -1) if row else None)
                 again = await alive.store.unowned.claim(
                     limit=10, most_attempts=3, first_pause=100, longest_pause=350
                 )
                 assert list(again) == []
-                connection.execute("UPDATE holdfast.session SET resume_after = '-infinity'")
+                connection.execute("UPDATE haptera.session SET resume_after = '-infinity'")
         assert attempts == [1, 2, 3]
         assert pauses[:3] == [100, 200, 350]
         assert list(claimed) == []

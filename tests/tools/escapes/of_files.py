@@ -119,7 +119,7 @@ FILES = (
     Escape("files outside", "list secrets", lambda t: found(
         os.listdir(os.path.dirname(t.secret)))),
     Escape("files outside", "system", lambda _: os.unlink(
-        make("/etc/holdfast-escape")), needs="root"),
+        make("/etc/haptera-escape")), needs="root"),
 )  # fmt: skip
 
 
@@ -182,8 +182,8 @@ def _hook(target: Target) -> str:
 
 
 def _settings(target: Target) -> None:
-    os.mkdir(f"{target.root}/.holdfast")
-    make(f"{target.root}/.holdfast/config.toml")
+    os.mkdir(f"{target.root}/.haptera")
+    make(f"{target.root}/.haptera/config.toml")
 
 
 GIT = (

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import AbortController, ErrorCode
-from holdfast.testing import says
-from holdfast.testing.clocks import one_turn
-from holdfast.tools.mcp import connection, server_process
-from holdfast.tools.mcp.offered_tools import clean, offered_name
+from haptera import AbortController, ErrorCode
+from haptera.testing import says
+from haptera.testing.clocks import one_turn
+from haptera.tools.mcp import connection, server_process
+from haptera.tools.mcp.offered_tools import clean, offered_name
 from tests.scripted_agents import failure_of, make_agent, tasks_left
 from tests.tools.mcp.mcp_agents import names_offered, notes_in, pid_in, raw_server, results_of
 

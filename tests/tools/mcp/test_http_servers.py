@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import ErrorCode
-from holdfast.auth.token_sources import CallableTokenSource
-from holdfast.tools.mcp import McpServer, http
-from holdfast.vocabulary.secrets import Secret
+from haptera import ErrorCode
+from haptera.auth.token_sources import CallableTokenSource
+from haptera.tools.mcp import McpServer, http
+from haptera.vocabulary.secrets import Secret
 from tests.scripted_agents import failure_of, tasks_left
 from tests.tools.mcp.mcp_agents import results_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from haptera import (
     AbortController,
     AgentError,
     ApprovalRequest,
@@ -21,10 +21,10 @@ from holdfast import (
     ToolProgress,
     tool,
 )
-from holdfast.testing import FakeClock, calls, says
-from holdfast.testing.clocks import one_turn
-from holdfast.tools.mcp import McpServer, server_process, supervision
-from holdfast.tools.mcp.supervision import CHECK_AFTER
+from haptera.testing import FakeClock, calls, says
+from haptera.testing.clocks import one_turn
+from haptera.tools.mcp import McpServer, server_process, supervision
+from haptera.tools.mcp.supervision import CHECK_AFTER
 from tests.scripted_agents import (
     events_of,
     failure_of,
@@ -377,7 +377,7 @@ async def test_a_model_can_read_resources() -> None:
 async def test_no_variable_of_the_process_reaches_a_server_unless_it_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_CANARY", "canary-in-the-process")
+    monkeypatch.setenv("HAPTERA_CANARY", "canary-in-the-process")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-in-the-process")
     environment = {"AGENT_SECRET": "canary-of-the-agent", "LANG": "nb_NO.UTF-8"}
     server = raw_server(environment=environment, env={"GIVEN": "yes"})

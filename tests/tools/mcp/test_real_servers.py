@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AbortController, AgentError, Approve, ErrorCode, MediaPart, ToolProgress
-from holdfast.testing import calls, says
-from holdfast.tools.mcp import McpServer, mcp_servers
+from haptera import AbortController, AgentError, Approve, ErrorCode, MediaPart, ToolProgress
+from haptera.testing import calls, says
+from haptera.tools.mcp import McpServer, mcp_servers
 from scripts.set_up_npm_packages import EVERYTHING, FILESYSTEM, main, node
 from tests.scripted_agents import events_of, make_agent, outcomes_in, playing
 from tests.tools.mcp.mcp_agents import results_of

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode
-from holdfast.config.schema import McpServerEntry
-from holdfast.tools.mcp import McpServer, mcp_servers
-from holdfast.tools.mcp.server_settings import McpOptions, ResolvedServer
-from holdfast.vocabulary.mcp_settings import McpServerSettings
-from holdfast.vocabulary.option_declarations import declared_fields
-from holdfast.vocabulary.secrets import Secret
+from haptera import ConfigError, ErrorCode
+from haptera.config.schema import McpServerEntry
+from haptera.tools.mcp import McpServer, mcp_servers
+from haptera.tools.mcp.server_settings import McpOptions, ResolvedServer
+from haptera.vocabulary.mcp_settings import McpServerSettings
+from haptera.vocabulary.option_declarations import declared_fields
+from haptera.vocabulary.secrets import Secret
 from tests.scripted_agents import failure_of, make_agent
 from tests.tools.mcp.mcp_agents import raw_server
 
@@ -100,7 +100,7 @@ def test_secrets_of_a_server_are_not_shown() -> None:
 async def test_a_missing_package_is_named_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("holdfast.tools.mcp.")]:
+    for name in [name for name in sys.modules if name.startswith("haptera.tools.mcp.")]:
         if name.rpartition(".")[2] in {"requests", "connection"}:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
@@ -108,4 +108,4 @@ async def test_a_missing_package_is_named_with_how_to_install_it(
     async with agent:
         error = await failure_of(agent.run("go"))
     assert error.code is ErrorCode.CONFIG_MISSING
-    assert "pip install 'holdfast[mcp]'" in error.message
+    assert "pip install 'haptera[mcp]'" in error.message

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.serialization.exchange.anthropic_messages import read_anthropic_messages
-from holdfast.serialization.exchange.claude_code import read_claude_code
-from holdfast.serialization.exchange.codex import read_codex
-from holdfast.serialization.exchange.message_builder import MessageBuilder
-from holdfast.serialization.exchange.openai_messages import read_openai_messages
-from holdfast.serialization.exchange.opencode import read_opencode
-from holdfast.serialization.exchange.pi import read_pi
-from holdfast.serialization.exchange.responses_items import ItemReader
-from holdfast.serialization.exchange.values import ImportedSession, SessionExport
-from holdfast.vocabulary.parts import CompactionPart
+from haptera.serialization.exchange.anthropic_messages import read_anthropic_messages
+from haptera.serialization.exchange.claude_code import read_claude_code
+from haptera.serialization.exchange.codex import read_codex
+from haptera.serialization.exchange.message_builder import MessageBuilder
+from haptera.serialization.exchange.openai_messages import read_openai_messages
+from haptera.serialization.exchange.opencode import read_opencode
+from haptera.serialization.exchange.pi import read_pi
+from haptera.serialization.exchange.responses_items import ItemReader
+from haptera.serialization.exchange.values import ImportedSession, SessionExport
+from haptera.vocabulary.parts import CompactionPart
 from tests.serialization.exchange.conversations import (
     A_CONVERSATION,
     Said,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from holdfast.serialization.exchange import claude_code, codex, pi
-from holdfast.serialization.exchange.opencode import write_opencode
-from holdfast.serialization.exchange.values import SessionExport
+from haptera.serialization.exchange import claude_code, codex, pi
+from haptera.serialization.exchange.opencode import write_opencode
+from haptera.serialization.exchange.values import SessionExport
 from tests.serialization.exchange.real_tools.loopback_provider import MODEL, LoopbackProvider
 
 ROOT = Path(__file__).parents[4]

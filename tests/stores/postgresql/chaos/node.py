@@ -14,19 +14,19 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-from holdfast import Agent, AgentError, AgentSession, tool
-from holdfast.administration.worker import SessionWorker, WorkerSettings
-from holdfast.ports.session_store import Lease
-from holdfast.stores.postgresql.log import PostgresLog
-from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing import calls, says
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.stream_parts import StreamPart
+from haptera import Agent, AgentError, AgentSession, tool
+from haptera.administration.worker import SessionWorker, WorkerSettings
+from haptera.ports.session_store import Lease
+from haptera.stores.postgresql.log import PostgresLog
+from haptera.stores.postgresql.store import PostgresStore
+from haptera.testing import calls, says
+from haptera.vocabulary.commands import CommandId
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.messages import AssistantMessage, UserMessage
+from haptera.vocabulary.parts import TextPart
+from haptera.vocabulary.requests import ModelRequest, TokenCount
+from haptera.vocabulary.settings import RuntimeSettings
+from haptera.vocabulary.stream_parts import StreamPart
 
 OWNER, PROJECT = "ana", "chaos"
 SESSIONS = 8

@@ -19,7 +19,7 @@ from typing import Literal
 import psycopg
 from psycopg import sql
 
-from holdfast.administration.worker import SessionWorker
+from haptera.administration.worker import SessionWorker
 from tests.stores.postgresql.chaos.checker import WATCHES, Verdict, check
 from tests.stores.postgresql.chaos.node import LEASE_SECONDS, make_node
 from tests.stores.postgresql.cutting_proxy import CuttingProxy
@@ -62,7 +62,7 @@ class ChaosRun:
         self._fence = "unfenced"
         with psycopg.connect(self._postgres.url(self._database), autocommit=True) as connection:
             row = connection.execute(
-                "SELECT pg_get_functiondef('holdfast.append'::regproc)"
+                "SELECT pg_get_functiondef('haptera.append'::regproc)"
             ).fetchone()
             assert row is not None
             fence = "s.epoch = a.epoch AND s.lease_holder = a.holder AND a.epoch >> 40"
@@ -76,7 +76,7 @@ class ChaosRun:
         With `until_stale` it ends with the first write under a lease that is not the newest.
         """
         self._postgres.execute(WATCHES, database=self._database)
-        with tempfile.TemporaryDirectory(prefix="holdfast-proxy-") as sockets:
+        with tempfile.TemporaryDirectory(prefix="haptera-proxy-") as sockets:
             async with CuttingProxy(self._postgres.folder, Path(sockets)) as self._proxy:
                 await self._befall(seconds, until_stale=until_stale)
         await self._come_to_rest()
@@ -156,7 +156,7 @@ class ChaosRun:
             proxy.flowing.clear()
         else:
             proxy.late.clear()
-            proxy.deliver_late = self._chance.choice((b"holdfast.append", b"holdfast.acquire"))
+            proxy.deliver_late = self._chance.choice((b"haptera.append", b"haptera.acquire"))
         await asyncio.sleep(pause)  # noqa: TID251 - the schedule
         proxy.flowing.set()
         proxy.late.set()
@@ -167,7 +167,7 @@ class ChaosRun:
             connection.execute("SET lock_timeout = '2s'")
             with suppress(psycopg.errors.LockNotAvailable):
                 connection.execute(
-                    "SELECT 1 FROM holdfast.session WHERE hashtext(id || %s) %% 3 = 0 FOR UPDATE",
+                    "SELECT 1 FROM haptera.session WHERE hashtext(id || %s) %% 3 = 0 FOR UPDATE",
                     (str(self._chance.random()),),
                 )
                 pause = LEASE_SECONDS * self._chance.uniform(0.2, 2.0)

@@ -1,0 +1,235 @@
+"""AgentRemote: a session that another process may hold, reached through the store."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from haptera.agent.query_options import QueryOptions
+from haptera.agent.query_stream import aborted_before
+from haptera.agent.session import AgentSession
+from haptera.agent.verbs import SessionVerbs
+from haptera.ports.abort import AbortSignal
+from haptera.session.session_descriptions import (
+    Fork,
+    NamedSettings,
+    SessionRequest,
+    SessionView,
+    Unfinished,
+)
+from haptera.vocabulary.approvals import ApprovalRequest
+from haptera.vocabulary.commands import (
+    AbortQuery,
+    AnsweredCommand,
+    CompactSession,
+    ConfigureSession,
+    PlainCommand,
+    RewindSession,
+    UndoRewind,
+    new_command_id,
+)
+from haptera.vocabulary.compactions import Compaction
+from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, error_from_report
+from haptera.vocabulary.events import Event, SessionStatus
+from haptera.vocabulary.file_snapshots import RewindReport
+from haptera.vocabulary.ids import QueryId, SessionId
+from haptera.vocabulary.json_types import writable_or_none
+from haptera.vocabulary.messages import Message
+from haptera.vocabulary.requests import TokenCount
+from haptera.vocabulary.results import ResumeKind
+
+if TYPE_CHECKING:
+    from haptera.assembly.composition import Composition
+    from haptera.assembly.stored_sessions import CommandOutcome
+
+ValueT = TypeVar("ValueT")
+
+
+class _MomentarySession(AgentSession):
+    """A session that is opened here to carry out one order, because no other process holds it."""
+
+    async def rewound(self, order: RewindSession | UndoRewind) -> RewindReport:
+        """Make a rewind, or take one back."""
+        return await self._rewind(order)
+
+    async def compacted(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
+        """Compact the conversation."""
+        return await self._compact(order, options)
+
+    async def configured(self, order: ConfigureSession) -> None:
+        """Change settings."""
+        await self._configure(order)
+
+    async def leave(self) -> None:
+        """Close it; a prompt that came meanwhile is answered."""
+        try:
+            # What the session was opened for has been done by now: its outcome must not become an
+            # error.
+            with suppress(AgentError):
+                await self.wait_idle()
+        finally:
+            await self.close()
+
+
+class AgentRemote(SessionVerbs[AgentSession]):
+    """Reaches a session that another process may hold: made by `await agent.remote(name)`.
+
+    A command is durable once its call returns; the holder carries it out, or the next one does.
+    `rewind`, `undo_rewind`, `compact` and `configure` return when the holder has carried them out,
+    and raise what they would raise there. If no process holds the session, this one opens it for
+    as long as that takes. A call that is cancelled leaves its command to the holder.
+    """
+
+    def __init__(self, composition: "Composition", request: SessionRequest) -> None:
+        super().__init__(composition)
+        # Opened for a moment only: the settings that this agent names are not for the session.
+        self._request = replace(request, must_exist=True, named_by_agent=NamedSettings())
+        self._session_id = SessionId(request.reference or "")
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session's id."""
+        return self._session_id
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Read the conversation so far."""
+        return (await self._composition.look_at(self._session_id)).messages
+
+    async def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Read the approvals without an answer; one that was just sent from anywhere counts.
+
+        Their `facts` are found out now, by the tools of this agent.
+        """
+        return await self._anew(
+            (await self._composition.look_at(self._session_id, whole=False)).pending
+        )
+
+    async def status(self) -> SessionStatus:
+        """Read what the session is doing, by its log.
+
+        `Busy` while a query has no recorded end, also when the process that ran it is gone.
+        """
+        return (await self._composition.look_at(self._session_id, whole=False)).status
+
+    async def view(self) -> SessionView:
+        """Read what the session is at this moment, by its log."""
+        return (await self._composition.look_at(self._session_id)).view
+
+    async def unfinished(self) -> Unfinished:
+        """Read what has no recorded end: a query that runs elsewhere, too."""
+        found = (await self._composition.look_at(self._session_id, whole=False)).unfinished
+        return replace(found, approvals=await self._anew(found.approvals))
+
+    async def _anew(self, asked: tuple[ApprovalRequest, ...]) -> tuple[ApprovalRequest, ...]:
+        return tuple([await self._composition.shown_anew(each) for each in asked])
+
+    async def is_native(self) -> bool:
+        """Read whether its model is run by an agent that keeps a session of its own."""
+        fold = await self._composition.read_fold(self._session_id, whole=False)
+        return self._composition.clients.is_native(fold.settings.model)
+
+    async def resume_kind(self) -> ResumeKind | None:
+        """Read how the next query would get the conversation; None when there is none."""
+        fold = await self._composition.read_fold(self._session_id)
+        return await self._composition.native_sessions.resume_kind(fold)
+
+    async def count_tokens(self) -> TokenCount:
+        """Count the tokens that the next request would hold, with the tools of this agent.
+
+        Raises:
+            SessionError: NOTHING_TO_SEND when nothing was said yet.
+
+        """
+        fold = await self._composition.read_fold(self._session_id)
+        return await self._composition.count_tokens(fold, self._composition.registry, None)
+
+    def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Read what happened after a `seq`, then what happens, until closed or deleted."""
+        return self._composition.follow(self._session_id, after=after)
+
+    async def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Ask for the running query to be stopped; with an id, only if it is that one."""
+        told, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
+        await self._tell(AbortQuery(id=new_command_id(), reason=told, query_id=meant))
+
+    async def _tell(self, command: PlainCommand) -> None:
+        # No holder will ever read a command to a session that was deleted.
+        await self._composition.require(self._session_id)
+        await self._composition.store.inbox.put(self._session_id, command)
+
+    async def _rewind(self, order: RewindSession | UndoRewind) -> RewindReport:
+        return await self._carried_out(order, lambda session: session.rewound(order), _report_in)
+
+    async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
+        signal = options["signal"]
+        # A command that is in the inbox cannot be taken back.
+        if signal is not None and signal.aborted:
+            raise aborted_before(signal)
+        return await self._carried_out(
+            order,
+            lambda session: session.compacted(order, options),
+            _compaction_in,
+            signal=signal,
+        )
+
+    async def _configure(self, order: ConfigureSession) -> None:
+        await self._carried_out(
+            order, lambda session: session.configured(order), lambda _outcome: None
+        )
+
+    async def _fork_point(self, after: str | None) -> Fork:
+        await self._composition.require(self._session_id)
+        return await self._composition.read_fork(self._session_id, after)
+
+    async def _open_session(self, request: SessionRequest) -> AgentSession:
+        return await AgentSession(self._composition, request).open()
+
+    async def _carried_out(
+        self,
+        command: AnsweredCommand,
+        here: Callable[[_MomentarySession], Awaitable[ValueT]],
+        read: "Callable[[CommandOutcome], ValueT]",
+        *,
+        signal: AbortSignal | None = None,
+    ) -> ValueT:
+        """Have a command carried out by the holder, or here if no process holds the session."""
+        # A session that no process holds would leave the command in the inbox.
+        session = await self._open_if_free()
+        if session is not None:
+            try:
+                return await here(session)
+            finally:
+                await session.leave()
+        outcome = await self._composition.ask_holder(
+            self._session_id, command, self._open_when_silent, signal=signal
+        )
+        if outcome.ended.error is not None:
+            raise error_from_report(outcome.ended.error)
+        return read(outcome)
+
+    async def _open_when_silent(self) -> None:
+        """Open the session if its holder is gone: that carries out what is in its inbox."""
+        if (session := await self._open_if_free()) is not None:
+            await session.leave()
+
+    async def _open_if_free(self) -> _MomentarySession | None:
+        """Open the session here; None when another process holds it."""
+        try:
+            return await _MomentarySession(self._composition, self._request).open()
+        except SessionError as error:
+            if error.code is not ErrorCode.BUSY:
+                raise
+            return None
+
+
+def _report_in(outcome: "CommandOutcome") -> RewindReport:
+    return msgspec.convert(outcome.ended.result or {}, RewindReport)
+
+
+def _compaction_in(outcome: "CommandOutcome") -> Compaction:
+    made = (outcome.ended.result or {}).get("compaction_id")
+    if (compaction := outcome.compactions.get(str(made))) is None:
+        raise SessionError(ErrorCode.NOT_FOUND, f"the log has no compaction {made!r}")
+    return compaction

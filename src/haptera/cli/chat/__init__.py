@@ -1,0 +1,1 @@
+"""The interactive client: `haptera` and `haptera chat` on a terminal."""

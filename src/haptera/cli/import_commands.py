@@ -1,0 +1,133 @@
+"""`haptera import`: sessions that other programs keep on this machine, to go on with them here."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from haptera import Agent, AgentError
+from haptera.administration.command_flags import STORE_FLAG
+from haptera.administration.other_tools import (
+    OTHER_TOOLS,
+    FoundSession,
+    OtherTool,
+    find_other_sessions,
+)
+from haptera.cli.choices import with_agent
+from haptera.cli.outcomes import Exit
+from haptera.cli.session_texts import counted, short_time
+from haptera.cli.terminal import Output, print_json, print_table, safe_line
+
+
+@click.command("import", help="Go on with sessions of Claude Code, Codex, opencode or pi.")
+@click.argument("chosen", nargs=-1, metavar="[NUMBER|ID]...")
+@click.option("--from", "tool", type=click.Choice(OTHER_TOOLS), required=True, help="The program.")
+@click.option("--last", is_flag=True, help="Import the last updated one.")
+@click.option("--everything", is_flag=True, help="Import all that are listed, without -n.")
+@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--format", "shown_as", type=click.Choice(("table", "json")), default="table")
+@STORE_FLAG
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    tool: OtherTool,
+    chosen: tuple[str, ...],
+    limit: int,
+    shown_as: str,
+    store: str | None,
+    **flags: bool,
+) -> None:
+    """List the sessions of a program, and import those that are chosen by number or id."""
+    is_all = flags["everything"] or bool(chosen)
+    found = find_other_sessions(
+        tool,
+        folder=None if flags["everywhere"] else Path.cwd(),
+        # A number or an id may be of a session that `-n` would leave out.
+        limit=1 if flags["last"] else None if is_all else limit,
+    )
+    output = Output()
+    if not found:
+        more = "" if flags["everywhere"] else " for this folder; `--all` looks at all folders"
+        output.note(f"haptera: there are no sessions of {tool}{more}")
+        context.exit(Exit.NO_SESSION if is_all or flags["last"] else Exit.OK)
+    if flags["last"] or flags["everything"]:
+        picked = found
+    elif chosen:
+        picked = tuple(_picked(each, found, tool) for each in chosen)
+    elif shown_as == "json":
+        print_json(output, found)
+        return
+    else:
+        _print(found, output, everywhere=flags["everywhere"])
+        picked = _ask(found, output, tool)
+    context.exit(_import(context, picked, output, store=store))
+
+
+def _picked(name: str, found: tuple[FoundSession, ...], tool: str) -> FoundSession:
+    if name.isdecimal() and 0 < int(name) <= len(found):
+        return found[int(name) - 1]
+    matching = [each for each in found if each.id == name] or [
+        each for each in found if each.id.startswith(name)
+    ]
+    if len(matching) != 1:
+        count = "no" if not matching else "more than one"
+        raise click.UsageError(
+            f"{count} session of {tool} here has the number or id {name!r}; "
+            f"`haptera import --from {tool} --all` lists them"
+        )
+    return matching[0]
+
+
+def _print(found: tuple[FoundSession, ...], output: Output, *, everywhere: bool) -> None:
+    headings = ("number", "updated", "id", *(("folder",) if everywhere else ()), "title")
+    rows = [
+        (
+            str(number),
+            short_time(each.updated),
+            each.id,
+            *((each.folder,) if everywhere else ()),
+            each.title,
+        )
+        for number, each in enumerate(found, start=1)
+    ]
+    print_table(output, headings, rows)
+
+
+def _ask(found: tuple[FoundSession, ...], output: Output, tool: str) -> tuple[FoundSession, ...]:
+    """Ask which ones; without a terminal, say how to choose."""
+    if not (sys.stdin.isatty() and output.is_terminal):
+        output.note(f"import one with `haptera import --from {tool} NUMBER`, or --last")
+        return ()
+    answer: str = click.prompt("Import which (empty: none)", default="", show_default=False)
+    return tuple(_picked(each, found, tool) for each in answer.replace(",", " ").split())
+
+
+def _import(
+    context: click.Context,
+    picked: tuple[FoundSession, ...],
+    output: Output,
+    *,
+    store: str | None,
+) -> Exit:
+    """Import sessions one by one; one that fails does not keep the others out."""
+
+    async def work(agent: Agent) -> Exit:
+        ended = Exit.OK
+        for each in picked:
+            try:
+                with each.open() as file:
+                    imported = await agent.sessions.import_from(file, of=each.format)
+            except (AgentError, OSError) as error:
+                told = error.message if isinstance(error, AgentError) else error.strerror
+                output.note(f"haptera: {each.id} was not imported: {told}")
+                ended = Exit.ERROR
+                continue
+            count = imported.report.messages
+            output.line(f"{safe_line(each.title)}: {counted(count, 'message')}")
+            output.line(f"  continue it with: haptera -r {imported.session.id}")
+        return ended
+
+    return with_agent(context, work, store=store) if picked else Exit.OK

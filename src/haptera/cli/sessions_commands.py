@@ -1,0 +1,414 @@
+"""`haptera sessions`: list, show, search, change, export, import, check and repair sessions."""
+
+import codecs
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+from typing import BinaryIO, cast
+
+import click
+import msgspec
+
+from haptera import Agent, SessionDescription, UserMessage
+from haptera.administration.command_flags import STORE_FLAG, flag
+from haptera.administration.descriptions import (
+    ExportOptions,
+    ListOptions,
+    MessageDescription,
+)
+from haptera.administration.maintenance import SessionHealth
+from haptera.cli.choices import find_session_by_words, with_agent
+from haptera.cli.outcomes import Exit
+from haptera.cli.session_texts import (
+    compaction_line,
+    counted,
+    short_time,
+    shown_part,
+    shown_title,
+    shown_titles,
+    shown_value,
+)
+from haptera.cli.share_commands import share, shares, unshare
+from haptera.cli.terminal import (
+    Output,
+    Sanitiser,
+    confirm,
+    discard_output,
+    print_json,
+    print_table,
+    safe_line,
+    unguarded,
+    writing_file,
+)
+from haptera.serialization.exchange.formats import ARCHIVE, FORMATS
+from haptera.vocabulary.file_snapshots import RewindReport
+from haptera.vocabulary.option_declarations import options_of
+
+_WRITTEN = (ARCHIVE, *FORMATS)
+_READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))
+_AS = click.option(
+    "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True
+)
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_REFERENCE = click.argument("reference", metavar="ID|NAME|TEXT")
+_EXACT_REFERENCE = click.argument("reference", metavar="ID|NAME")
+
+
+@click.group("sessions", help="List, show, search, change and export sessions.")
+@STORE_FLAG
+@click.pass_context
+def command(context: click.Context, /, store: str | None) -> None:
+    """Work with stored sessions. A session is named by its id, its name or words in it."""
+    if store is not None:
+        context.obj = type(context.obj)(store=store).over(context.obj)
+
+
+for _each in (share, shares, unshare):
+    command.add_command(_each)
+
+
+@command.command("list")
+@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--tag", help="Only those with this tag.")
+@click.option("--archived", is_flag=True, help="Archived ones, too.")
+@_AS
+@click.pass_context
+def list_sessions(
+    context: click.Context, /, *, limit: int, tag: str | None, shown_as: str, **flags: bool
+) -> None:
+    """List sessions, the last updated first."""
+    wanted: ListOptions = {"limit": limit, "everywhere": flags["everywhere"]}
+    if tag is not None:
+        wanted["tag"] = tag
+    if flags["archived"]:
+        wanted["archived"] = None
+
+    async def read(agent: Agent) -> tuple[tuple[SessionDescription, ...], dict[str, str]]:
+        found = await agent.sessions.list(**wanted)
+        return found, await shown_titles(agent, found) if shown_as == "table" else {}
+
+    found, titles = with_agent(context, read)
+    if shown_as == "json":
+        print_json(Output(), found)
+    else:
+        _print_sessions(found, titles, everywhere=flags["everywhere"])
+
+
+@command.command()
+@click.argument("text")
+@click.option("--all", "everywhere", is_flag=True, help="In all folders, not this one only.")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
+@_AS
+@click.pass_context
+def search(
+    context: click.Context, /, *, text: str, everywhere: bool, limit: int, shown_as: str
+) -> None:
+    """Find what was said: texts that hold every word, the best first."""
+    found = with_agent(
+        context, lambda agent: agent.sessions.search(text, limit=limit, everywhere=everywhere)
+    )
+    output = Output()
+    if shown_as == "json":
+        print_json(output, found)
+        return
+    if not found:
+        output.note("nothing is found here; `--all` searches all folders")
+        return
+    rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
+    print_table(output, ("id", "updated", "text"), rows)
+
+
+@command.command()
+@_REFERENCE
+@click.option("-n", "last", type=click.IntRange(min=1), help="Only the last messages.")
+@_AS
+@click.pass_context
+def show(context: click.Context, /, *, reference: str, last: int | None, shown_as: str) -> None:
+    """Show the conversation of a session."""
+
+    async def read(agent: Agent) -> tuple[SessionDescription, tuple[MessageDescription, ...]]:
+        found = await agent.sessions.get(await find_session_by_words(agent, reference))
+        return found, await agent.sessions.messages(found.id)
+
+    described, messages = with_agent(context, read)
+    chosen = messages[-last:] if last else messages
+    output = Output()
+    if shown_as == "json":
+        print_json(output, {"session": described, "messages": chosen})
+        return
+    output.line(safe_line(f"{described.title}  ({described.id}, {described.model})"))
+    for each in chosen:
+        role = "user" if isinstance(each.message, UserMessage) else "assistant"
+        output.line(f"\n{role}  {short_time(each.time)}")
+        for part in each.message.parts:
+            output.line(shown_part(part))
+
+
+@command.command()
+@_REFERENCE
+@_AS
+@click.pass_context
+def stats(context: click.Context, /, *, reference: str, shown_as: str) -> None:
+    """Add up the messages, tokens, cost and time of a session."""
+
+    async def read(agent: Agent) -> object:
+        return await agent.sessions.stats(await find_session_by_words(agent, reference))
+
+    found = msgspec.to_builtins(with_agent(context, read))
+    if shown_as == "json":
+        print_json(Output(), found)
+        return
+    print_table(Output(), ("what", "value"), [(n, shown_value(v)) for n, v in found.items()])
+
+
+@command.command()
+@_REFERENCE
+@click.argument("name", required=False)
+@click.option("--title", help="A new title.")
+@click.pass_context
+def rename(
+    context: click.Context, /, *, reference: str, name: str | None, title: str | None
+) -> None:
+    """Give a session another name, or a title."""
+    if name is None and title is None:
+        raise click.UsageError("give a NAME or a --title")
+
+    async def change(agent: Agent) -> SessionDescription:
+        session_id = await find_session_by_words(agent, reference)
+        if name is not None:
+            await agent.sessions.rename(session_id, name)
+        if title is not None:
+            await agent.sessions.update(session_id, title=title)
+        return await agent.sessions.get(session_id)
+
+    _say_changed(with_agent(context, change))
+
+
+@command.command()
+@_REFERENCE
+@click.argument("tags", nargs=-1, required=True)
+@click.option("--remove", is_flag=True, help="Take these tags away.")
+@click.pass_context
+def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], remove: bool) -> None:
+    """Add tags to a session."""
+
+    async def change(agent: Agent) -> SessionDescription:
+        session_id = await find_session_by_words(agent, reference)
+        if remove:
+            return await agent.sessions.untag(session_id, *tags)
+        return await agent.sessions.tag(session_id, *tags)
+
+    _say_changed(with_agent(context, change))
+
+
+@command.command()
+@_EXACT_REFERENCE
+@click.option("--undo", is_flag=True, help="Bring it back.")
+@click.pass_context
+def archive(context: click.Context, /, *, reference: str, undo: bool) -> None:
+    """Take a session out of the lists; nothing is deleted."""
+
+    async def change(agent: Agent) -> SessionDescription:
+        session_id = await find_session_by_words(agent, reference, by_text=False)
+        return await agent.sessions.archive(session_id, undo=undo)
+
+    _say_changed(with_agent(context, change))
+
+
+@command.command()
+@_EXACT_REFERENCE
+@_YES
+@click.pass_context
+def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
+    """Delete a session for good. `archive` only takes it out of the lists."""
+
+    async def find(agent: Agent) -> tuple[str, str]:
+        session_id = await find_session_by_words(agent, reference, by_text=False)
+        return session_id, await shown_title(agent, await agent.sessions.get(session_id))
+
+    session_id, title = with_agent(context, find)
+    # Between two agents: no store is held open while the user is asked.
+    confirm(f"Delete {title!r} ({session_id}) for good?", yes=yes)
+    with_agent(context, lambda agent: agent.sessions.delete(session_id))
+    Output().line(f"deleted {session_id}")
+
+
+@command.command()
+@_REFERENCE
+@click.option("--at", "after", metavar="MESSAGE", help="The last message of the copy.")
+@click.option("--name", help="The name of the copy.")
+@click.pass_context
+def fork(context: click.Context, /, *, reference: str, after: str | None, name: str | None) -> None:
+    """Copy a session, up to a message or as a whole; both go on independently."""
+
+    async def work(agent: Agent) -> str | None:
+        session_id = await find_session_by_words(agent, reference)
+        async with await agent.sessions.fork(session_id, after=after, name=name) as forked:
+            return forked.session_id
+
+    Output().line(str(with_agent(context, work)))
+
+
+@command.command()
+@_REFERENCE
+@click.option("--to", metavar="MESSAGE", help="The message that becomes the last one.")
+@click.option("--undo", is_flag=True, help="Take the last rewind back, with its files.")
+@click.option("--files", is_flag=True, help="Bring the files of this folder back, too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen to files.")
+@click.option("--force", is_flag=True, help="Overwrite files that others changed since then.")
+@click.pass_context
+def rewind(context: click.Context, /, *, reference: str, to: str | None, **told: bool) -> None:
+    """Go back to a message; nothing is lost by it. `show --format json` has the message ids."""
+    undo = told.pop("undo")
+    if (to is None) != undo:
+        raise click.UsageError("give either --to MESSAGE or --undo")
+    if undo and (told["files"] or told["dry_run"]):
+        raise click.UsageError("--files and --dry-run need --to")
+
+    async def work(agent: Agent) -> RewindReport:
+        session_id = await find_session_by_words(agent, reference)
+        async with await agent.sessions.switch_to(session_id) as session:
+            if to is None:
+                return await session.undo_rewind(force=told["force"])
+            return await session.rewind(to=to, **told)
+
+    report, output = with_agent(context, work), Output()
+    for change in report.changes:
+        output.line(safe_line(f"{change.kind}  {change.path}"))
+    for each in report.left:
+        output.line(safe_line(f"left alone  {each.path}: {each.reason}"))
+    for each in report.refused:
+        output.line(safe_line(f"refused  {each.path}: {each.reason}"))
+    for path in report.conflicts:
+        output.line(safe_line(f"also changed by others  {path}"))
+
+
+@command.command()
+@_REFERENCE
+@click.argument("instructions", nargs=-1)
+@click.pass_context
+def compact(context: click.Context, /, *, reference: str, instructions: tuple[str, ...]) -> None:
+    """Send a summary in place of the earlier messages; INSTRUCTIONS say what matters in it."""
+
+    async def work(agent: Agent) -> str:
+        session_id = await find_session_by_words(agent, reference)
+        async with await agent.sessions.switch_to(session_id) as session:
+            return compaction_line(await session.compact(" ".join(instructions) or None))
+
+    Output().line(with_agent(context, work))
+
+
+@command.command()
+@_REFERENCE
+@click.option("--format", "to", type=click.Choice(_WRITTEN), default=ARCHIVE, show_default=True)
+@click.option("-o", "--output", "path", type=click.Path(), help="A new file; default: stdout.")
+@flag("--redact", declared=options_of(ExportOptions)["redact"])
+@click.pass_context
+def export(
+    context: click.Context, /, *, reference: str, to: str, path: str | None, redact: bool
+) -> None:
+    """Write a session to a file: an archive, or the file of another program."""
+
+    async def work(agent: Agent) -> None:
+        session_id = await find_session_by_words(agent, reference)
+        if path is not None:
+            await agent.sessions.export_to(path, session_id, to=to, redact=redact)
+            return
+        pieces = agent.sessions.export(session_id, to=to, redact=redact)
+        output = Output()
+        if output.is_terminal:
+            await _show(pieces, output)
+            return
+        try:
+            # As bytes: an archive must come out as it was written, whatever the encoding of the
+            # terminal.
+            await _copy(pieces, unguarded(sys.stdout).buffer)
+        except BrokenPipeError:
+            discard_output()
+
+    with writing_file(path):
+        with_agent(context, work)
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--from", "of", type=click.Choice(_READ), help="Its format, if not recognised.")
+@click.option("--name", help="The name of the new session.")
+@click.pass_context
+def import_session(
+    context: click.Context, /, *, file: str, of: str | None, name: str | None
+) -> None:
+    """Make a new session from a file of Haptera or of another program."""
+    source = sys.stdin.buffer if file == "-" else file
+    imported = with_agent(
+        context,
+        lambda agent: agent.sessions.import_from(cast("str | BinaryIO", source), of=of, name=name),
+    )
+    Output().line(f"{imported.session.id}  {safe_line(imported.session.title)}")
+
+
+@command.command()
+@_REFERENCE
+@click.pass_context
+def verify(context: click.Context, /, *, reference: str) -> None:
+    """Read a whole session and say what is damaged; the exit code is 1 then."""
+
+    async def work(agent: Agent) -> SessionHealth:
+        return await agent.sessions.verify(await find_session_by_words(agent, reference))
+
+    health = with_agent(context, work)
+    print_json(Output(), health)
+    context.exit(Exit.OK if health.ok else Exit.ERROR)
+
+
+@command.command()
+@click.pass_context
+def repair(context: click.Context, /) -> None:
+    """Derive the index of all sessions again from their logs."""
+    count = with_agent(context, lambda agent: agent.sessions.repair())
+    Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
+
+
+async def _show(pieces: AsyncGenerator[bytes, None], output: Output) -> None:
+    """Print an export to a person: as text that the terminal does not obey."""
+    decoder, cleaner = codecs.getincrementaldecoder("utf-8")("backslashreplace"), Sanitiser()
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            output.write_piece(decoder.decode(piece), cleaner=cleaner)
+    output.write_piece(decoder.decode(b"", final=True), cleaner=cleaner)
+    output.write_rest(cleaner=cleaner)
+
+
+async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            to.write(piece)
+    to.flush()
+
+
+def _print_sessions(
+    found: tuple[SessionDescription, ...], titles: dict[str, str], *, everywhere: bool
+) -> None:
+    output = Output()
+    if not found:
+        output.note("there are no sessions here; `--all` lists those of other folders")
+    headings = ("id", "updated", "state", *(("project",) if everywhere else ()), "title")
+    rows = [
+        (
+            each.id,
+            short_time(each.updated),
+            each.phase,
+            *((each.project,) if everywhere else ()),
+            titles[each.id],
+        )
+        for each in found
+    ]
+    print_table(output, headings, rows)
+
+
+def _say_changed(found: SessionDescription) -> None:
+    tags = f"  [{', '.join(found.tags)}]" if found.tags else ""
+    name = f"  {found.name}" if found.name else ""
+    state = "  archived" if found.archived else ""
+    Output().line(safe_line(f"{found.id}{name}  {found.title}{tags}{state}"))

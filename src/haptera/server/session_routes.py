@@ -1,0 +1,397 @@
+"""Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
+
+from typing import Annotated, Any
+from uuid import UUID, uuid5
+
+import msgspec
+
+from haptera import AgentError, SessionDescription
+from haptera.administration.descriptions import ListOptions, MessageDescription, SessionChanges
+from haptera.agent.agent_options import SettingsOptions
+from haptera.server.decoding import described
+from haptera.server.operations import Call, Operation, OperationAnswer
+from haptera.server.problems import ProblemError
+from haptera.vocabulary.errors import ErrorCode
+from haptera.vocabulary.ids import parse_session_id
+from haptera.vocabulary.option_declarations import Declared, options_of
+from haptera.vocabulary.results import SessionPhase
+
+ONE_SESSION = "/api/v1/sessions/{session_id}"
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]
+SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
+# The handler checks that it is one, and says so: a limit of its length here would not.
+NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
+SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
+_SETTINGS = options_of(SettingsOptions)
+_LIST = options_of(ListOptions)
+_CHANGES = options_of(SessionChanges)
+
+
+def _sentence(option: Declared, more: str = "") -> msgspec.Meta:
+    """Describe a field by the first part of an option's sentence, and what is different here."""
+    return described(option.brief(more).option.sentence)
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bodies share: unknown fields are refused."""
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list."""
+
+    limit: Annotated[PageLimit, _sentence(_LIST["limit"])] = _LIST["limit"].default
+    after: Annotated[SessionIdText | None, described(_LIST["after"])] = None
+    q: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None,
+        described(
+            "Words that were said in the session; the other fields but `limit` are not used then."
+        ),
+    ] = None
+    name: Annotated[
+        Name | None,
+        described(
+            "The name of one session of the server's project; the other fields are not used then."
+        ),
+    ] = None
+    tag: Annotated[Name | None, described(_LIST["tag"])] = None
+    archived: Annotated[bool, described("Whether archived sessions are listed, too.")] = False
+    parent_id: Annotated[SessionIdText | None, described(_LIST["parent"])] = None
+    project: Annotated[
+        Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None,
+        _sentence(_LIST["project"], "Without it, those of all projects."),
+    ] = None
+    phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of sessions, the last updated first."""
+
+    data: tuple[SessionDescription, ...]
+    next_cursor: str | None = None
+    """What to pass as `after` for the next page; None on the last one."""
+
+
+class NewSession(Strict, frozen=True, kw_only=True):
+    """A session to make."""
+
+    id: Annotated[
+        NewSessionId | None,
+        described(
+            "A UUID of the client's choice: the request may be repeated with it. A session of "
+            "another owner than the server's gets an id that is made of it and the owner."
+        ),
+    ] = None
+    name: Annotated[Name | None, described(_CHANGES["name"])] = None
+    title: Annotated[Name | None, _sentence(_CHANGES["title"])] = None
+    tags: Annotated[tuple[Name, ...], _sentence(_CHANGES["tags"])] = ()
+    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = {}
+    model: Annotated[
+        Text | None, _sentence(_SETTINGS["model"], "Without one, that of the server.")
+    ] = None
+    system_prompt: Annotated[
+        SystemPrompt | None,
+        _sentence(_SETTINGS["system_prompt"], "Without one, that of the server."),
+    ] = None
+
+
+class Changed(Strict, frozen=True, kw_only=True):
+    """What to change of a session; what is absent stays, null clears."""
+
+    name: Annotated[Name | msgspec.UnsetType | None, described(_CHANGES["name"])] = msgspec.UNSET
+    title: Annotated[Name | msgspec.UnsetType | None, _sentence(_CHANGES["title"])] = msgspec.UNSET
+    tags: Annotated[tuple[Name, ...] | msgspec.UnsetType, described(_CHANGES["tags"])] = (
+        msgspec.UNSET
+    )
+    metadata: Annotated[
+        dict[str, Any] | msgspec.UnsetType,
+        _sentence(_CHANGES["metadata"], "A field that is null is removed, and others stay."),
+    ] = msgspec.UNSET
+    archived: Annotated[bool | msgspec.UnsetType, described("Whether the session is put away.")] = (
+        msgspec.UNSET
+    )
+    model: Annotated[Text | msgspec.UnsetType, _sentence(_SETTINGS["model"])] = msgspec.UNSET
+    system_prompt: Annotated[
+        SystemPrompt | msgspec.UnsetType | None, _sentence(_SETTINGS["system_prompt"])
+    ] = msgspec.UNSET
+    native_session_id: Annotated[
+        Name | msgspec.UnsetType | None, described(_CHANGES["native_session_id"])
+    ] = msgspec.UNSET
+
+
+class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages to return."""
+
+    limit: Annotated[PageLimit, described("How many messages a page has at most.")] = 100
+    before: Annotated[
+        Name | None, described("The id of a message: those before it are returned.")
+    ] = None
+    after: Annotated[
+        Name | None, described("The id of a message: those after it are returned.")
+    ] = None
+    newest: Annotated[
+        bool,
+        described(
+            "Whether the last ones are returned, and not the first; oldest first all the same."
+        ),
+    ] = False
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages, oldest first."""
+
+    data: tuple[MessageDescription, ...]
+    watermark: int
+    """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
+
+
+async def list_sessions(call: Call) -> OperationAnswer:
+    """List sessions, or find those in which something was said."""
+    query: ListQuery = call.query
+    sessions = call.sessions.agent.sessions
+    if query.name is not None:
+        return OperationAnswer(SessionPage(data=await _named(call, query.name)))
+    if query.q is not None:
+        hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
+        found = {hit.session.id: hit.session for hit in hits}
+        return OperationAnswer(SessionPage(data=tuple(found.values())))
+    wanted: ListOptions = {"limit": query.limit, "everywhere": query.project is None}
+    wanted["archived"] = None if query.archived else False
+    if query.after is not None:
+        wanted["after"] = query.after
+    if query.tag is not None:
+        wanted["tag"] = query.tag
+    if query.parent_id is not None:
+        wanted["parent"] = query.parent_id
+    if query.project is not None:
+        wanted["project"] = query.project
+    if query.phase is not None:
+        wanted["phase"] = query.phase
+    page = await sessions.list(**wanted)
+    is_full = len(page) == query.limit
+    return OperationAnswer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+
+
+async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
+    try:
+        found = await call.sessions.agent.sessions.get(name)
+    except AgentError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return ()
+    return (found,) if found.name == name else ()
+
+
+async def create_session(call: Call) -> OperationAnswer:
+    """Make a session; with an id of the client's choice, once."""
+    body: NewSession = call.body
+    sessions = call.sessions.agent.sessions
+    wanted = _own_ids(call, body.id)
+    for each in wanted:
+        if (found := await _session_there(call, each)) is not None:
+            return _repeated(found, body)
+    settings: dict[str, Any] = {
+        name: value
+        for name in ("model", "system_prompt")
+        if (value := getattr(body, name)) is not None
+    }
+    async with call.sessions.agent.session(wanted[-1] if wanted else None, **settings) as session:
+        session_id = session.session_id or ""
+        if settings:
+            await session.configure(**settings)  # the agent's own would be in force otherwise
+        try:
+            if changes := _changes(body):
+                await sessions.update(session_id, **changes)
+        except AgentError:
+            await session.delete()  # its name is taken: nothing of it is left
+            raise
+    made = await call.sessions.describe(session_id)
+    sessions.announce("created", made.id)
+    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
+
+
+def _own_ids(call: Call, given: str | None) -> tuple[str, ...]:
+    """Return the ids under which a session of the caller may be, the one to make it under last.
+
+    All owners share one space of ids, so what is made under a given id would tell whether another
+    owner has it. Only the server's own user, who can read the store, makes sessions under the id
+    itself; those of others that were made so are still found.
+    """
+    if given is None:
+        return ()
+    if parse_session_id(given) is None:
+        raise ProblemError(
+            400,
+            "BODY_INVALID",
+            "the id of a session is a UUID in lower case; use the field name for other names",
+        )
+    owner = call.principal.owner
+    is_servers = owner == call.server.access.owner
+    return (given,) if is_servers else (given, str(uuid5(UUID(given), owner)))
+
+
+async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
+    try:
+        return await call.sessions.describe(session_id)
+    except AgentError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+    return None
+
+
+def _repeated(found: SessionDescription, body: NewSession) -> OperationAnswer:
+    """Answer a repeated request; another session with the same id is a conflict."""
+    wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
+    for field, value in wanted.items():
+        if getattr(found, field) != value:
+            raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
+    return OperationAnswer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
+
+
+def _changes(body: NewSession | Changed) -> SessionChanges:
+    """Return what a body says of the fields that are changed without opening the session."""
+    is_new = isinstance(body, NewSession)
+    fields = ["name", "title", "tags", "metadata"]
+    if not is_new:
+        fields += ["system_prompt", "native_session_id"]
+    given: Any = {
+        field: value
+        for field in fields
+        if (value := getattr(body, field)) is not msgspec.UNSET and (value or not is_new)
+    }
+    if "tags" in given:
+        given["tags"] = tuple(sorted(set(given["tags"])))
+    changes: SessionChanges = given
+    return changes
+
+
+async def get_session(call: Call) -> OperationAnswer:
+    """Describe a session."""
+    found = await call.sessions.describe(call.path["session_id"])
+    return OperationAnswer(found, headers={"etag": f'"{found.head}"'})
+
+
+async def change_session(call: Call) -> OperationAnswer:
+    """Change what a session is called and how it answers, or archive it."""
+    session_id, body = call.path["session_id"], call.body
+    found = await call.sessions.describe(session_id)
+    _check_unchanged(call, found)
+    sessions = call.sessions.agent.sessions
+    if body.model is not msgspec.UNSET:
+        async with call.sessions.handle(session_id, carries_on=False) as handle:
+            await handle.configure(model=body.model)
+    if changes := _changes(body):
+        await sessions.update(session_id, **changes)
+    if body.archived is not msgspec.UNSET:
+        await sessions.archive(session_id, undo=not body.archived)
+    changed = await call.sessions.describe(session_id)
+    return OperationAnswer(changed, headers={"etag": f'"{changed.head}"'})
+
+
+def _check_unchanged(call: Call, found: SessionDescription) -> None:
+    """Compare `If-Match` with the session.
+
+    Raises:
+        ProblemError: 412 when the session is another than the one that the client has read.
+
+    """
+    if call.if_match is None:
+        return
+    tags = [tag.strip() for tag in call.if_match.split(",")]
+    if "*" not in tags and f'"{found.head}"' not in tags:
+        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
+
+
+async def delete_session(call: Call) -> OperationAnswer:
+    """Delete a session for good."""
+    found = await call.sessions.describe(call.path["session_id"])
+    _check_unchanged(call, found)
+    # `delete` closes what its agent holds, but the pool would go on handing the closed session out.
+    await call.sessions.discard(found.id, force=True)
+    await call.sessions.agent.sessions.delete(found.id)
+    return OperationAnswer()
+
+
+async def list_messages(call: Call) -> OperationAnswer:
+    """Return messages with the `seq` that they reach to."""
+    query: MessagesQuery = call.query
+    found = await call.sessions.describe(call.path["session_id"])
+    limit = None if query.newest else query.limit
+    page = await call.sessions.agent.sessions.messages(
+        found.id, limit=limit, before=query.before, after=query.after, through=found.head
+    )
+    page = page[-query.limit :] if query.newest else page
+    return OperationAnswer(MessagePage(data=page, watermark=found.head))
+
+
+SESSION_OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/v1/sessions",
+        name="list_sessions",
+        rpc="session/list",
+        summary="List sessions, or search what was said in them.",
+        handler=list_sessions,
+        scope="read",
+        query=ListQuery,
+        answer=SessionPage,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/sessions",
+        name="create_session",
+        rpc="session/create",
+        summary="Make a session; with an id of your choice the request may be repeated.",
+        handler=create_session,
+        scope="write",
+        body=NewSession,
+        status=201,
+        also=(200,),
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="GET",
+        path=ONE_SESSION,
+        name="get_session",
+        rpc="session/get",
+        summary="Describe a session.",
+        handler=get_session,
+        scope="read",
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="PATCH",
+        path=ONE_SESSION,
+        name="change_session",
+        rpc="session/update",
+        summary="Change a session; what is absent stays, null clears.",
+        handler=change_session,
+        scope="write",
+        body=Changed,
+        options=("if_match",),
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="DELETE",
+        path=ONE_SESSION,
+        name="delete_session",
+        rpc="session/delete",
+        summary="Delete a session for good.",
+        handler=delete_session,
+        scope="write",
+        options=("if_match",),
+        status=204,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/messages",
+        name="list_messages",
+        rpc="message/list",
+        summary="Return messages, oldest first, with the seq that they reach to.",
+        handler=list_messages,
+        scope="read",
+        query=MessagesQuery,
+        answer=MessagePage,
+    ),
+)

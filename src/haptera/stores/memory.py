@@ -1,0 +1,331 @@
+"""The store behind `memory`: keeps the promises of every store while the process lives."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Collection, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from haptera.ports.session_store import (
+    ANY_SESSION,
+    Damage,
+    Lease,
+    SearchHit,
+    SessionFilter,
+    SessionRecord,
+)
+from haptera.stores.append_rules import (
+    entries_to_store,
+    fenced_error,
+    is_visible,
+    name_taken_error,
+    page_of,
+    refuse_other_sessions,
+    updated_record,
+)
+from haptera.stores.lease_rules import WaitersFirstError, busy_error
+from haptera.stores.memory_sessions import MemorySession, MemorySessions
+from haptera.stores.stored_records import blob_name, blob_not_found_error
+from haptera.vocabulary.commands import Command, CommandId
+from haptera.vocabulary.entries import Entry
+from haptera.vocabulary.errors import SessionError
+from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.late_names import on_first_use
+
+if TYPE_CHECKING:
+    from haptera.stores import text_search
+else:
+    text_search = on_first_use("haptera.stores.text_search")
+
+
+class MemoryStore:
+    """All ports of a store over plain dictionaries. One event loop at a time uses it."""
+
+    def __init__(self) -> None:
+        self._sessions = MemorySessions()
+        self.log = MemoryLog(self._sessions)
+        self.index = MemoryIndex(self._sessions)
+        self.leases = MemoryLeases(self._sessions)
+        self.inbox = MemoryInbox(self._sessions)
+        self.blobs = MemoryBlobs(self._sessions)
+        self.search = MemorySearch(self._sessions)
+
+    async def close(self) -> None:
+        """Do nothing: the store keeps its sessions as long as it is referenced."""
+
+
+class MemoryLog:
+    """The logs, as lists of the entries themselves."""
+
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+
+    async def append(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append entries that already have their `seq`."""
+        self.append_now(lease, entries, consumed=consumed)
+
+    def append_now(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append without awaiting: memory has nothing to wait for."""
+        session = self._sessions.get_or_create(lease.session_id)
+        if session.holder is None or lease.epoch != session.epoch:
+            raise fenced_error(lease.session_id, session.holder)
+        refuse_other_sessions(lease.session_id, entries)
+        fresh = entries_to_store(
+            entries,
+            head=len(session.entries),
+            id_at=lambda seq: session.entries[seq - 1].id if seq > 0 else None,
+            is_stored=session.entry_ids.__contains__,
+        )
+        record = updated_record(session.record, fresh)
+        # All checks come before the first change: an append that is refused leaves nothing behind.
+        self._refuse_taken_name(record)
+        self._sessions.set_record(session, record)
+        session.entries.extend(fresh)
+        session.entry_ids.update(entry.id for entry in fresh)
+        session.commands |= dict.fromkeys(consumed)
+        session.announce()
+
+    def _refuse_taken_name(self, record: SessionRecord | None) -> None:
+        if record is not None and record.name is not None:
+            bearers = self._sessions.ids_of_name(record.owner, record.name)
+            bearer = bearers.get(record.project)
+            if bearer not in {None, record.id}:
+                raise name_taken_error(record.name)
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        """Read entries in order; an unknown session has none."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return []
+        first = max(after, 0)
+        return session.entries[first : None if limit is None else first + limit]
+
+    async def follow(
+        self, session_id: SessionId, *, after: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """Yield entries as they are appended, until closed or deleted."""
+        if after and self._sessions.get(session_id) is None:
+            return
+        session = self._sessions.get_or_create(session_id)
+        while True:
+            changed = session.next_change()
+            if page := session.entries[after:]:
+                after += len(page)
+                yield page
+            elif self._sessions.get(session_id) is session:
+                await changed.wait()
+            elif after:
+                return
+            else:  # it was removed without an entry, and may be made again
+                session = self._sessions.get_or_create(session_id)
+
+    async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
+        """Report nothing: objects in memory are never damaged."""
+        del session_id
+        return ()
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove a session with everything that belongs to it."""
+        self._sessions.remove(session_id)
+
+
+class MemoryIndex:
+    """Finds sessions by the records that each append updates."""
+
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+
+    async def find(
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        session_id: SessionId | None = None,
+        name: str | None = None,
+    ) -> SessionRecord | None:
+        """Find by id or by name; a session of another owner or project is not found."""
+        for candidate in (session_id, self._id_of_name(owner, project, name)):
+            session = None if candidate is None else self._sessions.get(candidate)
+            record = None if session is None else session.record
+            if record is not None and is_visible(record, owner, project):
+                return record
+        return None
+
+    async def browse(
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
+    ) -> Sequence[SessionRecord]:
+        """List sessions, the last updated first."""
+        # Every new session asks for those with notes, and every turn with a budget for those that
+        # its tool calls made: not by a look at all sessions. The one that `after` names need not
+        # match.
+        owned = [
+            record
+            for record in self._sessions.records(matching if after is None else None)
+            if record.owner == owner and project in {None, record.project}
+        ]
+        return page_of(owned, matching, limit=limit, after=after)
+
+    def _id_of_name(self, owner: str, project: str | None, name: str | None) -> SessionId | None:
+        if name is None:
+            return None
+        bearers = self._sessions.ids_of_name(owner, name)
+        if project is not None:
+            return bearers.get(project)
+        sessions = [self._sessions.get(each) for each in bearers.values()]
+        records = [session.record for session in sessions if session and session.record]
+        page = page_of(records, SessionFilter(name=name), limit=1, after=None)
+        return page[0].id if page else None
+
+    async def rebuild(self) -> int:
+        """Derive the records again from the logs."""
+        records = 0
+        for _, session in self._sessions.all():
+            self._sessions.set_record(session, updated_record(None, session.entries))
+            records += session.record is not None
+        return records
+
+
+class MemoryLeases:
+    """Leases among the holders in one process."""
+
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+        # Epochs never repeat, not even for a session that is deleted and made again.
+        self._last_epoch = 0
+        self._lines: dict[SessionId, list[object]] = {}
+        """One ticket per caller that asks for a session, in the order in which they asked."""
+
+    async def acquire(
+        self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
+    ) -> Lease:
+        """Become the writer of a session."""
+        ticket = object()
+        line = self._lines.setdefault(session_id, [])
+        # Also for a caller that does not wait, so that it does not overtake those who do.
+        line.append(ticket)
+        try:
+            while True:
+                session = self._sessions.get_or_create(session_id)
+                is_first = session.holder is None and line[0] is ticket
+                if is_first or session.holder == holder:
+                    return self._grant(session, session_id, holder)
+                if busy == "reject":
+                    raise self._refusal(session_id, session.holder)
+                await session.next_change().wait()
+        finally:
+            self._leave(session_id, ticket)
+
+    async def renew(self, lease: Lease) -> None:
+        """Stay the writer; raises FENCED when another holder took over."""
+        session = self._sessions.get(lease.session_id)
+        if session is None or session.holder is None or session.epoch != lease.epoch:
+            raise fenced_error(lease.session_id, session.holder if session else None)
+
+    async def release(self, lease: Lease) -> None:
+        """Let another holder become the writer."""
+        session = self._sessions.get(lease.session_id)
+        if session is not None and session.epoch == lease.epoch:
+            session.holder = None
+            session.announce()
+
+    def _grant(self, session: MemorySession, session_id: SessionId, holder: str) -> Lease:
+        session.holder = holder
+        self._last_epoch += 1
+        session.epoch = self._last_epoch
+        return Lease(session_id=session_id, holder=holder, epoch=session.epoch)
+
+    def _refusal(self, session_id: SessionId, holder: str | None) -> SessionError:
+        if holder is None:
+            return WaitersFirstError(session_id, "")
+        return busy_error(session_id, holder, process=os.getpid())
+
+    def _leave(self, session_id: SessionId, ticket: object) -> None:
+        """Remove a ticket, and wake the other waiters: one of them is first now."""
+        self._lines[session_id].remove(ticket)
+        if not self._lines[session_id]:
+            del self._lines[session_id]
+        elif (session := self._sessions.get(session_id)) is not None:
+            session.announce()
+
+
+class MemoryInbox:
+    """Commands for the holder of a session."""
+
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+
+    async def put(self, session_id: SessionId, command: Command) -> None:
+        """Leave a command for the holder."""
+        session = self._sessions.get_or_create(session_id)
+        session.commands.setdefault(command.id, command)
+        session.wake()
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        """Return the commands that are not consumed yet."""
+        session = self._sessions.get(session_id)
+        commands = session.commands.values() if session else ()
+        return tuple(command for command in commands if command is not None)
+
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
+        while all(command.id in seen for command in await self.pending(session_id)):
+            # Each time: a session that was removed may have been made again.
+            session = self._sessions.get_or_create(session_id)
+            # One for each wait: an event belongs to the loop in which it was first waited for.
+            waiting = asyncio.Event()
+            session.waiting.append(waiting)
+            try:
+                await waiting.wait()
+            finally:
+                session.waiting.remove(waiting)
+
+
+class MemoryBlobs:
+    """Content by its SHA-256."""
+
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+
+    async def put(self, session_id: SessionId, content: bytes) -> str:
+        """Store content and return its name."""
+        name = blob_name(content)
+        self._sessions.get_or_create(session_id).blobs[name] = content
+        return name
+
+    async def get(self, session_id: SessionId, name: str) -> bytes:
+        """Return content; raises NOT_FOUND."""
+        session = self._sessions.get(session_id)
+        if session is None or name not in session.blobs:
+            raise blob_not_found_error(session_id, name)
+        return session.blobs[name]
+
+
+class MemorySearch:
+    """Finds texts by reading the logs of all sessions of an owner."""
+
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+        logs = [
+            (session_id, tuple(session.entries))
+            for session_id, session in self._sessions.all()
+            if session.record is not None and is_visible(session.record, owner, project)
+        ]
+        # Large logs take a while, so the event loop does not wait for them.
+        texts = text_search.TextScan(query, limit=limit)
+        return await asyncio.to_thread(texts.scan_all, logs)

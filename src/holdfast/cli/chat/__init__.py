@@ -1,1 +1,0 @@
-"""The interactive client: `holdfast` and `holdfast chat` on a terminal."""

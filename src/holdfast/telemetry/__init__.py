@@ -1,5 +1,0 @@
-"""Tracing: queries, turns and tool calls as OpenTelemetry spans and metrics. Opt-in."""
-
-from holdfast.telemetry.open_telemetry import OpenTelemetry
-
-__all__ = ["OpenTelemetry"]
