@@ -1,7 +1,7 @@
 """Finds the recorded provider traffic, which is read in place and is no part of this repository.
 
-`HAPTERA_WIRE` says where it is. Without it, tests that need it are skipped; where nothing may be
-skipped (`CI=true` or `HAPTERA_REQUIRE_ALL=1`) they fail instead.
+`HAPTERA_WIRE`, or the former `HOLDFAST_WIRE`, says where it is. Without it, tests that need it are
+skipped; where nothing may be skipped (`CI=true` or `HAPTERA_REQUIRE_ALL=1`) they fail instead.
 """
 
 import os
@@ -15,7 +15,8 @@ DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "wire"
 
 def wire_root(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the recorded traffic, whether it exists or not."""
-    return Path(environment.get("HAPTERA_WIRE", DEFAULT))
+    former = environment.get("HOLDFAST_WIRE", DEFAULT)
+    return Path(environment.get("HAPTERA_WIRE", former))
 
 
 def is_everything_required(environment: Mapping[str, str] = os.environ) -> bool:

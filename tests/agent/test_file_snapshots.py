@@ -143,6 +143,16 @@ async def test_what_a_command_changed_is_in_the_diff(project: Path) -> None:
     assert set(state_of(project)) == {"kept.txt", "story.txt"}
 
 
+@pytest.mark.parametrize("name", [".haptera-rewind-0f", ".holdfast-rewind-0f"])
+async def test_what_a_rewind_left_is_in_no_snapshot(project: Path, name: str) -> None:
+    (project / name).mkdir()
+    (project / name / "1").write_text("left")
+    agent = make_agent(project, turns("edit"), edit=write(f"{name}/2", "more\n"))
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        assert changes_of(await session.diff()) == {}
+
+
 async def test_a_turn_that_only_reads_takes_no_snapshot(project: Path) -> None:
     steps = [calls(("read", {"path": "kept.txt"})), says("Read.")]
     agent = make_agent(project, steps)

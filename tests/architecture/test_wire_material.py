@@ -11,6 +11,12 @@ def test_the_environment_says_where_the_recorded_traffic_is(tmp_path: Path) -> N
     assert require_wire({"HAPTERA_WIRE": str(tmp_path)}) == tmp_path
 
 
+def test_the_former_variable_is_read_where_the_new_one_is_not_set(tmp_path: Path) -> None:
+    former = {"HOLDFAST_WIRE": str(tmp_path)}
+    assert require_wire(former) == tmp_path
+    assert wire_root({**former, "HAPTERA_WIRE": "/elsewhere"}) == Path("/elsewhere")
+
+
 def test_without_a_word_it_is_expected_beside_the_clone() -> None:
     assert wire_root({}).parts[-2:] == ("shared", "wire")
 

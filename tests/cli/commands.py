@@ -113,7 +113,11 @@ def call(place: Place, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Done
         patch.chdir(place.project)
         for name in (
             *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HAPTERA_HOME", "NO_COLOR"),
-            *("HAPTERA_REQUIRE_ALL", "HAPTERA_WIRE"),  # what the tests themselves are told
+            *(
+                "HAPTERA_REQUIRE_ALL",
+                "HAPTERA_WIRE",
+                "HOLDFAST_WIRE",
+            ),  # what the tests themselves are told
         ):
             patch.delenv(name, raising=False)
         for name, value in place.environment.items():

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from msgspec.structs import replace
 
+from haptera import __version__
 from haptera.auth.token_sources import CallableTokenSource, StaticTokenSource
 from haptera.ports.model_client import ModelClient
 from haptera.providers.client import ProviderEndpoint, WireModelClient
@@ -43,7 +44,7 @@ async def test_a_request_carries_key_version_and_name() -> None:
         assert request.path == "/v1/messages"
         assert request.headers["x-api-key"] == KEY
         assert request.headers["anthropic-version"] == "2023-06-01"
-        assert request.headers["user-agent"].startswith("haptera")
+        assert request.headers["user-agent"] == f"haptera/{__version__}"
         assert "authorization" not in request.headers
         assert "anthropic-beta" not in request.headers
 

@@ -21,6 +21,8 @@ def tools(tmp_path: Path) -> Toolbox:
         "src/web/d.tsx": "class D {}\n",
         "node_modules/e.ts": "class E {}\n",
         ".git/config": "class = git\n",
+        ".haptera/f.py": "class F:\n",
+        ".holdfast/g.py": "class G:\n",
         "data.bin": "class\0",
     }
     for name, text in files.items():

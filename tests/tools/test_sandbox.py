@@ -160,7 +160,7 @@ async def test_what_may_be_read_in_a_temporary_folder_is_seen_and_not_changed(
 
 CREATED = [
     ".git/hooks/post-checkout", ".git/config", ".git/info/attributes", ".haptera/config.toml",
-    ".haptera/hooks/run",
+    ".haptera/hooks/run", ".holdfast/config.toml",
 ]  # fmt: skip
 WAYS = [
     "mkdir -p $(dirname {path}); echo evil > {path}",
@@ -178,25 +178,25 @@ WAYS = [
 @pytest.mark.parametrize("exists", [True, False])
 async def test_what_others_would_run_is_neither_made_nor_changed(exists: bool, root: Path) -> None:
     if exists:
-        for path in (".git/hooks", ".git/info", ".haptera/hooks"):
-            (root / path).mkdir(parents=True)
         for path in CREATED:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text("mine")
     before = {path: (root / path).read_text() for path in names_beneath(root)}
     tools = tools_in(root)
-    for path in CREATED if exists else (CREATED[0], CREATED[3]):
+    for path in CREATED if exists else (CREATED[0], CREATED[3], CREATED[5]):
         ways = "; ".join(f"( {way} )" for way in WAYS)
         told = await tools.call("shell", command=ways.replace("{path}", path))
         assert "[not started" not in told
     after = {
         path: (root / path).read_text()
         for path in names_beneath(root)
-        if path.startswith((".git/", ".haptera/"))
+        if path.startswith((".git/", ".haptera/", ".holdfast/"))
     }
     assert after == before
     if not exists:
         assert not (root / ".git").exists()
         assert not (root / ".haptera").exists()
+        assert not (root / ".holdfast").exists()
 
 
 @pytest.mark.namespaces
@@ -441,7 +441,7 @@ async def test_another_folder_of_the_roots_name_is_not_taken_for_it(
     tools = tools_in(root, BACKENDS[backend])
     root.rename(tmp_path / "moved")
     # It has all that would be protected, so that nothing else stops the command.
-    for name in ("bait", ".git", ".haptera"):
+    for name in ("bait", ".git", ".haptera", ".holdfast"):
         (root / name).mkdir(parents=True)
     told = await tools.call("shell", command="touch bait/made")
     assert told.startswith("[not started: ")

@@ -14,6 +14,7 @@ from typing import get_args, get_origin
 
 import msgspec
 
+from haptera.ports.logs import scrubbed_logger
 from haptera.vocabulary.agent_defaults import AgentDefaults, FileLocations
 from haptera.vocabulary.errors import ConfigError, ErrorCode
 from haptera.vocabulary.json_types import Json, JsonObject, writable
@@ -23,18 +24,26 @@ from haptera.vocabulary.option_declarations import (
     declared_fields,
     meant_name,
 )
+from haptera.vocabulary.own_name import FORMER_NAME
 from haptera.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
 
 PREFIX = "HAPTERA_"
+_FORMER_PREFIX = f"{FORMER_NAME.upper()}_"
 APPLICATION = "haptera"
 CONFIG_FILE = "config.toml"
+_logger = scrubbed_logger(__name__)
 _ON, _OFF = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 """How a switch may be written, in any case."""
 
 
 def process_environment() -> Mapping[str, str]:
-    """Return the process's environment; the mapping shows later changes."""
-    return os.environ  # noqa: TID251 - this is the module the rule points to
+    """Return the process's environment; the mapping shows later changes.
+
+    Warns once of each variable that is set under the name that it had before.
+    """
+    variables = os.environ  # noqa: TID251 - this is the module the rule points to
+    _warn_of_former_names(variables)
+    return variables
 
 
 def read(environment: Mapping[str, str], *names: str) -> str | None:
@@ -109,6 +118,19 @@ VARIABLES: Mapping[str, Variable] = dict(
 
 LOCATION_VARIABLES: Mapping[str, Variable] = dict(_variables_in(FileLocations))
 """The variables that say where files are, by their names without the prefix."""
+_warned_of: set[str] = set()
+
+
+def _warn_of_former_names(variables: Mapping[str, str]) -> None:
+    names = {name for name in variables if name.startswith(_FORMER_PREFIX)} - _warned_of
+    known = {*VARIABLES, *LOCATION_VARIABLES}
+    for name in sorted(names):
+        new = name.removeprefix(_FORMER_PREFIX)
+        if new in known and read(variables, name):
+            _warned_of.add(name)
+            _logger.warning("%s is not read; the variable is %s now", name, PREFIX + new)
+
+
 _LOCATIONS = {variable.path: PREFIX + name for name, variable in LOCATION_VARIABLES.items()}
 
 

@@ -17,6 +17,7 @@ from haptera.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from haptera.vocabulary.ids import MessageId, QueryId
 from haptera.vocabulary.messages import AssistantMessage, Message
 from haptera.vocabulary.native_settings import ResumePolicy
+from haptera.vocabulary.own_name import FORMER_NAME
 from haptera.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -184,7 +185,8 @@ def system_digest(settings: Settings) -> str:
 
 def prompt_id(query_id: QueryId, message_id: MessageId) -> str:
     """Return the id under which the agent's transcript knows a prompt that a query has sent."""
-    return str(uuid5(NAMESPACE_URL, f"holdfast:{query_id}/{message_id}"))
+    # With the former name, because transcripts that were written before hold such ids.
+    return str(uuid5(NAMESPACE_URL, f"{FORMER_NAME}:{query_id}/{message_id}"))
 
 
 def known_transcript(

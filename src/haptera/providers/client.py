@@ -21,6 +21,7 @@ from haptera.providers.wire.failures import request_id_in
 from haptera.providers.wire.protocol import WireProtocol, WireRequest
 from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
 from haptera.vocabulary.late_names import on_first_use
+from haptera.vocabulary.own_name import USER_AGENT
 from haptera.vocabulary.requests import ModelRequest, TokenCount
 from haptera.vocabulary.secrets import Secret, remember_headers, remember_url, scrub
 from haptera.vocabulary.settings import Timeouts
@@ -249,7 +250,7 @@ class WireModelClient:
         headers = {
             **({"content-type": "application/json"} if wire.body else {}),
             "accept": f"{accept}, application/json",
-            "user-agent": "haptera",
+            "user-agent": USER_AGENT,
             **wire.headers,
             # In lower case, so that a header replaces the one above it however the user writes its
             # name.

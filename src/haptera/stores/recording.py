@@ -22,6 +22,7 @@ from haptera.serialization.canonical import json_digest
 from haptera.stores.private_files import open_or_create, translated_os_errors
 from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
 from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.vocabulary.own_name import FORMER_NAME
 from haptera.vocabulary.requests import ModelRequest, TokenCount
 from haptera.vocabulary.stream_parts import (
     PartClosed,
@@ -36,6 +37,8 @@ from haptera.vocabulary.stream_parts import (
 _T = TypeVar("_T")
 
 RECORDING_FORMAT = "haptera.recording"
+_FORMATS = frozenset({RECORDING_FORMAT, f"{FORMER_NAME}.recording"})
+"""What a file that can be read says that it is."""
 RECORDING_VERSION = 1
 
 _PART_TYPES: dict[str, type[StreamPart]] = {
@@ -183,7 +186,7 @@ def read_recording(path: Path) -> tuple[str, tuple[Exchange, ...]]:
     except FileNotFoundError as error:
         raise ConfigError(ErrorCode.CONFIG_MISSING, f"there is no recording {path}") from error
     header = _decode(first, RecordingHeader, f"line 1 of {path}")
-    if header.format != RECORDING_FORMAT:
+    if header.format not in _FORMATS:
         raise StoreError(ErrorCode.CORRUPT, f"{path} is not a recording")
     if header.version > RECORDING_VERSION:
         raise StoreError(

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 # One descriptor is open for each level.
 _DEEPEST = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-SKIPPED = (".git", ".hg", ".haptera", ".svn", ".venv", "__pycache__", "node_modules")
+SKIPPED = (
+    ".git", ".haptera", ".hg", ".holdfast", ".svn", ".venv", "__pycache__", "node_modules",
+)  # fmt: skip
 """Folders that a search leaves out unless it begins inside."""
 
 

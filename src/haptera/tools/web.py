@@ -31,6 +31,7 @@ from haptera.tools.public_hosts import (
     public_address,
     read_url,
 )
+from haptera.vocabulary.own_name import USER_AGENT
 
 _MOST_BYTES = 4 << 20
 _SECONDS = 30.0
@@ -40,7 +41,7 @@ _BLOCK = 65536
 _HEADERS = {
     "Accept": "text/html, text/plain, application/json, application/xml;q=0.9, text/*;q=0.8",
     "Accept-Encoding": "gzip, deflate",
-    "User-Agent": "haptera",
+    "User-Agent": USER_AGENT,
     "Connection": "close",
 }
 _CHARSETS = (

@@ -192,10 +192,11 @@ def test_an_answer_that_came_in_pieces_is_not_said_again_as_a_whole() -> None:
     assert heard == ["Hello."]
 
 
-def test_tools_of_our_own_have_their_own_names() -> None:
+@pytest.mark.parametrize("name", ["mcp__haptera__add", "mcp__holdfast__add"])
+def test_tools_of_our_own_have_their_own_names(name: str) -> None:
     opened = [
         part
-        for message in emitted(*call("mcp__haptera__add", {"a": 1}))
+        for message in emitted(*call(name, {"a": 1}))
         if isinstance(message, NativeAnswer)
         for part in message.parts
         if isinstance(part, PartOpened)

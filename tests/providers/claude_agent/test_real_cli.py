@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, Approve, Deny, tool
+from haptera.providers.claude_agent import callbacks, command_line
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.vocabulary.compactions import Compaction
 from haptera.vocabulary.entries import ToolEnded, UsageReported
 from haptera.vocabulary.errors import ErrorCode
 from haptera.vocabulary.events import TextDelta
+from haptera.vocabulary.parts import ToolResultPart
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 
 MODEL = "claude-agent/claude-sonnet-4-6"
@@ -214,6 +216,33 @@ async def test_one_of_our_tools_is_called(place: dict[str, Any], server: Loopbac
     assert answer.text == "Done."
     assert [call.name for call in answer.tool_calls] == ["add"]
     assert "42" in server.last
+
+
+async def test_a_session_whose_tools_have_the_former_name_goes_on(
+    place: dict[str, Any],
+    server: LoopbackServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    place |= {"store": f"sqlite:{tmp_path / 'sessions.db'}", "tools": [add]}
+    with monkeypatch.context() as before:
+        for module in (callbacks, command_line):
+            before.setattr(module, "OWN_SERVER", "holdfast")
+        async with Agent(MODEL, **place) as agent, agent.session("ana") as session:
+            first = await session.chat('call mcp__holdfast__add {"a": 20, "b": 22}')
+    assert [call.name for call in first.tool_calls] == ["add"]
+    async with Agent(MODEL, **place) as agent, agent.session("ana") as session:
+        second = await session.chat('call mcp__haptera__add {"a": 2, "b": 3}')
+        called = [part for message in session.messages for part in message.parts]
+    assert (second.text, second.resume) == ("Done.", "native")
+    assert second.native_session_id == first.native_session_id
+    assert "mcp__holdfast__add" in server.last
+    assert [part.text for part in called if isinstance(part, ToolResultPart)] == ["42", "5"]
 
 
 async def test_compacting_gives_a_boundary(place: dict[str, Any]) -> None:

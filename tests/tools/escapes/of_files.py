@@ -186,6 +186,11 @@ def _settings(target: Target) -> None:
     make(f"{target.root}/.haptera/config.toml")
 
 
+def _former_settings(target: Target) -> None:
+    os.mkdir(f"{target.root}/.holdfast")
+    make(f"{target.root}/.holdfast/config.toml")
+
+
 GIT = (
     Escape("git", "write", lambda t: write(t.git_file)),
     Escape("git", "append", lambda t: write(t.git_file, flags=os.O_APPEND)),
@@ -205,6 +210,7 @@ GIT = (
         os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o644), f"{t.git_file}-new")),
     Escape("git", "through proc", lambda t: write(f"/proc/self/root{t.git_file}")),
     Escape("git", "settings of a project", _settings),
+    Escape("git", "settings under the former name", _former_settings),
     Escape("git", "chmod", lambda t: os.chmod(t.git_file, 0o600), gap=_ATTRIBUTES),
     Escape("git", "utime", lambda t: os.utime(t.git_file, (1, 1)), gap=_ATTRIBUTES),
 )  # fmt: skip

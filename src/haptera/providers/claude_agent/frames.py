@@ -13,11 +13,13 @@ from haptera.providers.wire.lenient_decoding import (
 )
 from haptera.vocabulary.errors import ErrorCode, ProviderError
 from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.vocabulary.own_name import FORMER_NAME
 from haptera.vocabulary.vendors import CLAUDE_AGENT
 
 OWN_SERVER = "haptera"
 """The name of the MCP server that offers our own tools."""
-_OWN_PREFIX = f"mcp__{OWN_SERVER}__"
+_OWN_PREFIXES = (f"mcp__{OWN_SERVER}__", f"mcp__{FORMER_NAME}__")
+"""What the CLI puts before the names of our tools; the second in transcripts begun before."""
 
 
 class Head(msgspec.Struct):
@@ -140,12 +142,15 @@ def decode_line(line: bytes) -> JsonObject:
 
 def own_name(tool: str) -> str:
     """Return a tool's name as our log has it: our own tools without the server's name."""
-    return tool.removeprefix(_OWN_PREFIX)
+    for prefix in _OWN_PREFIXES:
+        if tool.startswith(prefix):
+            return tool.removeprefix(prefix)
+    return tool
 
 
 def is_own(tool: str) -> bool:
     """Whether a tool is one of ours."""
-    return tool.startswith(_OWN_PREFIX)
+    return tool.startswith(_OWN_PREFIXES)
 
 
 def _unreadable(line: bytes, error: Exception) -> ProviderError:

@@ -35,6 +35,7 @@ from haptera.serialization.exchange.values import LIMITS, ImportLimits, ImportRe
 from haptera.vocabulary.entries import FORMAT_VERSION, Entry, SessionOpened, UnknownEntry
 from haptera.vocabulary.errors import AgentError, ErrorCode, StoreError
 from haptera.vocabulary.ids import SessionId
+from haptera.vocabulary.own_name import FORMER_NAME
 
 _LEVELS_AROUND = 10
 """How deep inside an entry the values of tools and providers begin, and a little more."""
@@ -319,7 +320,13 @@ class _AnyHeader(msgspec.Struct, frozen=True):
     """What the header of any version has."""
 
     type: str
-    haptera: int
+    haptera: int | None = None
+    former: int | None = msgspec.field(name=FORMER_NAME, default=None)
+    """What `haptera` was called in archives that were written before the project had its name."""
+
+    @property
+    def version(self) -> int | None:
+        return self.former if self.haptera is None else self.haptera
 
 
 class _AnyLine(msgspec.Struct, frozen=True):
@@ -331,10 +338,11 @@ def _header_of(raw: bytes) -> ArchiveHeader:
         found = msgspec.json.decode(raw, type=_AnyHeader)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused("this is no archive of Haptera: its first line is no header") from error
-    if found.type != "archive":
+    version = found.version
+    if found.type != "archive" or version is None:
         raise refused("this is no archive of Haptera: its first line is no header")
-    if found.haptera > VERSION:
-        raise _unsupported(f"it has version {found.haptera}", VERSION)
+    if version > VERSION:
+        raise _unsupported(f"it has version {version}", VERSION)
     try:
         return msgspec.json.decode(raw, type=ArchiveHeader)
     except msgspec.ValidationError as error:

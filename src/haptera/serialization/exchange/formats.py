@@ -28,6 +28,7 @@ from haptera.vocabulary.errors import ConfigError, ErrorCode
 from haptera.vocabulary.json_types import JsonObject
 from haptera.vocabulary.messages import Message
 from haptera.vocabulary.option_declarations import unknown_name
+from haptera.vocabulary.own_name import FORMER_NAME
 from haptera.vocabulary.parts import Part
 
 ARCHIVE = "archive"
@@ -206,7 +207,7 @@ def recognised(head: bytes) -> str | None:
 
 def _of_line(fields: JsonObject) -> str | None:
     kind = text_in(fields, "type")
-    if kind == "archive" and "haptera" in fields:
+    if kind == "archive" and ("haptera" in fields or FORMER_NAME in fields):
         return ARCHIVE
     if kind == "session" and "cwd" in fields:
         return pi.FORMAT

@@ -12,7 +12,14 @@ import msgspec
 from haptera.ports.snapshots import PlannedChanges, TakenTree, TreeDifference
 from haptera.ports.threads import run_in_thread
 from haptera.stores.file_trees.git_command import GitRepository, unavailable
-from haptera.stores.file_trees.kept_files import STAGING, Examined, KeptFiles, KeptLimits, Wanted
+from haptera.stores.file_trees.kept_files import (
+    FORMER_STAGING,
+    STAGING,
+    Examined,
+    KeptFiles,
+    KeptLimits,
+    Wanted,
+)
 from haptera.stores.file_trees.places import OF_CALLER, FileState
 from haptera.stores.file_trees.tree_facts import TreeFacts, decode_facts, folders_of, look_at
 from haptera.stores.private_files import FILE_MODE
@@ -241,7 +248,7 @@ class GitTrees:
 
     def _is_apart(self, path: bytes) -> bool:
         """Whether a path is one that is kept apart, inside it, or a file of SQLite's beside it."""
-        return path.startswith(STAGING) or any(
+        return path.startswith((STAGING, FORMER_STAGING)) or any(
             path == name or path.startswith((name + b"/", name + b"-")) for name in self._apart
         )
 

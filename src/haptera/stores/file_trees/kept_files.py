@@ -31,8 +31,11 @@ from haptera.stores.file_trees.places import (
 from haptera.stores.private_files import store_error_of
 from haptera.vocabulary.errors import ErrorCode, StoreError
 from haptera.vocabulary.file_snapshots import FileChange, FileLeft
+from haptera.vocabulary.own_name import FORMER_NAME
 
 STAGING = b".haptera-rewind-"
+FORMER_STAGING = f".{FORMER_NAME}-rewind-".encode()
+"""What a rewind that was cut off before the name changed left behind."""
 """Begins the name of the folder that files are exchanged in; none is there between rewinds."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _BYTES = "latin-1"

@@ -15,6 +15,7 @@ from haptera.tools.sandbox.private_paths import (
     known_users,
     user_of,
 )
+from haptera.vocabulary.own_name import FORMER_NAME
 
 _SYSTEM = (
     "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/sbin", "/sys", "/usr",
@@ -38,7 +39,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     network: bool = False
     """Whether it reaches the network."""
-    protected: tuple[str, ...] = (".git", ".haptera")
+    protected: tuple[str, ...] = (".git", ".haptera", f".{FORMER_NAME}")
     """Names in the root that it can read and not write, whether they exist or not."""
     writable: tuple[str, ...] = ()
     """More folders that it may write."""
