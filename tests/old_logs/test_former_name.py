@@ -30,9 +30,15 @@ for model in ("anthropic/one", "anthropic/two"):
 """
 
 
-def agent_of(*answers: str, **options: str | Path) -> Agent:
+def agent_of(*answers: str, record_to: Path | None = None) -> Agent:
     provider = ScriptedProvider([says(answer) for answer in answers])
-    return Agent("scripted/one", providers=[provider], store="memory", environment={}, **options)
+    return Agent(
+        "scripted/one",
+        providers=[provider],
+        store="memory",
+        environment={},
+        record_to=record_to,
+    )
 
 
 async def test_an_archive_of_that_name_is_imported_and_written_with_the_new_one(
