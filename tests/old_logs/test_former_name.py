@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent, StoreError
-from haptera.administration import ConfigurationSources, project_file
+from haptera.administration import project_file
+from haptera.assembly.agent_inputs import ConfigurationSources
 from haptera.engine.native_opening import prompt_id
 from haptera.stores.recording import read_recording
 from haptera.testing import ReplayClient, ScriptedProvider, says
