@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from haptera.vocabulary.late_names import late_names
-from haptera.vocabulary.own_name import VERSION
+from haptera.vocabulary.own_name import OWN_VERSION
 
 if TYPE_CHECKING:
     from haptera.administration import list_local_models, pull_model, remove_local_model
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from haptera.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
     from haptera.vocabulary.usage import Usage
 
-__version__ = VERSION
+__version__ = OWN_VERSION
 
 __all__ = [
     "AbortController",

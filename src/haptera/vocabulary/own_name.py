@@ -1,7 +1,7 @@
 """What the project calls itself towards others, and what it was called before."""
 
-VERSION = "0.1.0"
-USER_AGENT = f"haptera/{VERSION}"
+OWN_VERSION = "0.1.0"
+USER_AGENT = f"haptera/{OWN_VERSION}"
 """How requests name the program that sends them."""
 
 FORMER_NAME = "holdfast"

@@ -24,7 +24,7 @@ from haptera.tools.mcp.offered_tools import clean
 from haptera.tools.mcp.server_process import KeptText, ServerProcess
 from haptera.tools.mcp.server_settings import ResolvedServer
 from haptera.vocabulary.errors import ConfigError, ErrorCode, ToolError
-from haptera.vocabulary.own_name import VERSION
+from haptera.vocabulary.own_name import OWN_VERSION
 
 _REFRESH_PAUSE = 1.0
 """Seconds between two listings: a server may say all the time that its list has changed."""
@@ -138,7 +138,7 @@ class McpConnection:
             transport,
             message_handler=self._notice,
             elicitation_callback=self._elicit,
-            client_info=types.Implementation(name="haptera", version=VERSION),
+            client_info=types.Implementation(name="haptera", version=OWN_VERSION),
             cache=None,
         )
         async with client:
