@@ -29,6 +29,23 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [calls(("delete_file", {"path": "notes.txt"})), says("It is deleted.")],
         [says("Roses are red")],
     ],
+    "docs/tutorial/1-ask.md": [[says("Paris.")], [says("Roses are red")]],
+    "docs/tutorial/2-stream.md": [
+        [says("Consistency, ", "availability")],
+        [says("Consistency, ", "availability")],
+    ],
+    "docs/tutorial/3-tools.md": [
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+        [calls(("pay", {"to": "Ana", "amount": 20})), says("Ana has it.")],
+    ],
+    "docs/tutorial/4-sessions.md": [
+        [says("Hello Ana."), says("Ana.")],
+        [says("Tides and the people who follow them"), says("Tides"), says("The tides of the sea")],
+    ],
+    "docs/tutorial/5-crash.md": [
+        [says("Tides follow the moon.")],
+        [says("One, ", "two"), says("three")],
+    ],
     "docs/built-in-tools.md": [
         [
             calls(("glob", {"pattern": "*.py"}), ("shell", {"command": "wc -l *.py"})),
