@@ -3,7 +3,6 @@
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TextIO
 
@@ -16,6 +15,9 @@ from haptera.vocabulary.vendors import LOCAL
 from haptera.vocabulary.visible_text import visible
 
 DEMO_MODEL = "smollm2"
+_FIRST_PROMPT = "What is the capital of France?"
+_LAST_PROMPT = "And of Italy?"
+"""Makes sense only to a model that sees the first prompt again."""
 
 _INTRODUCTION = """\
 Haptera demo: a real model on this machine, no key, no account.
@@ -99,19 +101,8 @@ def _begin(output: DemoOutput, store: Path) -> str:
     output.say(_INTRODUCTION)
     if not any(model.name == DEMO_MODEL and model.is_present for model in list_local_models()):
         pull_model(DEMO_MODEL, progress=output.show_pull)
-    started = time.perf_counter()
     with _agent(store) as agent, agent.session() as session:
-        output.say("\n1. A prompt comes back as a stream.\n   you: What is a ship's anchor for?")
-        output.say("   model: ", end="")
-        with session.stream("What is a ship's anchor for? Answer in one sentence.") as stream:
-            for text in stream.text():
-                output.say(text, end="")
-            result = stream.result()
-        output.say(
-            f"\n   [{result.stop_reason}, {result.usage.output} tokens, "
-            f"{time.perf_counter() - started:.1f} s with the start of the model]"
-        )
-        output.say("\n2. A second answer is stopped; what came is kept.")
+        output.say("\n1. An answer is stopped; what came is kept.")
         output.say("   you: Tell me a long story about a lighthouse.\n   model: ", end="")
         stream = session.stream("Tell me a long story about a lighthouse.", on_abort="return")
         with stream:
@@ -124,14 +115,23 @@ def _begin(output: DemoOutput, store: Path) -> str:
                         session.abort("that is enough")
             kept = stream.result()
         output.say(f"\n   [{kept.stop_reason}] kept in the log: {kept.text!r}")
+        output.say(
+            f"\n2. The session goes on, and the answer comes as a stream.\n   you: {_FIRST_PROMPT}"
+        )
+        output.say("   model: ", end="")
+        with session.stream(_FIRST_PROMPT) as stream:
+            for text in stream.text():
+                output.say(text, end="")
+            result = stream.result()
+        output.say(f"\n   [{result.stop_reason}, {result.usage.output} tokens]")
         return str(session.session_id)
 
 
 def _go_on(output: DemoOutput, store: Path, *, session_id: str) -> None:
     with _agent(store) as agent, agent.session(session_id, must_exist=True) as session:
         output.say(f"   found {len(session.messages)} messages of session {session.session_id}")
-        output.say("   you: What did I ask you first?\n   model: ", end="")
-        with session.stream("What did I ask you first? Answer in one sentence.") as stream:
+        output.say(f"   you: {_LAST_PROMPT}\n   model: ", end="")
+        with session.stream(_LAST_PROMPT) as stream:
             for text in stream.text():
                 output.say(text, end="")
         output.say("")
@@ -148,7 +148,6 @@ def _agent(store: Path) -> Agent:
         store=f"sqlite:{store}",
         project="demo",
         max_tokens=60,
-        temperature=0.0,
         system_prompt="You are a helpful assistant. Be brief.",
     )
 

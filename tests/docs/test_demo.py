@@ -41,6 +41,9 @@ def test_the_demo_streams_stops_and_goes_on_in_another_process(
         assert "[aborted] kept in the log: '" in shown
         # Each run has a session of its own: one that grows would not fit the model some day.
         assert "found 4 messages" in shown
+        # The second process answers from what the first one was asked.
+        assert "Paris" in shown.partition("2. ")[2].partition("3. ")[0]
+        assert "Rome" in shown.partition("3. ")[2]
         assert str(tmp_path / "data" / "demo.db") in shown
         assert "claude-sonnet-5" in shown
     monkeypatch.delenv("HAPTERA_HOME")

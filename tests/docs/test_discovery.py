@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import pydoc
 import subprocess
 import sys
@@ -56,8 +57,9 @@ def test_help_shows_every_option_with_its_type_default_and_a_sentence(name: str)
 
 
 @pytest.fixture(scope="module")
-def ipython() -> dict[str, Any]:
+def ipython(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What IPython answers to everything that the tests below ask."""
+    home = tmp_path_factory.mktemp("home")
     asked = {
         "complete": [*_COMPLETED, "agent.", "session.", "stream.", "haptera."],
         "inspect": ["Agent", "agent.run", "session.chat", "tool"],
@@ -68,6 +70,8 @@ def ipython() -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
+        # IPython and jedi keep their history and caches there.
+        env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")},
     )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

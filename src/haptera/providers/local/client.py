@@ -102,7 +102,7 @@ class LocalModelClient:
         try:
             # Closed here, not when the garbage collector comes: the model goes on until the
             # connection ends.
-            async with aclosing(client.stream(_with_time_to_read(request, served.alias))) as answer:
+            async with aclosing(client.stream(_local_request(request, served.alias))) as answer:
                 async for parts in answer:
                     yield parts
         except AgentError as error:
@@ -114,7 +114,7 @@ class LocalModelClient:
         """Count the tokens of `request` as its model counts them."""
         served = await self._serve(request.model)
         client = await self._client(served)
-        return await client.count_tokens(_with_time_to_read(request, served.alias))
+        return await client.count_tokens(_local_request(request, served.alias))
 
     async def start(self, model: str) -> None:
         """Start a model's process now, so that the first request need not wait for it."""
@@ -207,14 +207,17 @@ class LocalModelClient:
         return served.client
 
 
-def _with_time_to_read(request: ModelRequest, alias: str) -> ModelRequest:
-    """Return `request` with the model's alias, and timeouts that allow for a long prompt."""
+def _local_request(request: ModelRequest, alias: str) -> ModelRequest:
+    """Return `request` for a model's process: its alias, time to read a long prompt, and greedy
+    decoding where no temperature is named, because small models wander off when they sample.
+    """
     timeouts = replace(
         request.timeouts,
         first_byte=max(request.timeouts.first_byte, _PROMPT_SECONDS),
         content=max(request.timeouts.content, _PROMPT_SECONDS),
     )
-    return replace(request, model=alias, timeouts=timeouts)
+    temperature = 0.0 if request.temperature is None else request.temperature
+    return replace(request, model=alias, timeouts=timeouts, temperature=temperature)
 
 
 def _protocol() -> WireProtocol:
