@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import pydoc
 import subprocess
 import sys
@@ -64,15 +63,17 @@ def ipython(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "complete": [*_COMPLETED, "agent.", "session.", "stream.", "haptera."],
         "inspect": ["Agent", "agent.run", "session.chat", "tool"],
     }
-    done = subprocess.run(
-        [sys.executable, str(_SCRIPT)],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        check=False,
+    with pytest.MonkeyPatch.context() as patch:
         # IPython and jedi keep their history and caches there.
-        env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")},
-    )
+        patch.setenv("HOME", str(home))
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        done = subprocess.run(
+            [sys.executable, str(_SCRIPT)],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer

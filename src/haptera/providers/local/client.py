@@ -208,8 +208,9 @@ class LocalModelClient:
 
 
 def _local_request(request: ModelRequest, alias: str) -> ModelRequest:
-    """Return `request` for a model's process: its alias, time to read a long prompt, and greedy
-    decoding where no temperature is named, because small models wander off when they sample.
+    """Return `request` with the model's alias, and timeouts that allow for a long prompt.
+
+    Without a temperature it is decoded greedily: small models wander off when they sample.
     """
     timeouts = replace(
         request.timeouts,
