@@ -59,7 +59,7 @@ toolloop: environment  ## let a model on this machine call a tool (fetches 1.1 G
 TOOLS = claude-code codex opencode pi
 exchange: environment  ## let the real tools go on with our exports (fetches 1.5 GB once; TOOLS=pi: 0.4)
 	$(PYTHON) -m scripts.set_up_exchange_tools $(TOOLS)
-	$(RUN) -m pytest -m soak tests/serialization/exchange/real_tools \
+	$(RUN) -m pytest -m soak tests/formats/real_tools \
 	  -k "$(foreach tool,$(TOOLS),[$(tool)] or) none" $(ARGS)
 
 environment:

@@ -21,10 +21,8 @@ from typing import Any
 
 from benchmarks.harness import ROOT
 from haptera import Agent, AgentSession, SessionError
-from haptera.assembly.store_strings import make_store
-from haptera.ports.session_store import Lease, Store
-from haptera.testing import ScriptedProvider
-from haptera.vocabulary.entries import (
+from haptera.access.assembly.store_strings import make_store
+from haptera.model.entries import (
     Entry,
     PartEnded,
     PartStarted,
@@ -34,7 +32,7 @@ from haptera.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from haptera.vocabulary.ids import (
+from haptera.model.ids import (
     MessageId,
     PartId,
     QueryId,
@@ -43,10 +41,12 @@ from haptera.vocabulary.ids import (
     new_entry_id,
     new_session_id,
 )
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.usage import Usage
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.settings import Settings
+from haptera.model.usage import Usage
+from haptera.ports.session_store import Lease, Store
+from haptera.testing import ScriptedProvider
 
 PROJECT = "bench"
 _EXCHANGES = 3

@@ -21,11 +21,9 @@ import uvicorn
 
 from benchmarks.script import Script, parse_model
 from haptera import Agent
-from haptera.server import Access, ServerSettings, create_app
-from haptera.server.serving import HttpServer, listen, run_process, url_of
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import (
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpened,
@@ -33,6 +31,8 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
+from haptera.server import Access, ServerSettings, create_app
+from haptera.server.serving import HttpServer, listen, run_process, url_of
 
 TOKEN = "load-benchmark-token-0123456789"
 PROVIDER = "paced"

@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.postgres_node import OWNER
-from haptera.serialization.entries import encode_entry
+from haptera.model.entry_bytes import encode_entry
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import new_session, note
 from tests.stores.postgresql.server import PostgresServer

@@ -30,7 +30,7 @@ VERSION = "8.26.0"
 NAME = f"golang-github-gitleaks-gitleaks-dev_{VERSION}-1_all.deb"
 URL = f"https://deb.debian.org/debian/pool/main/g/gitleaks/{NAME}"
 SHA256 = "24a4d3a12170287f8e9fc38282c396a6c2cbf118557f5cca3bcb8d096948c27e"
-TARGET = Path(__file__).parents[1] / "src/haptera/serialization/exchange/secret_rules.json"
+TARGET = Path(__file__).parents[1] / "src/haptera/formats/secret_rules.json"
 LICENCE = TARGET.with_name("secret_rules_LICENSE.txt")
 
 REFUSED = {

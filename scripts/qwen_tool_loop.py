@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
+from haptera.model.ids import CallId, MessageId
+from haptera.model.local_models import PullEvent, PullProgress, PullStarted
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import Part, TextPart, ToolCallPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamFinished
+from haptera.model.tools import ToolSpec
 from haptera.providers.local.client import LocalModelClient
 from haptera.providers.local.download import pull_model
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.local_models import PullEvent, PullProgress, PullStarted
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamFinished
-from haptera.vocabulary.tools import ToolSpec
 
 MODEL = "qwen2.5-coder-1.5b"
 DEPTHS = {"oslo": "214 m", "bergen": "383 m"}

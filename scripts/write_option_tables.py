@@ -11,7 +11,17 @@ from pathlib import Path
 import click
 import msgspec
 
-from haptera.administration.descriptions import (
+from haptera.access.auth.oauth_settings import OAuthSettings
+from haptera.access.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
+from haptera.access.config.schema import (
+    MODEL_FIELDS,
+    KeyReference,
+    McpServerEntry,
+    ModelEntry,
+    PriceEntry,
+    ProviderEntry,
+)
+from haptera.access.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
@@ -30,31 +40,16 @@ from haptera.agent.query_options import (
     RewindOptions,
     SendOptions,
 )
-from haptera.auth.oauth_settings import OAuthSettings
-from haptera.blocks.tool_registry.tool import ToolOptions
 from haptera.building_blocks import BlockOptions, HoldOptions
 from haptera.cli.main import run
-from haptera.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
-from haptera.config.schema import (
-    MODEL_FIELDS,
-    KeyReference,
-    McpServerEntry,
-    ModelEntry,
-    PriceEntry,
-    ProviderEntry,
-)
 from haptera.hooks import HookFunctions
-from haptera.providers.vendors import VENDORS
-from haptera.server import ServerSettings
-from haptera.server.command import serve
-from haptera.tools.coding import CodingOptions
-from haptera.tools.mcp.server_settings import McpOptions
-from haptera.vocabulary.agent_defaults import Permissions
-from haptera.vocabulary.budgets import Budgets, Watchdogs
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.native_settings import ClaudeAgentSettings
-from haptera.vocabulary.option_declarations import Declared, declared_fields, options_of
-from haptera.vocabulary.settings import (
+from haptera.kernel.blocks.tool_registry.tool import ToolOptions
+from haptera.model.agent_defaults import Permissions
+from haptera.model.budgets import Budgets, Watchdogs
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.option_declarations import Declared, declared_fields, options_of
+from haptera.model.settings import (
     Limits,
     ModelStep,
     PoolSettings,
@@ -62,7 +57,12 @@ from haptera.vocabulary.settings import (
     RuntimeSettings,
     Timeouts,
 )
-from haptera.vocabulary.vendors import VENDOR_FIELDS, VendorFields
+from haptera.model.vendors import VENDOR_FIELDS, VendorFields
+from haptera.providers.vendors import VENDORS
+from haptera.server import ServerSettings
+from haptera.server.command import serve
+from haptera.tools.coding import CodingOptions
+from haptera.tools.mcp.server_settings import McpOptions
 
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from haptera.vocabulary import secrets
+from haptera.model import secrets
 
 pytest_plugins = [
     "tests.fixtures_report",

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from haptera.blocks.conversation.fold import SessionFold
+from haptera.kernel.blocks.conversation.fold import SessionFold
 
 MADE_BY_MESSAGES = {
     "head",

@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 def describe() -> None:
     """Print what a new interpreter would have of its own."""
-    ids = import_module("haptera.vocabulary.ids")
+    ids = import_module("haptera.model.ids")
     said = {
         "argv": sys.argv[1:],
         "environment": dict(os.environ),  # noqa: TID251 - compared with what it was given

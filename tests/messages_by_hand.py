@@ -3,8 +3,8 @@
 from typing import Any
 
 from haptera import AssistantMessage, TextPart, ToolCallPart, ToolResultPart, UserMessage
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.parts import CompactionPart, Part
+from haptera.model.ids import CallId, MessageId
+from haptera.model.parts import CompactionPart, Part
 
 
 def user(*parts: Part | str, name: str = "u") -> UserMessage:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentResult, AgentSession, Event, tool
-from haptera.session.live_session import LiveSession
+from haptera.kernel.session.live_session import LiveSession
+from haptera.model.entries import Entry
+from haptera.model.parts import ToolResultPart
+from haptera.model.requests import ModelRequest
 from haptera.testing import FakeClock, ScriptedProvider
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.parts import ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
 
 MODEL = "scripted/one"
 

@@ -13,14 +13,12 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from haptera.blocks.conversation.fold import SessionFold, fold_entries
-from haptera.ports.clock import Stamp
-from haptera.testing import FakeClock
-from haptera.vocabulary.approvals import CallFacts, ChildApproval, Ruling
-from haptera.vocabulary.commands import CommandEnded, new_command_id
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.context_files import ContextLoaded, Skill
-from haptera.vocabulary.entries import (
+from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
+from haptera.model.approvals import CallFacts, ChildApproval, Ruling
+from haptera.model.commands import CommandEnded, new_command_id
+from haptera.model.compactions import Compaction
+from haptera.model.context_files import ContextLoaded, Skill
+from haptera.model.entries import (
     ApprovalDecision,
     ApprovalRequested,
     ApprovalSettled,
@@ -50,9 +48,9 @@ from haptera.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
-from haptera.vocabulary.errors import ErrorCode, RequestError
-from haptera.vocabulary.file_snapshots import Snapshot
-from haptera.vocabulary.ids import (
+from haptera.model.errors import ErrorCode, RequestError
+from haptera.model.file_snapshots import Snapshot
+from haptera.model.ids import (
     CallId,
     MessageId,
     QueryId,
@@ -64,8 +62,8 @@ from haptera.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from haptera.vocabulary.messages import AssistantMessage, KeptOptions, Message, Sender, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.messages import AssistantMessage, KeptOptions, Message, Sender, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -76,9 +74,11 @@ from haptera.vocabulary.parts import (
     TextPart,
     ToolCallPart,
 )
-from haptera.vocabulary.results import StopReason
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.usage import Usage
+from haptera.model.results import StopReason
+from haptera.model.settings import Settings
+from haptera.model.usage import Usage
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock
 
 ValueT = TypeVar("ValueT")
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_
 import msgspec
 from hypothesis import strategies as st
 
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.entry_kinds import KnownEntry
+from haptera.model.entries import Entry
+from haptera.model.entry_kinds import KnownEntry
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WHOLE = st.integers(min_value=0, max_value=2**50)

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from haptera.vocabulary.late_names import late_names
-from haptera.vocabulary.own_name import OWN_VERSION
+from haptera.model.late_names import late_names
+from haptera.model.own_name import OWN_VERSION
 
 if TYPE_CHECKING:
-    from haptera.administration import list_local_models, pull_model, remove_local_model
-    from haptera.administration.descriptions import (
+    from haptera.access import list_local_models, pull_model, remove_local_model
+    from haptera.access.descriptions import (
         ActiveContext,
         SessionDescription,
         SessionSummary,
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from haptera.agent.retrying import with_retry
     from haptera.agent.session import AgentSession
     from haptera.agent.sessions import AgentSessions
-    from haptera.blocks.error_classification import to_agent_error
-    from haptera.blocks.tool_registry.tool import tool
-    from haptera.ports.abort import AbortController, AbortSignal
-    from haptera.ports.tools import ToolContext
-    from haptera.serialization.session_state import SessionState
-    from haptera.session.session_descriptions import Unfinished
-    from haptera.vocabulary.approvals import ApprovalRequest, Approve, Deny
-    from haptera.vocabulary.entries import (
+    from haptera.kernel.blocks.error_classification import to_agent_error
+    from haptera.kernel.blocks.tool_registry.tool import tool
+    from haptera.kernel.session.session_descriptions import Unfinished
+    from haptera.model.approvals import ApprovalRequest, Approve, Deny
+    from haptera.model.entries import (
         ApprovalRequested,
         ApprovalSettled,
         PartEnded,
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
         TurnEnded,
         TurnStarted,
     )
-    from haptera.vocabulary.errors import (
+    from haptera.model.errors import (
         AgentError,
         ConfigError,
         ErrorCode,
@@ -57,7 +54,7 @@ if TYPE_CHECKING:
         ToolError,
         is_agent_error,
     )
-    from haptera.vocabulary.events import (
+    from haptera.model.events import (
         Event,
         ObserverLagged,
         ReasoningDelta,
@@ -65,12 +62,15 @@ if TYPE_CHECKING:
         TextDelta,
         ToolProgress,
     )
-    from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-    from haptera.vocabulary.outcomes import Err, Ok
-    from haptera.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
-    from haptera.vocabulary.results import AgentResult
-    from haptera.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
-    from haptera.vocabulary.usage import Usage
+    from haptera.model.messages import AssistantMessage, Message, UserMessage
+    from haptera.model.outcomes import Err, Ok
+    from haptera.model.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
+    from haptera.model.results import AgentResult
+    from haptera.model.session_state import SessionState
+    from haptera.model.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
+    from haptera.model.usage import Usage
+    from haptera.ports.tools import ToolContext
+    from haptera.system.abort import AbortController, AbortSignal
 
 __version__ = OWN_VERSION
 
@@ -153,75 +153,75 @@ if not TYPE_CHECKING:
     __getattr__ = late_names(
         __name__,
         {
-            "AbortController": "haptera.ports.abort",
-            "AbortSignal": "haptera.ports.abort",
-            "ActiveContext": "haptera.administration.descriptions",
+            "AbortController": "haptera.system.abort",
+            "AbortSignal": "haptera.system.abort",
+            "ActiveContext": "haptera.access.descriptions",
             "Agent": "haptera.agent.agent",
-            "AgentError": "haptera.vocabulary.errors",
+            "AgentError": "haptera.model.errors",
             "AgentRemote": "haptera.agent.remote",
-            "AgentResult": "haptera.vocabulary.results",
+            "AgentResult": "haptera.model.results",
             "AgentSession": "haptera.agent.session",
             "AgentSessions": "haptera.agent.sessions",
-            "ApprovalRequest": "haptera.vocabulary.approvals",
-            "ApprovalRequested": "haptera.vocabulary.entries",
-            "ApprovalSettled": "haptera.vocabulary.entries",
-            "Approve": "haptera.vocabulary.approvals",
-            "AssistantMessage": "haptera.vocabulary.messages",
-            "ConfigError": "haptera.vocabulary.errors",
-            "Deny": "haptera.vocabulary.approvals",
-            "Err": "haptera.vocabulary.outcomes",
-            "ErrorCode": "haptera.vocabulary.errors",
-            "Event": "haptera.vocabulary.events",
-            "HookError": "haptera.vocabulary.errors",
-            "Limits": "haptera.vocabulary.settings",
-            "MediaPart": "haptera.vocabulary.parts",
-            "Message": "haptera.vocabulary.messages",
-            "ModelStep": "haptera.vocabulary.settings",
-            "ObserverLagged": "haptera.vocabulary.events",
-            "Ok": "haptera.vocabulary.outcomes",
-            "PartEnded": "haptera.vocabulary.entries",
-            "PartStarted": "haptera.vocabulary.entries",
-            "ProviderError": "haptera.vocabulary.errors",
-            "QueryEnded": "haptera.vocabulary.entries",
-            "QueryStarted": "haptera.vocabulary.entries",
+            "ApprovalRequest": "haptera.model.approvals",
+            "ApprovalRequested": "haptera.model.entries",
+            "ApprovalSettled": "haptera.model.entries",
+            "Approve": "haptera.model.approvals",
+            "AssistantMessage": "haptera.model.messages",
+            "ConfigError": "haptera.model.errors",
+            "Deny": "haptera.model.approvals",
+            "Err": "haptera.model.outcomes",
+            "ErrorCode": "haptera.model.errors",
+            "Event": "haptera.model.events",
+            "HookError": "haptera.model.errors",
+            "Limits": "haptera.model.settings",
+            "MediaPart": "haptera.model.parts",
+            "Message": "haptera.model.messages",
+            "ModelStep": "haptera.model.settings",
+            "ObserverLagged": "haptera.model.events",
+            "Ok": "haptera.model.outcomes",
+            "PartEnded": "haptera.model.entries",
+            "PartStarted": "haptera.model.entries",
+            "ProviderError": "haptera.model.errors",
+            "QueryEnded": "haptera.model.entries",
+            "QueryStarted": "haptera.model.entries",
             "QueryStream": "haptera.agent.query_stream",
-            "ReasoningDelta": "haptera.vocabulary.events",
-            "RequestError": "haptera.vocabulary.errors",
-            "RetryScheduled": "haptera.vocabulary.entries",
-            "RetrySettings": "haptera.vocabulary.settings",
-            "SessionDescription": "haptera.administration.descriptions",
-            "SessionError": "haptera.vocabulary.errors",
-            "SessionState": "haptera.serialization.session_state",
-            "SessionSummary": "haptera.administration.descriptions",
-            "Settings": "haptera.vocabulary.settings",
-            "StatusChanged": "haptera.vocabulary.events",
-            "StoreError": "haptera.vocabulary.errors",
-            "TextDelta": "haptera.vocabulary.events",
-            "TextPart": "haptera.vocabulary.parts",
-            "Timeouts": "haptera.vocabulary.settings",
-            "ToolCallPart": "haptera.vocabulary.parts",
+            "ReasoningDelta": "haptera.model.events",
+            "RequestError": "haptera.model.errors",
+            "RetryScheduled": "haptera.model.entries",
+            "RetrySettings": "haptera.model.settings",
+            "SessionDescription": "haptera.access.descriptions",
+            "SessionError": "haptera.model.errors",
+            "SessionState": "haptera.model.session_state",
+            "SessionSummary": "haptera.access.descriptions",
+            "Settings": "haptera.model.settings",
+            "StatusChanged": "haptera.model.events",
+            "StoreError": "haptera.model.errors",
+            "TextDelta": "haptera.model.events",
+            "TextPart": "haptera.model.parts",
+            "Timeouts": "haptera.model.settings",
+            "ToolCallPart": "haptera.model.parts",
             "ToolContext": "haptera.ports.tools",
-            "ToolEnded": "haptera.vocabulary.entries",
-            "ToolError": "haptera.vocabulary.errors",
-            "ToolProgress": "haptera.vocabulary.events",
-            "ToolResultPart": "haptera.vocabulary.parts",
-            "ToolStarted": "haptera.vocabulary.entries",
-            "TurnDiscarded": "haptera.vocabulary.entries",
-            "TurnEnded": "haptera.vocabulary.entries",
-            "TurnStarted": "haptera.vocabulary.entries",
-            "Unfinished": "haptera.session.session_descriptions",
-            "Usage": "haptera.vocabulary.usage",
-            "UserMessage": "haptera.vocabulary.messages",
+            "ToolEnded": "haptera.model.entries",
+            "ToolError": "haptera.model.errors",
+            "ToolProgress": "haptera.model.events",
+            "ToolResultPart": "haptera.model.parts",
+            "ToolStarted": "haptera.model.entries",
+            "TurnDiscarded": "haptera.model.entries",
+            "TurnEnded": "haptera.model.entries",
+            "TurnStarted": "haptera.model.entries",
+            "Unfinished": "haptera.kernel.session.session_descriptions",
+            "Usage": "haptera.model.usage",
+            "UserMessage": "haptera.model.messages",
             "create_agent_session": "haptera.agent.agent",
-            "is_agent_error": "haptera.vocabulary.errors",
-            "list_local_models": "haptera.administration",
-            "pull_model": "haptera.administration",
-            "remove_local_model": "haptera.administration",
+            "is_agent_error": "haptera.model.errors",
+            "list_local_models": "haptera.access",
+            "pull_model": "haptera.access",
+            "remove_local_model": "haptera.access",
             "run_agent": "haptera.agent.agent",
             "run_agent_result": "haptera.agent.agent",
             "run_agent_stream": "haptera.agent.agent",
-            "to_agent_error": "haptera.blocks.error_classification",
-            "tool": "haptera.blocks.tool_registry.tool",
+            "to_agent_error": "haptera.kernel.blocks.error_classification",
+            "tool": "haptera.kernel.blocks.tool_registry.tool",
             "with_retry": "haptera.agent.retrying",
         },
     )

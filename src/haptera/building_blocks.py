@@ -20,39 +20,39 @@ from typing import Self, Unpack
 
 from msgspec.structs import replace
 
-from haptera.assembly.agent_inputs import (
+from haptera.access.assembly.agent_inputs import (
     ConfigurationSources,
     OwnAccess,
     SystemClock,
     checked_model,
 )
-from haptera.assembly.block_options import BlockOptions, HoldOptions, place_of_option
-from haptera.assembly.configuration import Configuration
-from haptera.assembly.model_clients import ClientOptions, ModelClients
-from haptera.blocks.approval_coordinator import (
+from haptera.access.assembly.block_options import BlockOptions, HoldOptions, place_of_option
+from haptera.access.assembly.configuration import Configuration
+from haptera.access.assembly.model_clients import ClientOptions, ModelClients
+from haptera.kernel.blocks.approval_coordinator import (
     ApprovalCoordinator,
     ApprovalCoordinatorInterface,
 )
-from haptera.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
-from haptera.blocks.control_channel.subscription import Subscription
-from haptera.blocks.conversation.conversation import Conversation, ConversationInterface
-from haptera.blocks.conversation.tool_calls import heal_history
-from haptera.blocks.hook_dispatch.dispatch import HookDispatch
-from haptera.blocks.request_builder import RequestBuilder, RequestExtras, build_request
-from haptera.blocks.stream_processor.aggregators import (
+from haptera.kernel.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
+from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.conversation.conversation import Conversation, ConversationInterface
+from haptera.kernel.blocks.conversation.tool_calls import heal_history
+from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
+from haptera.kernel.blocks.request_builder import RequestBuilder, RequestExtras, build_request
+from haptera.kernel.blocks.stream_processor.aggregators import (
     AnswerAggregators,
     ReasoningAggregator,
     TextAggregator,
     ToolCallAggregator,
 )
-from haptera.blocks.stream_processor.processor import (
+from haptera.kernel.blocks.stream_processor.processor import (
     AnswerInterface,
     AnswerSource,
     ProcessedStream,
     StreamProcessor,
     StreamProcessorInterface,
 )
-from haptera.blocks.tool_registry.registry import (
+from haptera.kernel.blocks.tool_registry.registry import (
     FunctionFailed,
     InvalidInput,
     NotFound,
@@ -62,12 +62,51 @@ from haptera.blocks.tool_registry.registry import (
     ToolRegistryInterface,
     ToolSet,
 )
-from haptera.blocks.tool_registry.running import as_approver
-from haptera.engine.agent_blocks import AgentBlocks, BlockInputs, join_blocks
-from haptera.engine.held_conversation import HeldConversation
-from haptera.engine.query_runner import QueryRunner
-from haptera.engine.query_scope import ModelPlan, QueryScope, Turn
-from haptera.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
+from haptera.kernel.blocks.tool_registry.running import as_approver
+from haptera.kernel.engine.agent_blocks import AgentBlocks, BlockInputs, join_blocks
+from haptera.kernel.engine.held_conversation import HeldConversation
+from haptera.kernel.engine.query_runner import QueryRunner
+from haptera.kernel.engine.query_scope import ModelPlan, QueryScope, Turn
+from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
+from haptera.model.commands import (
+    AbortQuery,
+    ApproveCall,
+    Command,
+    DenyCall,
+    SendPrompt,
+    new_command_id,
+)
+from haptera.model.errors import ConfigError, ErrorCode, SessionError
+from haptera.model.given_options import check_options, checked_fields
+from haptera.model.ids import DEFAULT_OWNER
+from haptera.model.json_types import JsonObject
+from haptera.model.native_messages import NativeAnswer, NativeMessage, NativeResult
+from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.option_declarations import takes
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from haptera.model.requests import ModelRequest, OutputSchema, TokenCount
+from haptera.model.settings import RuntimeSettings, Settings
+from haptera.model.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from haptera.model.tools import ToolSpec
+from haptera.model.usage import Usage
 from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelCatalogue, ModelClient
 from haptera.ports.native_agent import (
@@ -81,45 +120,6 @@ from haptera.ports.native_agent import (
     Refuse,
 )
 from haptera.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
-from haptera.vocabulary.commands import (
-    AbortQuery,
-    ApproveCall,
-    Command,
-    DenyCall,
-    SendPrompt,
-    new_command_id,
-)
-from haptera.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from haptera.vocabulary.given_options import check_options, checked_fields
-from haptera.vocabulary.ids import DEFAULT_OWNER
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.native_messages import NativeAnswer, NativeMessage, NativeResult
-from haptera.vocabulary.native_settings import ClaudeAgentSettings
-from haptera.vocabulary.option_declarations import takes
-from haptera.vocabulary.parts import (
-    CompactionPart,
-    MediaPart,
-    ProviderPart,
-    ReasoningPart,
-    ReminderPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
-from haptera.vocabulary.requests import ModelRequest, OutputSchema, TokenCount
-from haptera.vocabulary.settings import RuntimeSettings, Settings
-from haptera.vocabulary.stream_parts import (
-    FinishKind,
-    PartClosed,
-    PartDelta,
-    PartOpaque,
-    PartOpened,
-    StreamFinished,
-    StreamOpened,
-    StreamPart,
-)
-from haptera.vocabulary.tools import ToolSpec
-from haptera.vocabulary.usage import Usage
 
 __all__ = [
     "AbortQuery",

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from haptera.administration import data_folder, model_folder
+from haptera.access import data_folder, model_folder
+from haptera.model.errors import AgentError
+from haptera.model.events import TextDelta
+from haptera.model.local_models import PullEvent, PullFinished, PullProgress, PullStarted
+from haptera.model.vendors import LOCAL
+from haptera.model.visible_text import visible
 from haptera.sync import Agent, list_local_models, pull_model
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.events import TextDelta
-from haptera.vocabulary.local_models import PullEvent, PullFinished, PullProgress, PullStarted
-from haptera.vocabulary.vendors import LOCAL
-from haptera.vocabulary.visible_text import visible
 
 DEMO_MODEL = "smollm2"
 _FIRST_PROMPT = "What is the capital of France?"

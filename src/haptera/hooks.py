@@ -13,7 +13,10 @@
 The guide is docs/hooks.md.
 """
 
-from haptera.blocks.hook_dispatch.registration import HookFunctions, Hooks
+from haptera.kernel.blocks.hook_dispatch.registration import HookFunctions, Hooks
+from haptera.model.entries import HookMessage
+from haptera.model.events import HookFailed
+from haptera.model.requests import ModelRequest
 from haptera.ports.hooks import (
     AfterCompaction,
     AfterQuery,
@@ -36,9 +39,6 @@ from haptera.ports.hooks import (
     TransformRequest,
     Verdict,
 )
-from haptera.vocabulary.entries import HookMessage
-from haptera.vocabulary.events import HookFailed
-from haptera.vocabulary.requests import ModelRequest
 
 __all__ = [
     "AfterCompaction",

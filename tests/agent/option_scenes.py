@@ -17,13 +17,13 @@ from haptera import (
     ToolContext,
     tool,
 )
+from haptera.model.messages import Sender
+from haptera.model.parts import ReminderPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import RuntimeSettings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.messages import Sender
-from haptera.vocabulary.parts import ReminderPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.scripted_agents import make_agent, outcomes_in
 

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import Agent, AgentError, ErrorCode
-from haptera.administration.mcp_servers import add_mcp_server
-from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.access.assembly.agent_inputs import ConfigurationSources
+from haptera.access.mcp_servers import add_mcp_server
 from haptera.providers.vendors import VENDORS, Vendor
 from tests.agent.test_first_steps import write_config
 from tests.agent.test_named_providers import CHAT, RESPONSES

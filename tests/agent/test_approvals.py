@@ -17,11 +17,11 @@ from haptera import (
     ToolStarted,
     tool,
 )
+from haptera.model.approvals import Decision
+from haptera.model.entries import Entry
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.approvals import Decision
-from haptera.vocabulary.entries import Entry
 from tests.scripted_agents import (
     events_of,
     failure_of,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, MediaPart, run_agent
-from haptera.assembly.agent_inputs import AttachmentInput
-from haptera.vocabulary.json_types import JsonObject
+from haptera.access.assembly.agent_inputs import AttachmentInput
+from haptera.model.json_types import JsonObject
 from tests.providers.conversations import PIXEL
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import faulty_server, replies

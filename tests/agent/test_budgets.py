@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import Agent, AgentSession, ErrorCode, tool
+from haptera.model.budgets import Budgets
+from haptera.model.entries import Entry, SessionOpened, TurnEnded
+from haptera.model.ids import MessageId, SessionId, new_session_id
+from haptera.model.stream_parts import StreamFinished
+from haptera.model.usage import Usage
 from haptera.ports.clock import Stamp
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.budgets import Budgets
-from haptera.vocabulary.entries import Entry, SessionOpened, TurnEnded
-from haptera.vocabulary.ids import MessageId, SessionId, new_session_id
-from haptera.vocabulary.stream_parts import StreamFinished
-from haptera.vocabulary.usage import Usage
 from tests.scripted_agents import MODEL, failure_of, live_of
 
 PRICES = '[prices."scripted/one"]\ninput = 1000\noutput = 1000\n'

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from haptera import Agent, AgentSession, run_agent
+from haptera.model.entries import Entry, QueryEnded
+from haptera.model.events import Idle
 from haptera.ports.session_store import Store
 from haptera.testing import ScriptedProvider, says
-from haptera.vocabulary.entries import Entry, QueryEnded
-from haptera.vocabulary.events import Idle
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 

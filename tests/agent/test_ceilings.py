@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from haptera import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, tool
-from haptera.administration.worker import SessionWorker
+from haptera.access.worker import SessionWorker
 from haptera.hooks import BeforeTool, Hooks, Proceed
+from haptera.model.agent_defaults import Permissions
+from haptera.model.entries import SessionChanged
 from haptera.ports.session_store import UnownedQuery
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
-from haptera.vocabulary.agent_defaults import Permissions
-from haptera.vocabulary.entries import SessionChanged
 from tests.providers.claude_agent.children import (
     USER,
     Child,

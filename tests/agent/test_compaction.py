@@ -18,20 +18,20 @@ from haptera import (
     tool,
 )
 from haptera.hooks import AfterCompaction, BeforeCompaction, Block, Hooks, Proceed
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.compactions import Compaction
+from haptera.model.errors import ProviderError, RequestError
+from haptera.model.messages import Message
+from haptera.model.parts import CompactionPart, ReminderPart, TextPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import RetrySettings, RuntimeSettings
+from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened
 from haptera.stores.memory import MemoryStore
 from haptera.sync import Agent as BlockingAgent
+from haptera.system.owned_tasks import OwnedTasks
 from haptera.testing import Gate, ScriptedProvider, calls, says
 from haptera.testing.clocks import AutoClock
 from haptera.testing.scripted_provider import Step, finished
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.errors import ProviderError, RequestError
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import CompactionPart, ReminderPart, TextPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import RetrySettings, RuntimeSettings
-from haptera.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened
 from tests.scripted_agents import MODEL, events_of, failure_of, make_agent, playing, texts_in
 
 SMALL = CompactionSettings(context_window=2_000)

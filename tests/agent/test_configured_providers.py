@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode
-from haptera.vocabulary.json_types import JsonObject
+from haptera.model.json_types import JsonObject
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Request, faulty_server, replies
 

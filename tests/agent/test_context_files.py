@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from haptera import Agent
+from haptera.model.context_files import ContextLoaded
+from haptera.model.entries import SessionChanged
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.context_files import ContextLoaded
-from haptera.vocabulary.entries import SessionChanged
 from tests.scripted_agents import MODEL, live_of, outcomes_in
 
 

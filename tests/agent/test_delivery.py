@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from haptera import AgentError, AgentResult, AgentSession, ErrorCode, SessionError, tool
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry, InputQueued
+from haptera.model.events import Idle
+from haptera.model.settings import RuntimeSettings
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing import Gate, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry, InputQueued
-from haptera.vocabulary.events import Idle
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import (
     HeldWork,
     failure_of,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from haptera import AgentSession, ErrorCode, TextPart, ToolResultPart, tool
+from haptera.model.ids import CallId
+from haptera.model.parts import ToolCallPart
 from haptera.ports.session_store import Store
 from haptera.testing import calls, says
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import failure_of, make_agent, playing
 from tests.stores.store_factories import DURABLE, open_store
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from haptera import ConfigError, ErrorCode
+from haptera.model.messages import Sender
 from haptera.testing import says
-from haptera.vocabulary.messages import Sender
 from tests.scripted_agents import make_agent, playing
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from haptera import Agent, Limits, ToolContext, Usage, sync, tool
-from haptera.administration.descriptions import SessionTree
+from haptera.access.descriptions import SessionTree
+from haptera.model.parts import TextPart
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent, outcomes_in, tasks_left
 from tests.stores.store_factories import DURABLE, store_string
 

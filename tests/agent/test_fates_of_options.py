@@ -20,9 +20,9 @@ from haptera import (
 )
 from haptera.agent.agent_options import SettingsOptions
 from haptera.agent.query_options import QueryOptions
+from haptera.model.compactions import Compaction
+from haptera.model.messages import KeptOptions
 from haptera.testing import ScriptedProvider, says
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.messages import KeptOptions
 from tests.agent.option_scenes import ANSWER, CALL, PROBES, Scene, Seen
 from tests.scripted_agents import MODEL
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentSession, Approve, ErrorCode, tool
+from haptera.model.file_snapshots import FileChange, Snapshot
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.file_snapshots import FileChange, Snapshot
 from tests.scripted_agents import MODEL, failure_of, live_of
 
 pytestmark = pytest.mark.slow

@@ -16,11 +16,11 @@ import pytest
 
 import haptera.sync
 from haptera import Agent, Err
-from haptera.blocks.tool_registry.tool import ToolOptions
 from haptera.building_blocks import make_blocks
+from haptera.kernel.blocks.tool_registry.tool import ToolOptions
+from haptera.model.given_options import UnknownOptionError
+from haptera.model.option_declarations import declared_fields, options_of
 from haptera.testing import FakeClock, ScriptedProvider
-from haptera.vocabulary.given_options import UnknownOptionError
-from haptera.vocabulary.option_declarations import declared_fields, options_of
 from scripts.write_option_tables import PAGES
 from tests.architecture.source_tree import PACKAGE, modules_under
 
@@ -117,9 +117,9 @@ def test_the_functions_that_take_options_are_found() -> None:
         "haptera.agent.agent.Agent.as_tool",
         "haptera.agent.verbs.SessionVerbs.send",
         "haptera.agent.sessions.AgentSessions.create",
-        "haptera.administration.finding.SessionFinder.list",
-        "haptera.blocks.hook_dispatch.registration.Hooks",
-        "haptera.blocks.tool_registry.tool.tool",
+        "haptera.access.finding.SessionFinder.list",
+        "haptera.kernel.blocks.hook_dispatch.registration.Hooks",
+        "haptera.kernel.blocks.tool_registry.tool.tool",
         "haptera.building_blocks.make_blocks",
         "haptera.sync.agent.run_agent",
         "haptera.sync.sessions.FoundSessions.list",

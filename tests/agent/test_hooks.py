@@ -47,17 +47,17 @@ from haptera.hooks import (
     TransformMessages,
     TransformRequest,
 )
+from haptera.model.compactions import Compaction
+from haptera.model.entries import SessionChanged
+from haptera.model.ids import new_entry_id
+from haptera.model.json_types import JsonObject
+from haptera.model.option_declarations import options_of
+from haptera.model.parts import ToolResultPart
+from haptera.model.tools import ToolRules, ToolSpec
 from haptera.ports.tools import PreparedCall, ToolContext
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.entries import SessionChanged
-from haptera.vocabulary.ids import new_entry_id
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.option_declarations import options_of
-from haptera.vocabulary.parts import ToolResultPart
-from haptera.vocabulary.tools import ToolRules, ToolSpec
 from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import (
     HeldWork,

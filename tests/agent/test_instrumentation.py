@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from haptera import Agent, Approve, Event, tool
-from haptera.blocks.conversation.conversation import Conversation
-from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
-from haptera.testing.clocks import AutoClock, LoopClock, run_seeded
-from haptera.testing.scripted_provider import Step, finished
-from haptera.vocabulary.errors import ErrorCode, ProviderError
-from haptera.vocabulary.events import (
+from haptera.kernel.blocks.conversation.conversation import Conversation
+from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.events import (
     Heartbeat,
     Instrumented,
     QueryMeasured,
@@ -23,9 +20,12 @@ from haptera.vocabulary.events import (
     ToolMeasured,
     TurnMeasured,
 )
-from haptera.vocabulary.settings import RetrySettings
-from haptera.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
-from haptera.vocabulary.usage import Usage
+from haptera.model.settings import RetrySettings
+from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
+from haptera.model.usage import Usage
+from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
+from haptera.testing.clocks import AutoClock, LoopClock, run_seeded
+from haptera.testing.scripted_provider import Step, finished
 from tests.messages_by_hand import assistant, user
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from haptera import Agent
-from haptera.vocabulary.json_types import JsonObject
+from haptera.model.json_types import JsonObject
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, replies
 

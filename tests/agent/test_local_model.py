@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, RetrySettings, TextDelta
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.compactions import Compaction
 from haptera.providers.local.client import LocalModelClient
 from haptera.providers.local.model_process import ModelProcessPool
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.compactions import Compaction
 from tests.fixtures_local import CONTEXT
 from tests.providers.local.asking import process_of
 

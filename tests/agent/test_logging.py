@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from haptera import tool
+from haptera.model.errors import ErrorCode, ProviderError, RequestError, ToolError
+from haptera.model.settings import ModelStep, RetrySettings
 from haptera.testing import calls, says
 from haptera.testing.clocks import AutoClock
-from haptera.vocabulary.errors import ErrorCode, ProviderError, RequestError, ToolError
-from haptera.vocabulary.settings import ModelStep, RetrySettings
 from tests.scripted_agents import failure_of, playing, run_script
 
 _REFUSED = RequestError(ErrorCode.NETWORK, "connection refused", basis="type")

@@ -7,13 +7,11 @@ import msgspec
 import pytest
 
 from haptera import AssistantMessage, ErrorCode, TextDelta, Usage, tool
-from haptera.testing import FakeClock, Gate, calls, says
-from haptera.testing.scripted_provider import Step, finished
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.errors import ProviderError
-from haptera.vocabulary.events import CompactionDelta
-from haptera.vocabulary.parts import CompactionPart
-from haptera.vocabulary.stream_parts import (
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.errors import ProviderError
+from haptera.model.events import CompactionDelta
+from haptera.model.parts import CompactionPart
+from haptera.model.stream_parts import (
     FinishKind,
     PartClosed,
     PartDelta,
@@ -21,6 +19,8 @@ from haptera.vocabulary.stream_parts import (
     StreamFinished,
     StreamPart,
 )
+from haptera.testing import FakeClock, Gate, calls, says
+from haptera.testing.scripted_provider import Step, finished
 from tests.scripted_agents import events_of, failure_of, make_agent, playing
 
 START_MS = 1_700_000_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode
-from haptera.vocabulary.entries import TurnStarted
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import ProviderPart, ReasoningPart
+from haptera.model.entries import TurnStarted
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import ProviderPart, ReasoningPart
 from tests.agent.test_first_steps import write_config
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, refuses, replies

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from haptera import Agent
+from haptera.model.errors import AgentError, ErrorCode
 from haptera.ports.session_store import Store
 from haptera.testing import ScriptedProvider, says
 from haptera.testing.store_conformance.samples import new_session
-from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 HALF = "half \ud800 a character"

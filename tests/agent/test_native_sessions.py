@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from haptera import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
-from haptera.engine.native_turns import TurnTimes
 from haptera.hooks import (
     AfterQuery,
     AfterTool,
@@ -20,13 +19,11 @@ from haptera.hooks import (
     Hooks,
     Proceed,
 )
-from haptera.serialization.canonical import arguments_hash
-from haptera.serialization.entries import encode_event
-from haptera.stores.memory import MemoryStore
-from haptera.testing import ScriptedProvider, says
-from haptera.vocabulary.approvals import ApprovalRequest, Decision
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.entries import (
+from haptera.kernel.engine.native_turns import TurnTimes
+from haptera.model.approvals import ApprovalRequest, Decision
+from haptera.model.canonical import arguments_hash
+from haptera.model.compactions import Compaction
+from haptera.model.entries import (
     ApprovalRequested,
     Entry,
     QueryEnded,
@@ -37,16 +34,19 @@ from haptera.vocabulary.entries import (
     TurnEnded,
     UsageReported,
 )
-from haptera.vocabulary.errors import ConfigError, ErrorCode, ProviderError
-from haptera.vocabulary.events import (
+from haptera.model.entry_bytes import encode_event
+from haptera.model.errors import ConfigError, ErrorCode, ProviderError
+from haptera.model.events import (
     Event,
     ObserverLagged,
     SubagentChanged,
     TextDelta,
     ToolProgress,
 )
-from haptera.vocabulary.file_snapshots import Snapshot
-from haptera.vocabulary.parts import TextPart
+from haptera.model.file_snapshots import Snapshot
+from haptera.model.parts import TextPart
+from haptera.stores.memory import MemoryStore
+from haptera.testing import ScriptedProvider, says
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,

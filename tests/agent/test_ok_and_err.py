@@ -5,9 +5,9 @@ from typing import Any
 import haptera
 import haptera.sync
 from haptera import AbortController, Err, ErrorCode, Ok
+from haptera.model.errors import ProviderError
 from haptera.testing import ScriptedProvider, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.errors import ProviderError
 from tests.scripted_agents import MODEL, failure_of
 
 REFUSED = ProviderError(ErrorCode.AUTH, "no key", basis="status")

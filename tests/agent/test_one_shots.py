@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, tool
+from haptera.model.ids import SessionId
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import StreamPart
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import StreamPart
 from tests.scripted_agents import failure_of, make_agent
 
 PROGRAM = """

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from haptera import Agent, AgentSession, ErrorCode, QueryStarted, tool
 from haptera.agent.remote import AgentRemote
+from haptera.model.entries import InputQueued
+from haptera.model.events import Busy, Failed, Idle
+from haptera.model.messages import KeptOptions
+from haptera.model.settings import RuntimeSettings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.entries import InputQueued
-from haptera.vocabulary.events import Busy, Failed, Idle
-from haptera.vocabulary.messages import KeptOptions
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, texts_in
 

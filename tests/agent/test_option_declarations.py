@@ -9,24 +9,24 @@ import msgspec
 import pytest
 
 from haptera import Agent, ConfigError, ErrorCode
+from haptera.access.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from haptera.access.config.environment import Variable
+from haptera.access.config.schema import checked
 from haptera.agent.agent_options import AgentOptions, SettingsOptions
 from haptera.agent.option_checks import setting_names
 from haptera.agent.query_options import (
     QueryOptions,
 )
-from haptera.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
-from haptera.config.environment import Variable
-from haptera.config.schema import checked
-from haptera.vocabulary.agent_defaults import AgentDefaults
-from haptera.vocabulary.given_options import UnknownOptionError, check_options
-from haptera.vocabulary.option_declarations import (
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.given_options import UnknownOptionError, check_options
+from haptera.model.option_declarations import (
     Declared,
     Option,
     declared_fields,
     options_of,
     takes,
 )
-from haptera.vocabulary.settings import PoolSettings, RuntimeSettings, Settings
+from haptera.model.settings import PoolSettings, RuntimeSettings, Settings
 from scripts import write_option_tables
 from scripts.write_option_tables import option_table, variable_table
 from tests.docs.test_options_page import declared_structs, structs_in

@@ -41,19 +41,19 @@ from haptera import (
 from haptera.agent.agent_options import AgentOptions, SettingsOptions
 from haptera.agent.query_options import QueryOptions, SessionOptions
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
+from haptera.model.budgets import Budgets, Watchdogs
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.entries import SessionChanged
+from haptera.model.errors import ProviderError
+from haptera.model.messages import Sender, UserMessage
+from haptera.model.parts import ReminderPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import RuntimeSettings
 from haptera.providers.transport.protocol import HttpRequest, Reply
 from haptera.stores.memory import MemoryStore
 from haptera.telemetry import OpenTelemetry
 from haptera.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from haptera.testing.clocks import AutoClock
-from haptera.vocabulary.budgets import Budgets, Watchdogs
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.entries import SessionChanged
-from haptera.vocabulary.errors import ProviderError
-from haptera.vocabulary.messages import Sender, UserMessage
-from haptera.vocabulary.parts import ReminderPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
 from tests.providers.claude_agent.children import USER, Child, agent_of, init, result, text

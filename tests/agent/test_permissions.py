@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
-from haptera.administration import distrust_project
-from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.access import distrust_project
+from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
-from haptera.stores.memory import MemoryStore
-from haptera.testing import calls, says
-from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.agent_defaults import Permissions
-from haptera.vocabulary.approvals import CallFacts, Decision, Ruling
-from haptera.vocabulary.entries import (
+from haptera.model.agent_defaults import Permissions
+from haptera.model.approvals import CallFacts, Decision, Ruling
+from haptera.model.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
     QueryStarted,
     ToolStarted,
 )
+from haptera.stores.memory import MemoryStore
+from haptera.testing import calls, says
+from haptera.testing.scripted_provider import Step
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing, run_script
 
 RAN: list[str] = []

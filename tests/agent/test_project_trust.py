@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from haptera import ApprovalRequest, Approve, ConfigError, tool
-from haptera.administration import (
+from haptera.access import (
     distrust_project,
     project_approvals,
     project_file,
     trust_project,
 )
-from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.access.assembly.agent_inputs import ConfigurationSources
+from haptera.model.entries import QueryStarted
+from haptera.model.errors import ErrorCode
 from haptera.testing import calls, says
 from haptera.testing.store_conformance.crash_sweep import is_strace_here
-from haptera.vocabulary.entries import QueryStarted
-from haptera.vocabulary.errors import ErrorCode
 from tests.scripted_agents import live_of, make_agent, playing, run_script
 
 RULES = """
@@ -49,7 +49,7 @@ def write(folder: Path, content: str | bytes) -> None:
     """Write the project's file."""
     (folder / ".haptera").mkdir(exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    (folder / ".haptera/config.toml").write_bytes(data)
+    (folder / ".haptera/access/config.toml").write_bytes(data)
 
 
 def places(folder: Path) -> ConfigurationSources:
@@ -242,10 +242,10 @@ async def test_a_query_is_answered_although_a_file_that_is_not_trusted_is_no_con
 
 async def test_what_is_no_regular_file_is_no_project_file(folder: Path) -> None:
     (folder / ".haptera").mkdir()
-    os.mkfifo(folder / ".haptera/config.toml")
+    os.mkfifo(folder / ".haptera/access/config.toml")
     assert project_file(places(folder)) is None
-    (folder / ".haptera/config.toml").unlink()
-    (folder / ".haptera/config.toml").mkdir()
+    (folder / ".haptera/access/config.toml").unlink()
+    (folder / ".haptera/access/config.toml").mkdir()
     assert project_file(places(folder)) is None
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from haptera import tool
+from haptera.model.requests import ModelRequest
 from haptera.providers.wire.anthropic_messages.request import RequestEncoder
 from haptera.testing import calls, says
-from haptera.vocabulary.requests import ModelRequest
 from tests.scripted_agents import make_agent, playing
 
 SYSTEM = {"system_prompt": "Be brief.", "cached_reminders": ["Think of the deadline."]}

@@ -16,10 +16,10 @@ from haptera import (
     StatusChanged,
     tool,
 )
+from haptera.model.events import Busy, Idle
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.events import Busy, Idle
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, texts_in
 

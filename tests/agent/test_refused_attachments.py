@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, MediaPart, tool
+from haptera.model.json_types import JsonObject
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.json_types import JsonObject
 from tests.providers.conversations import PIXEL
 from tests.providers.faulty_server import FaultyServer, faulty_server, replies
 from tests.scripted_agents import playing

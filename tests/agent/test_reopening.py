@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from haptera import Agent, tool
+from haptera.model.entries import SessionChanged
+from haptera.model.ids import SessionId
+from haptera.model.settings import Limits, Settings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.entries import SessionChanged
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.settings import Limits, Settings
 from tests.scripted_agents import outcomes_in
 
 

@@ -18,12 +18,12 @@ from haptera import (
     UserMessage,
     tool,
 )
+from haptera.model.entries import Entry
+from haptera.model.errors import ProviderError
+from haptera.model.messages import Sender
+from haptera.model.stream_parts import FinishKind, PartClosed, PartDelta, PartOpened
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says
 from haptera.testing.scripted_provider import Step, finished
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ProviderError
-from haptera.vocabulary.messages import Sender
-from haptera.vocabulary.stream_parts import FinishKind, PartClosed, PartDelta, PartOpened
 from tests.scripted_agents import MODEL, events_of, failure_of, playing, run_script
 
 

@@ -15,6 +15,8 @@ from haptera import (
     TurnDiscarded,
     tool,
 )
+from haptera.model.errors import ProviderError, RequestError, error_with_code
+from haptera.model.events import Busy, Idle, Retrying
 from haptera.testing import (
     EventRecorder,
     FakeClock,
@@ -27,8 +29,6 @@ from haptera.testing import (
 )
 from haptera.testing.clocks import AutoClock
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.errors import ProviderError, RequestError, error_with_code
-from haptera.vocabulary.events import Busy, Idle, Retrying
 from tests.scripted_agents import events_of, failure_of, playing, run_script, texts_in
 
 STEADY = RetrySettings(jitter=0.0)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from haptera import Approve, Deny, ToolContext, tool
+from haptera.model.canonical import arguments_hash
 from haptera.ports.tools import OfferedTool, RunningToolSource
-from haptera.serialization.canonical import arguments_hash
 from haptera.sync import Agent as SyncAgent
 from haptera.testing import ScriptedProvider, calls, says
 from tests.scripted_agents import make_agent, outcomes_in, run_script

@@ -14,12 +14,12 @@ from haptera import (
     MediaPart,
     QueryEnded,
 )
+from haptera.model.commands import SendPrompt
+from haptera.model.entries import Entry, InputQueued
+from haptera.model.messages import Sender
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, ScriptedProvider, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.commands import SendPrompt
-from haptera.vocabulary.entries import Entry, InputQueued
-from haptera.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, live_of, make_agent, texts_in
 
 EITHER_WAY = pytest.mark.parametrize("sent_to", ["session", "remote"])

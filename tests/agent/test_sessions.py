@@ -18,17 +18,17 @@ from haptera import (
     TextDelta,
     create_agent_session,
 )
+from haptera.kernel.session.live_session import LiveSession
+from haptera.model.entries import Entry
+from haptera.model.errors import ProviderError
+from haptera.model.events import Busy, Failed, Idle, ObserverLagged
+from haptera.model.ids import SessionId
+from haptera.model.parts import ToolResultPart
+from haptera.model.session_state import check_state
+from haptera.model.settings import RuntimeSettings
 from haptera.ports.session_store import Lease
-from haptera.serialization.session_state import check_state
-from haptera.session.live_session import LiveSession
 from haptera.stores.memory import MemoryLeases, MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ProviderError
-from haptera.vocabulary.events import Busy, Failed, Idle, ObserverLagged
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.parts import ToolResultPart
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.messages_by_hand import assistant, call, user
 from tests.scripted_agents import (
     MODEL,

@@ -16,10 +16,10 @@ from haptera import (
     SessionError,
     TextDelta,
 )
+from haptera.model.entries import TurnStarted
+from haptera.model.settings import RuntimeSettings
 from haptera.testing import EventRecorder, Gate, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.entries import TurnStarted
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import failure_of, make_agent, playing, tasks_left
 
 

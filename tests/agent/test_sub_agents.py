@@ -22,13 +22,13 @@ from haptera import (
     tool,
 )
 from haptera.hooks import AfterQuery, BeforeQuery, BeforeTool, HookMessage, Hooks, Proceed
-from haptera.serialization.entries import encode_event
+from haptera.model.entry_bytes import encode_event
+from haptera.model.errors import ErrorCode, ProviderError, SessionError
+from haptera.model.events import SubagentChanged, SubagentEvent
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, ScriptedProvider, calls, says
 from haptera.testing.clocks import one_turn
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.errors import ErrorCode, ProviderError, SessionError
-from haptera.vocabulary.events import SubagentChanged, SubagentEvent
 from tests.scripted_agents import (
     HeldWork,
     events_of,

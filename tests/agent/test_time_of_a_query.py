@@ -3,10 +3,10 @@
 import asyncio
 
 from haptera import Agent, ErrorCode, RequestError, RetrySettings, tool
+from haptera.model.errors import ProviderError
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from haptera.testing.clocks import AutoClock
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.errors import ProviderError
 from tests.scripted_agents import failure_of, playing
 
 REFUSED = RequestError(ErrorCode.NETWORK, "connection refused", basis="type")

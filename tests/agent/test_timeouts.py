@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from haptera import AgentError, ErrorCode, RetrySettings, TextDelta
+from haptera.model.settings import RuntimeSettings
 from haptera.testing import Gate, says
 from haptera.testing.clocks import run_seeded
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import playing
 
 TEN_PARTS: list[Step] = [[[part] for part in says(*"abcdefghij")]]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from haptera import Approve, ToolContext, tool
-from haptera.blocks.tool_registry.tool import Tool
+from haptera.kernel.blocks.tool_registry.tool import Tool
+from haptera.model.requests import ModelRequest
+from haptera.model.tools import ToolRules, ToolSpec
 from haptera.ports.tools import OfferedTool
 from haptera.testing import calls, says
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.tools import ToolRules, ToolSpec
 from tests.scripted_agents import outcomes_in, playing
 
 

@@ -22,10 +22,10 @@ from haptera import (
     tool,
 )
 from haptera.hooks import Answer, Hooks
+from haptera.model.events import Event, ToolFailed
+from haptera.model.parts import TextPart, ToolResultPart
 from haptera.testing import AutoClock, LoopClock, ScriptedProvider, calls, run_seeded, says
 from haptera.testing.scripted_provider import Step, finished
-from haptera.vocabulary.events import Event, ToolFailed
-from haptera.vocabulary.parts import TextPart, ToolResultPart
 from tests.scripted_agents import (
     events_of,
     failure_of,

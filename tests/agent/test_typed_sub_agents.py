@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from haptera import Agent, ConfigError, ErrorCode, TextPart, ToolEnded
+from haptera.model.entries import Entry
+from haptera.model.errors import StoreError
+from haptera.model.parts import ToolResultPart
 from haptera.ports.session_store import Lease, SessionLog
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import failure_of, make_agent
 
 

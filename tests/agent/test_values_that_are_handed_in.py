@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import ConfigError, ErrorCode, ModelStep, tool
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.settings import RuntimeSettings
 from haptera.testing import calls, says
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 NAN, INFINITE = float("nan"), float("inf")

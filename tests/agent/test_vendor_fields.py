@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import Agent, AgentError, ErrorCode
+from haptera.model.vendors import VENDOR_FIELDS
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.vendors import VENDORS, Vendor
-from haptera.vocabulary.vendors import VENDOR_FIELDS
 from tests.agent.test_first_steps import write_config
 from tests.agent.test_named_providers import CHAT, GEMINI, OLLAMA, RESPONSES
 from tests.providers.exchanges import case

@@ -14,10 +14,10 @@ from haptera import (
     ToolContext,
     tool,
 )
+from haptera.model.parts import ReminderPart
 from haptera.testing import FakeClock, calls, says
 from haptera.testing.clocks import AutoClock
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.parts import ReminderPart
 from tests.scripted_agents import failure_of, make_agent, playing
 
 BUSY = ProviderError(ErrorCode.OVERLOADED, "busy", basis="status")

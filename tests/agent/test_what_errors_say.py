@@ -13,10 +13,10 @@ from haptera import Agent, AgentError, Approve, ErrorCode, tool
 from haptera.agent.agent_options import OTHER_NAMES
 from haptera.agent.query_options import OneCallOptions
 from haptera.hooks import Hooks, Proceed
+from haptera.model.option_declarations import options_of
 from haptera.providers.vendors import VENDORS
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
-from haptera.vocabulary.option_declarations import options_of
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 

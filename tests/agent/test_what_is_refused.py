@@ -18,12 +18,12 @@ from haptera import (
     tool,
 )
 from haptera.building_blocks import ControlChannel, StreamProcessor
+from haptera.model.entries import Entry
+from haptera.model.events import LiveEvent
+from haptera.model.ids import MessageId
+from haptera.model.messages import Sender
 from haptera.testing import FakeClock, calls, says
 from haptera.tools import coding_tools
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.events import LiveEvent
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 

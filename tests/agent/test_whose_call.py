@@ -11,11 +11,11 @@ import pytest
 
 import haptera.sync
 from haptera import AgentSession, ToolContext, tool
+from haptera.model.messages import Sender
+from haptera.model.requests import ModelRequest
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.messages import Sender
-from haptera.vocabulary.requests import ModelRequest
 from tests.attacks.moments import until
 from tests.scripted_agents import make_agent, outcomes_in, playing
 

@@ -9,7 +9,7 @@ from tests.architecture.source_tree import ROOT
 FORMER = b"holdfast"
 READERS = {
     "src/haptera/tools/tree_walk.py",
-    "src/haptera/vocabulary/own_name.py",
+    "src/haptera/model/own_name.py",
 }
 TOLD = {
     "CHANGELOG.md",

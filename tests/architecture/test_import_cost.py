@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import haptera
+import haptera.access.assembly.late
 import haptera.agent.late
-import haptera.assembly.late
 import haptera.cli.late
 import haptera.providers.local
 from haptera import administration
@@ -44,8 +44,8 @@ def load(names: str) -> Any:
 
 def test_importing_the_package_loads_no_part_of_it() -> None:
     own = [name for name in load("haptera")["loaded"] if name.startswith(("haptera", "msgspec"))]
-    small = ["haptera.vocabulary.late_names", "haptera.vocabulary.own_name"]
-    assert own == ["haptera", "haptera.vocabulary", *small]
+    small = ["haptera.model.late_names", "haptera.model.own_name"]
+    assert own == ["haptera", "haptera.model", *small]
 
 
 def test_naming_an_agent_loads_nothing_but_asyncio_msgspec_and_the_package(report: Report) -> None:
@@ -61,16 +61,16 @@ def test_naming_an_agent_loads_nothing_but_asyncio_msgspec_and_the_package(repor
 def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
     loaded = load("haptera.agent.agent")["loaded"]
     late = (
-        "haptera.administration",
-        "haptera.assembly.composition",
-        "haptera.auth",
-        "haptera.config",
-        "haptera.engine.query_runner",
+        "haptera.access",
+        "haptera.access.assembly.composition",
+        "haptera.access.auth",
+        "haptera.access.config",
+        "haptera.kernel.engine.query_runner",
         "haptera.providers",
-        "haptera.session.live_session",
+        "haptera.kernel.session.live_session",
         "haptera.stores",
         "haptera.telemetry",
-        "haptera.vocabulary.local_models",
+        "haptera.model.local_models",
         "opentelemetry",
     )
     assert [name for name in loaded if name.startswith(late)] == []
@@ -80,8 +80,8 @@ LATE = [
     haptera,
     haptera.agent,
     haptera.agent.late,
-    haptera.assembly,
-    haptera.assembly.late,
+    haptera.access.assembly,
+    haptera.access.assembly.late,
     haptera.cli.late,
     haptera.providers.local,
 ]

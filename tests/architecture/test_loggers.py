@@ -13,4 +13,4 @@ def test_every_logger_is_made_where_records_are_scrubbed() -> None:
         for path in SOURCE.rglob("*.py")
         if "getLogger(" in path.read_text(encoding="utf-8")
     }
-    assert makers == {"ports/logs.py"}
+    assert makers == {"system/logs.py"}

@@ -77,7 +77,7 @@ def test_names_say_what_a_thing_is() -> None:
 # same ports, formats of the same sessions, protocols of the same requests, suites of checks.
 PARALLEL = ("stores/*/", "serialization/exchange/", "providers/wire/", "testing/*/")
 # What offers to users or programs what another module does, under the same name.
-STAND_INS = ("sync/*", "administration/__init__.py")
+STAND_INS = ("sync/*", "access/__init__.py")
 OPERATIONS = ("cli/*_commands.py", "server/*_routes.py", "server/command.py")
 NOT_NAMES = ("TypeVar", "ParamSpec", "TypeVarTuple")
 
@@ -134,23 +134,23 @@ def test_a_public_name_means_one_thing() -> None:
 
 def test_a_name_with_two_meanings_is_noticed(tmp_path: Path) -> None:
     texts = {
-        "engine/turns.py": "LIMIT = 1\nT = TypeVar('T')\ndef cost_of(): ...\ndef main(): ...",
-        "blocks/prices.py": "LIMIT: int = 2\nT = TypeVar('T')\nasync def cost_of(): ...",
-        "auth/storage.py": "Place: TypeAlias = Literal['a', 'b']\ndef main(): ...",
+        "kernel/engine/turns.py": "LIMIT = 1\nT = TypeVar('T')\ndef cost_of(): ...\ndef main(): ...",
+        "kernel/blocks/prices.py": "LIMIT: int = 2\nT = TypeVar('T')\nasync def cost_of(): ...",
+        "access/auth/storage.py": "Place: TypeAlias = Literal['a', 'b']\ndef main(): ...",
         "tools/paths.py": "class Place: ...\n_own = 1",
         "stores/rules.py": "SECONDS = 60\ndef migrate(): ...",
         "stores/sqlite/leases.py": "SECONDS = 15\ndef put(): ...\n_own = 2",
         "stores/jsonl/leases.py": "def put(): ...",
         "server/session_routes.py": "def delete(): ...\nLIMIT = 3",
-        "administration/catalogue.py": "def delete(): ...",
+        "access/catalogue.py": "def delete(): ...",
     }
     for number, text in enumerate(texts.values()):
         (tmp_path / f"{number}.py").write_text(text)
     modules = [(name, tmp_path / f"{number}.py") for number, name in enumerate(texts)]
     assert shared_names(modules) == {
-        "LIMIT": ["blocks/prices.py", "engine/turns.py", "server/session_routes.py"],
-        "cost_of": ["blocks/prices.py", "engine/turns.py"],
-        "Place": ["auth/storage.py", "tools/paths.py"],
+        "LIMIT": ["kernel/blocks/prices.py", "kernel/engine/turns.py", "server/session_routes.py"],
+        "cost_of": ["kernel/blocks/prices.py", "kernel/engine/turns.py"],
+        "Place": ["access/auth/storage.py", "tools/paths.py"],
         "SECONDS": ["stores/*/", "stores/rules.py"],
     }
 

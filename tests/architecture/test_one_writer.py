@@ -18,7 +18,7 @@ OTHER_WAYS = {
     "cli/sessions_commands.py": {"sys.stdout"},  # bytes of an export, where it is no terminal
     "demo.py": {"sys.stdout", "sys.stderr"},  # through `visible`
     # On the guarded streams of the command.
-    "administration/failure_log.py": {"StreamHandler"},
+    "access/failure_log.py": {"StreamHandler"},
     "server/command.py": {"click.echo"},
     "server/rpc_stdio.py": {"sys.stdout"},  # only flushed
     "tools/page_text.py": {"sys.stdout"},  # the text of a page, to its parent through a pipe

@@ -57,34 +57,34 @@ class Verdict(TypedDict):
 
 VIOLATIONS = [
     Plant("session.planted", "haptera.stores.planted", SESSION),
-    Plant("session.planted", "haptera.config.planted", SESSION),
-    Plant("session.planted", "haptera.auth.planted", SESSION),
+    Plant("session.planted", "haptera.access.config.planted", SESSION),
+    Plant("session.planted", "haptera.access.auth.planted", SESSION),
     Plant("session.planted", "haptera.agent", LAYERS),
     Plant("engine.planted", "haptera.providers.planted", SESSION),
     Plant("engine.planted", "haptera.tools.planted", SESSION),
-    Plant("engine.planted", "haptera.session.planted", LAYERS),
-    Plant("blocks.planted", "haptera.blocks.neighbour", BLOCKS),
-    Plant("blocks.planted", "haptera.engine.planted", LAYERS),
+    Plant("engine.planted", "haptera.kernel.session.planted", LAYERS),
+    Plant("blocks.planted", "haptera.kernel.blocks.neighbour", BLOCKS),
+    Plant("blocks.planted", "haptera.kernel.engine.planted", LAYERS),
     Plant("blocks.planted", "time", PURE_BLOCKS),
     Plant("blocks.planted", "pathlib", PURE_BLOCKS),
     Plant("blocks.planted", "aiohttp", AIOHTTP),
-    Plant("ports.planted", "haptera.engine.planted", LAYERS),
-    Plant("serialization.planted", "haptera.blocks.planted", LAYERS),
+    Plant("ports.planted", "haptera.kernel.engine.planted", LAYERS),
+    Plant("serialization.planted", "haptera.kernel.blocks.planted", LAYERS),
     Plant("vocabulary.planted", "haptera.ports.planted", LAYERS),
     Plant("vocabulary.planted", "haptera", PUBLIC_NAMES),
-    Plant("stores.planted", "haptera.session.planted", LAYERS),
+    Plant("stores.planted", "haptera.kernel.session.planted", LAYERS),
     Plant("stores.planted", "haptera.providers.planted", LAYERS),
     Plant("providers.planted", "haptera.stores.planted", LAYERS),
-    Plant("tools.planted", "haptera.config.planted", LAYERS),
+    Plant("tools.planted", "haptera.access.config.planted", LAYERS),
     Plant("providers.wire.planted", "aiohttp", AIOHTTP),
     Plant("session.planted", "apsw", DRIVERS),
     Plant("stores.planted", "sqlite3", DRIVERS),
     Plant("agent.planted", "haptera.stores.planted", CONCRETE),
     Plant("administration.planted", "haptera.providers.planted", CONCRETE),
     Plant("sync.planted", "haptera.tools.planted", CONCRETE),
-    Plant("cli.planted", "haptera.engine.planted", SURFACES),
-    Plant("server.planted", "haptera.session.planted", SURFACES),
-    Plant("demo.planted", "haptera.assembly.planted", SURFACES),
+    Plant("cli.planted", "haptera.kernel.engine.planted", SURFACES),
+    Plant("server.planted", "haptera.kernel.session.planted", SURFACES),
+    Plant("demo.planted", "haptera.access.assembly.planted", SURFACES),
     Plant("server.planted", "haptera.cli.planted", LAYERS),
     Plant("assembly.planted", "haptera.testing.planted", TESTING),
     Plant("agent.planted", "haptera.testing.planted", TESTING),
@@ -98,10 +98,10 @@ VIOLATIONS = [
 ALLOWED = [
     Plant("assembly.planted", "haptera.stores.planted", ""),
     Plant("testing.planted", "haptera.providers.planted", ""),
-    Plant("agent.planted", "haptera.assembly.planted", ""),
+    Plant("agent.planted", "haptera.access.assembly.planted", ""),
     Plant("cli.planted", "haptera.agent.planted", ""),
     Plant("cli.planted", "haptera", ""),
-    Plant("providers.planted", "haptera.auth.planted", ""),
+    Plant("providers.planted", "haptera.access.auth.planted", ""),
     Plant("providers.transport.planted", "aiohttp", ""),
     Plant("stores.planted", "apsw", ""),
     Plant("telemetry.planted", "opentelemetry", ""),
@@ -109,8 +109,8 @@ ALLOWED = [
 ]
 
 CYCLE = [
-    Plant("engine.planted", "haptera.engine.neighbour", ACYCLIC),
-    Plant("engine.neighbour", "haptera.engine.planted", ACYCLIC),
+    Plant("engine.planted", "haptera.kernel.engine.neighbour", ACYCLIC),
+    Plant("engine.neighbour", "haptera.kernel.engine.planted", ACYCLIC),
 ]
 
 
@@ -195,7 +195,7 @@ def test_a_new_room_that_is_in_no_layer_is_caught(planted: Planted) -> None:
 def test_a_cycle_between_neighbours_is_caught(planted: Planted) -> None:
     verdict = planted.verdicts["cycle"]
     assert f"{ACYCLIC} BROKEN" in verdict["output"]
-    assert "haptera.engine" in verdict["output"]
+    assert "haptera.kernel.engine" in verdict["output"]
 
 
 def test_every_contract_has_a_violation_planted_against_it() -> None:

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from haptera.vocabulary.agent_defaults import AgentDefaults
-from haptera.vocabulary.ids import DEFAULT_OWNER
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.ids import DEFAULT_OWNER
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 
 

@@ -18,44 +18,48 @@ from urllib.parse import parse_qs, unquote_to_bytes, urljoin, urlsplit
 
 import msgspec
 
+from haptera.access.assembly.attachments import attachment_part
+from haptera.access.config.context_files import _front_matter
+from haptera.access.config.file import parse_config
+from haptera.access.config.toml_lines import key_lines
 from haptera.agent.prompts import _bare
-from haptera.assembly.attachments import attachment_part
-from haptera.blocks.conversation.tool_calls import with_distinct_calls
-from haptera.blocks.error_classification import code_of_text
-from haptera.blocks.permission_rules.rules import mentions_forbidden, parse_rule
-from haptera.blocks.permission_rules.shell_words import read_command
-from haptera.blocks.permission_rules.wildcards import alternatives, matches_path, matches_word
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
 from haptera.cli.prompt_input import _named, fenced
 from haptera.cli.terminal import safe
-from haptera.config.context_files import _front_matter
-from haptera.config.file import parse_config
-from haptera.config.toml_lines import key_lines
+from haptera.formats.formats import FORMATS
+from haptera.formats.forms import UniqueCallIds, cost_in, media_from_url
+from haptera.formats.html_page import write_html
+from haptera.formats.markdown import write_markdown
+from haptera.formats.redaction import Redactor
+from haptera.formats.values import LIMITS, SessionExport, TimedMessage
+from haptera.kernel.blocks.conversation.tool_calls import with_distinct_calls
+from haptera.kernel.blocks.error_classification import code_of_text
+from haptera.kernel.blocks.permission_rules.rules import mentions_forbidden, parse_rule
+from haptera.kernel.blocks.permission_rules.shell_words import read_command
+from haptera.kernel.blocks.permission_rules.wildcards import (
+    alternatives,
+    matches_path,
+    matches_word,
+)
+from haptera.kernel.session.titles import clean_title
+from haptera.model.ids import CallId, MessageId, SessionId
+from haptera.model.json_types import python_words
+from haptera.model.messages import AssistantMessage, UserMessage
+from haptera.model.option_declarations import unknown_name
+from haptera.model.parts import TextPart, ToolCallPart
+from haptera.model.secrets import scrub
 from haptera.providers.history_parts import CallIds
 from haptera.providers.transport.sse import SseParser
 from haptera.providers.wire.failures import Failure, _readable, _reported_wait, _wait_in_headers
 from haptera.providers.wire.gemini.reply_types import steps_of
 from haptera.providers.wire.lenient_decoding import decode_lenient
-from haptera.serialization.exchange.formats import FORMATS
-from haptera.serialization.exchange.forms import UniqueCallIds, cost_in, media_from_url
-from haptera.serialization.exchange.html_page import write_html
-from haptera.serialization.exchange.markdown import write_markdown
-from haptera.serialization.exchange.redaction import Redactor
-from haptera.serialization.exchange.values import LIMITS, SessionExport, TimedMessage
 from haptera.server.decoding import decode_body
-from haptera.session.titles import clean_title
 from haptera.stores.jsonl.lines import commands_in, quarantined_in
 from haptera.stores.text_search import TextQuery
 from haptera.tools.editing import difference
 from haptera.tools.mcp.offered_tools import clean
 from haptera.tools.page_text import text_of_page
 from haptera.tools.public_hosts import read_url
-from haptera.vocabulary.ids import CallId, MessageId, SessionId
-from haptera.vocabulary.json_types import python_words
-from haptera.vocabulary.messages import AssistantMessage, UserMessage
-from haptera.vocabulary.option_declarations import unknown_name
-from haptera.vocabulary.parts import TextPart, ToolCallPart
-from haptera.vocabulary.secrets import scrub
 from tests.attacks.growth import Entry
 
 LINEAR_LIBRARIES: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -347,7 +351,7 @@ def _terminal() -> Iterator[Entry]:
         "rendered diff",
         renderer.difference,
         "+",
-        "@@",
+        "",
         "-a\n",
         reads=(f"{markdown}Renderer.difference",),
         most=16_000,

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from haptera.serialization.entries import decode_entry, encode_entry
-from haptera.serialization.exchange.archive import ArchivedLog, ArchiveExport, write_archive
-from haptera.vocabulary.entries import Entry, SessionOpened
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.ids import SessionId, new_entry_id, new_session_id
+from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
+from haptera.model.entries import Entry, SessionOpened
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.errors import StoreError
+from haptera.model.ids import SessionId, new_entry_id, new_session_id
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import haptera
-from haptera.blocks import error_classification
-from haptera.blocks.permission_rules import programs
+from haptera.formats.redaction import Redactor
+from haptera.kernel.blocks import error_classification
+from haptera.kernel.blocks.permission_rules import programs
+from haptera.model import secrets
 from haptera.providers.local import pip_command
-from haptera.serialization.exchange.redaction import Redactor
 from haptera.tools import page_text
-from haptera.vocabulary import secrets
 
 SOURCE = Path(haptera.__file__).parent
 _USES = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
@@ -54,7 +54,7 @@ EXCEPTIONS = {
     ),
     "tools.sandbox.private_beneath:_compiled": "for the name of one file, at most 255 characters",
     "serialization.exchange.secret_rules:SecretRule.pattern": (
-        "each rule is measured with its own keywords, in tests/serialization/exchange"
+        "each rule is measured with its own keywords, in tests/formats"
     ),
     "providers.catalogue:_rule_holds": _MODEL_NAMES,
     "providers.history_parts:_matcher": "classes of characters, for ids and names",

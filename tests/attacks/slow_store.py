@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import SessionId
 
 Judge = Callable[[Sequence[Entry]], Exception | None]
 

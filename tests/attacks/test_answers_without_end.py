@@ -8,11 +8,8 @@ from msgspec.structs import replace
 
 from benchmarks.endless import KINDS, PROTOCOLS, EndlessTransport, agent_on, peak_of
 from haptera import AgentError, ErrorCode, Limits, Timeouts
-from haptera.blocks.stream_processor.processor import StreamProcessor
-from haptera.providers.reply_reader import read_body
-from haptera.testing import FakeClock, says
-from haptera.testing.clocks import run_seeded
-from haptera.vocabulary.stream_parts import (
+from haptera.kernel.blocks.stream_processor.processor import StreamProcessor
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -20,6 +17,9 @@ from haptera.vocabulary.stream_parts import (
     StreamFinished,
     StreamPart,
 )
+from haptera.providers.reply_reader import read_body
+from haptera.testing import FakeClock, says
+from haptera.testing.clocks import run_seeded
 from tests.providers.exchanges import REQUEST, client_for
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.scripted_agents import failure_of, playing

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from haptera import Agent, AgentError, ApprovalRequest, ErrorCode, tool
 from haptera.hooks import Answer, BeforeTool, Block, Hooks, Proceed
-from haptera.serialization.canonical import arguments_hash
+from haptera.model.approvals import ApprovalScope, Approve, Decision, Deny
+from haptera.model.canonical import arguments_hash
+from haptera.model.entries import ApprovalRequested, ApprovalSettled, ToolStarted
+from haptera.model.parts import ToolCallPart
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
-from haptera.vocabulary.approvals import ApprovalScope, Approve, Decision, Deny
-from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
-from haptera.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import outcomes_in
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession, ErrorCode, tool
+from haptera.model.entries import ApprovalSettled, Entry, ToolEnded, ToolStarted, TurnEnded
+from haptera.model.ids import SessionId
+from haptera.model.messages import Message
+from haptera.model.parts import ToolResultPart
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.entries import ApprovalSettled, Entry, ToolEnded, ToolStarted, TurnEnded
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in
 
 CALL = ("pay", {"amount": 5})

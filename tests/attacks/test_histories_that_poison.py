@@ -8,12 +8,12 @@ import pytest
 
 from haptera import ConfigError, ErrorCode, MediaPart, TextPart, tool
 from haptera.hooks import Answer, BeforeTool, Hooks, Proceed
+from haptera.model.entries import Entry, QueryStarted, SessionOpened, ToolEnded
+from haptera.model.errors import HookError
+from haptera.model.messages import UserMessage
+from haptera.model.parts import Part, ToolCallPart, ToolResultPart
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.entries import Entry, QueryStarted, SessionOpened, ToolEnded
-from haptera.vocabulary.errors import HookError
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import Part, ToolCallPart, ToolResultPart
 from tests.history_grammar import violations
 from tests.scripted_agents import live_of, make_agent, outcomes_in, playing, run_script
 

@@ -18,25 +18,25 @@ import msgspec
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, SessionError, tool
-from haptera.administration.worker import SessionWorker, can_go_on
+from haptera.access.worker import SessionWorker, can_go_on
 from haptera.cli.session_texts import short_time, shown_part
 from haptera.cli.terminal import safe_line
+from haptera.formats.formats import FORMATS
+from haptera.formats.imported_entries import KEPT_SETTINGS
+from haptera.model.approvals import NO_FACTS
+from haptera.model.entries import ApprovalRequested, ApprovalSettled, Entry, SessionOpened
+from haptera.model.entry_bytes import decode_entry
+from haptera.model.errors import StoreError
+from haptera.model.ids import EntryId, MessageId, SessionId, new_session_id
+from haptera.model.messages import UserMessage
+from haptera.model.parts import MediaPart
+from haptera.model.settings import Settings
 from haptera.ports.session_store import Store
-from haptera.serialization.entries import decode_entry
-from haptera.serialization.exchange.formats import FORMATS
-from haptera.serialization.exchange.imported_entries import KEPT_SETTINGS
 from haptera.stores.memory import MemoryStore
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.stores.stored_records import blob_name
 from haptera.testing import FakeClock, says
 from haptera.testing.scripted_provider import ScriptedProvider
-from haptera.vocabulary.approvals import NO_FACTS
-from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, SessionOpened
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.ids import EntryId, MessageId, SessionId, new_session_id
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import MediaPart
-from haptera.vocabulary.settings import Settings
 from tests.attacks.hostile_imports import SETTINGS, hostile_log, packed
 from tests.scripted_agents import MODEL, make_agent
 from tests.server.serving import serving

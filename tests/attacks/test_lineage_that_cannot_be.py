@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from haptera import AgentError, ErrorCode
+from haptera.kernel.session.log_reading import MAX_GENERATIONS
+from haptera.model.entries import SessionOpened
+from haptera.model.ids import SessionId, new_session_id
 from haptera.ports.clock import Stamp
-from haptera.session.log_reading import MAX_GENERATIONS
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, says
-from haptera.vocabulary.entries import SessionOpened
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.scripted_agents import failure_of, make_agent
 
 

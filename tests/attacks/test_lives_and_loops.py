@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from haptera import AbortSignal, Agent, AgentError, ErrorCode, ToolContext, sync, tool
-from haptera.session.live_session import LiveSession
+from haptera.kernel.session.live_session import LiveSession
+from haptera.model.entries import QueryEnded
+from haptera.model.errors import StoreError
+from haptera.model.events import TextDelta
+from haptera.model.settings import RuntimeSettings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from haptera.vocabulary.entries import QueryEnded
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.events import TextDelta
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import live_of

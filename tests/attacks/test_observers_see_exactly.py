@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haptera import Agent, AgentSession
-from haptera.blocks.control_channel.channel import ControlChannel
-from haptera.blocks.control_channel.subscription import Subscription
-from haptera.ports.clock import Stamp
-from haptera.session.observers import observe
-from haptera.stores.memory import MemoryLog, MemoryStore
-from haptera.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
-from haptera.testing.scripted_provider import reasoning
-from haptera.vocabulary.entries import (
+from haptera.kernel.blocks.control_channel.channel import ControlChannel
+from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.session.observers import observe
+from haptera.model.entries import (
     Entry,
     PartCheckpoint,
     PartEnded,
     PartStarted,
     QueryEnded,
 )
-from haptera.vocabulary.events import Event, ObserverLagged, ReasoningDelta, TextDelta
-from haptera.vocabulary.file_snapshots import Snapshot
-from haptera.vocabulary.ids import PartId, SessionId
-from haptera.vocabulary.parts import ReasoningPart, TextPart
-from haptera.vocabulary.settings import RuntimeSettings
+from haptera.model.events import Event, ObserverLagged, ReasoningDelta, TextDelta
+from haptera.model.file_snapshots import Snapshot
+from haptera.model.ids import PartId, SessionId
+from haptera.model.parts import ReasoningPart, TextPart
+from haptera.model.settings import RuntimeSettings
+from haptera.ports.clock import Stamp
+from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
+from haptera.testing.scripted_provider import reasoning
 from tests.attacks.moments import others_run, until
 
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode
-from haptera.testing import EventRecorder, FakeClock, ScriptedProvider, calls, says
-from haptera.testing.scripted_provider import finished
-from haptera.vocabulary.entries import TurnEnded
-from haptera.vocabulary.events import TextDelta
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.settings import RetrySettings
-from haptera.vocabulary.stream_parts import (
+from haptera.model.entries import TurnEnded
+from haptera.model.events import TextDelta
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.settings import RetrySettings
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
     PartOpened,
     StreamPart,
 )
+from haptera.testing import EventRecorder, FakeClock, ScriptedProvider, calls, says
+from haptera.testing.scripted_provider import finished
 from tests.history_grammar import violations
 
 Play = Callable[[ModelRequest], AsyncGenerator[Sequence[StreamPart], None]]

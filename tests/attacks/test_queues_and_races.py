@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, ToolContext, tool
+from haptera.model.entries import QueryEnded, ToolStarted
+from haptera.model.events import TextDelta
+from haptera.model.settings import RuntimeSettings
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from haptera.vocabulary.entries import QueryEnded, ToolStarted
-from haptera.vocabulary.events import TextDelta
-from haptera.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
 

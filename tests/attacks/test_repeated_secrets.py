@@ -11,10 +11,10 @@ import pytest
 
 from haptera import Agent, AgentError, RetrySettings, Timeouts, TurnEnded, tool
 from haptera.hooks import Hooks
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import StreamPart
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import StreamPart
 from tests.providers.faulty_server import Answer, Connection, faulty_server, refuses
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import DURABLE, store_string

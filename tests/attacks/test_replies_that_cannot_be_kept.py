@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
-from haptera.ports.clock import Stamp
-from haptera.providers.transport.protocol import HttpRequest
-from haptera.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
-from haptera.vocabulary.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry
-from haptera.vocabulary.errors import ConfigError, StoreError
-from haptera.vocabulary.events import Event
-from haptera.vocabulary.json_types import DEEPEST, Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage
-from haptera.vocabulary.parts import ProviderPart, ReasoningPart, ToolCallPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import (
+from haptera.model.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry
+from haptera.model.errors import ConfigError, StoreError
+from haptera.model.events import Event
+from haptera.model.json_types import DEEPEST, Json, JsonObject
+from haptera.model.messages import AssistantMessage
+from haptera.model.parts import ProviderPart, ReasoningPart, ToolCallPart
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -28,7 +25,10 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.vocabulary.usage import Usage
+from haptera.model.usage import Usage
+from haptera.ports.clock import Stamp
+from haptera.providers.transport.protocol import HttpRequest
+from haptera.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
 from tests.attacks.test_providers_that_misbehave import RawProvider
 from tests.case_names import stable_name
 from tests.providers.reply_mutator import Broken

@@ -12,9 +12,7 @@ import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
 from haptera.hooks import BeforeTool, Hooks, Proceed
-from haptera.stores.memory import MemoryStore
-from haptera.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
-from haptera.vocabulary.entries import (
+from haptera.model.entries import (
     Entry,
     PartEnded,
     QueryEnded,
@@ -22,9 +20,11 @@ from haptera.vocabulary.entries import (
     ToolStarted,
     TurnStarted,
 )
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import RuntimeSettings
-from haptera.vocabulary.stream_parts import StreamPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import RuntimeSettings
+from haptera.model.stream_parts import StreamPart
+from haptera.stores.memory import MemoryStore
+from haptera.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from tests.attacks.moments import until
 from tests.attacks.slow_store import HeldLog
 
@@ -323,7 +323,7 @@ def test_a_query_that_waits_for_a_handler_before_it_begins_can_be_stopped() -> N
 async def test_a_forced_close_does_not_wait_for_a_store_that_hangs(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haptera.session.live_session._FORCED_CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("haptera.kernel.session.live_session._FORCED_CLOSE_SECONDS", 0.0)
     store = MemoryStore()
     store.log = log = HeldLog(store._sessions)
     agent = _agent(ScriptedProvider([says("one")]), store=store)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from haptera import Agent, tool
+from haptera.model.entries import ApprovalSettled
+from haptera.model.errors import ConfigError
+from haptera.model.parts import TextPart, ToolResultPart
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
-from haptera.vocabulary.entries import ApprovalSettled
-from haptera.vocabulary.errors import ConfigError
-from haptera.vocabulary.parts import TextPart, ToolResultPart
 from tests.case_names import stable_name
 from tests.stores.store_factories import STORE_FACTORIES, store_string
 

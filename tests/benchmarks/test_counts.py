@@ -201,5 +201,5 @@ async def test_the_tokens_of_tools_are_estimated_once_in_a_session(
         finally:
             sys.setprofile(None)
     assert [len(request.tools) for request in provider.requests] == [offered] * 4
-    assert counted.counts["engine/token_meter.py:fixed"] >= 4
-    assert counted.counts["blocks/token_estimate.py:_estimate_tool"] == offered
+    assert counted.counts["kernel/engine/token_meter.py:fixed"] >= 4
+    assert counted.counts["kernel/blocks/token_estimate.py:_estimate_tool"] == offered

@@ -16,22 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haptera import ApprovalRequest, Approve
-from haptera.blocks.tool_registry.registry import Ready, ToolSet
 from haptera.cli.chat.approvals import Approvals, ShownCard, approval_card
 from haptera.cli.chat.markdown import Renderer
 from haptera.cli.terminal import safe
-from haptera.ports.abort import AbortSignal
+from haptera.kernel.blocks.tool_registry.registry import Ready, ToolSet
+from haptera.model.approval_cards import card_of
+from haptera.model.approvals import NO_FACTS, CallFacts
+from haptera.model.canonical import arguments_hash
+from haptera.model.ids import ApprovalId, CallId, SessionId
+from haptera.model.parts import ToolCallPart
+from haptera.model.visible_text import visible_exactly
 from haptera.ports.tools import ToolCaller, ToolContext
-from haptera.serialization.canonical import arguments_hash
+from haptera.system.abort import AbortSignal
 from haptera.tools.coding import coding_tools
 from haptera.tools.mcp.elicitation import answer_of_person
 from haptera.tools.mcp.offered_tools import ListedTool, offered_tools
 from haptera.tools.mcp.server_settings import ResolvedServer
-from haptera.vocabulary.approval_cards import card_of
-from haptera.vocabulary.approvals import NO_FACTS, CallFacts
-from haptera.vocabulary.ids import ApprovalId, CallId, SessionId
-from haptera.vocabulary.parts import ToolCallPart
-from haptera.vocabulary.visible_text import visible_exactly
 from tests.strategies_values import TEXT
 
 LABELS = {

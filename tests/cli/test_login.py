@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.auth.authorization_server import AuthorizationServer, authorization_server
+from tests.access.auth.authorization_server import AuthorizationServer, authorization_server
 from tests.cli.commands import Place
 from tests.cli.scripted_server import ScriptedServer, Turn, scripted_server
 from tests.cli.terminal_driver import terminal

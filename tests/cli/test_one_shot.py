@@ -12,10 +12,10 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from haptera.serialization.schemas import stream_json_schema
+from haptera.model.entry_kinds import KnownEntry
+from haptera.model.events import LiveEvent
+from haptera.model.schemas import stream_json_schema
 from haptera.sync import Agent
-from haptera.vocabulary.entry_kinds import KnownEntry
-from haptera.vocabulary.events import LiveEvent
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.fixtures_wire import is_everything_required

@@ -11,13 +11,13 @@ from typing import TypeAlias, get_args
 import click
 import pytest
 
-from haptera.administration.descriptions import ShareOptions
+from haptera.access.descriptions import ShareOptions
 from haptera.cli.main import haptera
 from haptera.cli.sessions_commands import command as sessions
-from haptera.serialization.exchange.formats import ARCHIVE, FORMATS
-from haptera.vocabulary.agent_defaults import AgentDefaults
-from haptera.vocabulary.option_declarations import declared_fields, options_of
-from haptera.vocabulary.settings import Limits, PermissionMode, Thinking
+from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.option_declarations import declared_fields, options_of
+from haptera.model.settings import Limits, PermissionMode, Thinking
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 
@@ -438,7 +438,7 @@ def test_a_chat_without_a_terminal_is_refused(run: Run) -> None:
 
 
 def test_trusting_nothing_names_the_file_that_is_missing(run: Run) -> None:
-    assert ".haptera/config.toml" in run("trust").err
+    assert ".haptera/access/config.toml" in run("trust").err
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from haptera.cli.terminal import (
     safe,
     safe_line,
 )
-from haptera.vocabulary.visible_text import HIDDEN
+from haptera.model.visible_text import HIDDEN
 
 _HOSTILE = (
     "\x1b]52;c;cm0gLXJmIC8=\x07",  # the clipboard

@@ -16,8 +16,8 @@ import pytest
 
 from haptera import Agent, tool
 from haptera.cli.main import haptera
+from haptera.model.visible_text import HIDDEN
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.vocabulary.visible_text import HIDDEN
 from tests.cli import files_of_other_tools as files
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server

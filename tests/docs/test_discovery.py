@@ -21,8 +21,8 @@ from haptera.agent.query_options import (
     SessionOptions,
     SingleQueryOptions,
 )
-from haptera.blocks.tool_registry.tool import ToolOptions
-from haptera.vocabulary.option_declarations import Declared, options_of
+from haptera.kernel.blocks.tool_registry.tool import ToolOptions
+from haptera.model.option_declarations import Declared, options_of
 
 pytestmark = pytest.mark.slow
 

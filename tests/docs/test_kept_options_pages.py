@@ -5,7 +5,7 @@ from pathlib import Path
 
 from haptera.agent.agent_options import SettingsOptions
 from haptera.agent.query_options import QueryOptions, SendOptions
-from haptera.vocabulary.messages import KeptOptions
+from haptera.model.messages import KeptOptions
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _KEPT = set(KeptOptions.__struct_fields__)

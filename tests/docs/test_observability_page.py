@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import haptera
+from haptera.model.stream_parts import StreamOpened
+from haptera.model.usage import Usage
 from haptera.testing import ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.stream_parts import StreamOpened
-from haptera.vocabulary.usage import Usage
 
 PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 SHOWN = ("name", "context", "kind", "parent_id", "status", "attributes")

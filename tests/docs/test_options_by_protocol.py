@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.requests import ModelRequest
 from haptera.providers.schema_targets import SchemaAdapter
 from haptera.providers.wire.protocol import WireProtocol
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.chat.example_requests import MODELS
 from tests.providers.conversations import ANSWER, CLOCK, WEATHER, user
 

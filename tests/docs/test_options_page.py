@@ -8,9 +8,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from haptera.agent.agent_options import AgentOptions
-from haptera.config.file import SECTIONS
-from haptera.config.schema import (
+from haptera.access.config.file import SECTIONS
+from haptera.access.config.schema import (
     KeyReference,
     McpServerEntry,
     ModelEntry,
@@ -19,9 +18,10 @@ from haptera.config.schema import (
     RatesEntry,
     TierEntry,
 )
-from haptera.vocabulary.agent_defaults import AgentDefaults
-from haptera.vocabulary.option_declarations import declared_fields, options_of
-from haptera.vocabulary.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
+from haptera.agent.agent_options import AgentOptions
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.option_declarations import declared_fields, options_of
+from haptera.model.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 from scripts.write_option_tables import PAGES, TABLES, rewritten
 
 OF_THE_FILE: dict[str, tuple[type[msgspec.Struct], ...]] = {

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from haptera.assembly.store_strings import STORES
+from haptera.access.assembly.store_strings import STORES
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.option_declarations import declared_fields
 from haptera.testing import says
-from haptera.vocabulary.agent_defaults import AgentDefaults
-from haptera.vocabulary.option_declarations import declared_fields
 from tests.scripted_agents import make_agent
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store, store_string
 from tests.stores.worker_process import open_impatient
@@ -21,7 +21,7 @@ POSTGRESQL = "postgresql"
 def _names_every_store(found: list[str], place: str) -> None:
     assert found == list(STORES), (
         f"{place} names {', '.join(found)}; it has to name {', '.join(STORES)}, as STORES in "
-        "src/haptera/assembly/store_strings.py does, in that order"
+        "src/haptera/access/assembly/store_strings.py does, in that order"
     )
 
 
@@ -59,14 +59,14 @@ def test_the_table_of_crashes_is_about_every_durable_store() -> None:
     head = f"| event | kept with memory | kept with {', '.join(DURABLE)} |"
     assert head in page.splitlines(), (
         f"the table of crashes in docs/durability.md has to begin with {head!r}: "
-        "tests/session/test_what_survives.py runs its rows on the kinds of DURABLE_KINDS in "
+        "tests/kernel/session/test_what_survives.py runs its rows on the kinds of DURABLE_KINDS in "
         "tests/stores/durable_kinds.py"
     )
 
 
 def test_the_option_names_every_store() -> None:
     sentence = declared_fields(AgentDefaults)["store"].option.sentence
-    place = "the sentence of `store` in src/haptera/vocabulary/agent_defaults.py"
+    place = "the sentence of `store` in src/haptera/model/agent_defaults.py"
     _names_every_store(re.findall(r"`(.+?)`", sentence), place)
 
 
@@ -81,7 +81,7 @@ def test_every_store_is_run_through_the_conformance_checks() -> None:
     nameless = sorted(kinds - stores)
     assert nameless == [], (
         f"tests open stores of {nameless}, which no store string names: add each to STORES in "
-        "src/haptera/assembly/store_strings.py"
+        "src/haptera/access/assembly/store_strings.py"
     )
 
 

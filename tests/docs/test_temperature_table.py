@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Thinking
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Thinking
 from tests.providers.conversations import user
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "provider-options.md"

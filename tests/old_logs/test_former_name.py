@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent, StoreError
-from haptera.administration import project_file
-from haptera.assembly.agent_inputs import ConfigurationSources
-from haptera.engine.native_opening import prompt_id
+from haptera.access import project_file
+from haptera.access.assembly.agent_inputs import ConfigurationSources
+from haptera.kernel.engine.native_opening import prompt_id
+from haptera.model.errors import ErrorCode
+from haptera.model.ids import MessageId, QueryId
 from haptera.stores.recording import read_recording
 from haptera.testing import ReplayClient, ScriptedProvider, says
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.ids import MessageId, QueryId
 
 HERE = Path(__file__).parent
 EXPORTED = HERE / "exported-by-0.1.archive"

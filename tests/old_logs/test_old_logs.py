@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from haptera import Agent, AgentSession, SessionState, tool
+from haptera.model.messages import Message
+from haptera.model.parts import Part, ToolCallPart, ToolResultPart
 from haptera.testing import ScriptedProvider, says
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import Part, ToolCallPart, ToolResultPart
 
 pytestmark = pytest.mark.slow
 

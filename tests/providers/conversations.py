@@ -1,10 +1,10 @@
 """Requests and histories that encoders are tried with: between them they use every option."""
 
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.ids import CallId, MessageId
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -14,8 +14,8 @@ from haptera.vocabulary.parts import (
     ToolOutcome,
     ToolResultPart,
 )
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.tools import ToolSpec
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"

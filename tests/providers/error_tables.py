@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
+from haptera.model.errors import AgentError
+from haptera.model.json_types import JsonObject
 from haptera.providers.wire import (
     anthropic_messages,
     chat_completions,
@@ -15,8 +17,6 @@ from haptera.providers.wire import (
     openai_responses,
 )
 from haptera.providers.wire.protocol import Frame, WireProtocol
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.json_types import JsonObject
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "provider-errors.md"
 IN_STREAM = 200

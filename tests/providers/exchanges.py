@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from haptera.auth.token_sources import StaticTokenSource
-from haptera.ports.token_source import TokenSource
+from haptera.model.errors import AgentError
+from haptera.model.ids import MessageId
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Timeouts
+from haptera.model.stream_parts import PartDelta, StreamPart
 from haptera.providers.client import WireModelClient
 from haptera.providers.transport.http import AiohttpTransport
 from haptera.providers.vendor_clients import VendorAccess, make_client
 from haptera.providers.vendors import VENDORS
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.stream_parts import PartDelta, StreamPart
+from haptera.system.token_source import TokenSource
+from haptera.system.token_sources import StaticTokenSource
 
 CASES = Path(__file__).parent / "cases"
 KEY = "sk-test-0123456789abcdef0123456789"

@@ -6,14 +6,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from haptera.providers.schema_targets import SchemaAdapter
-from haptera.providers.wire.anthropic_messages import PROTOCOL
-from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.ids import CallId, MessageId
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -24,8 +21,11 @@ from haptera.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.tools import ToolSpec
+from haptera.providers.schema_targets import SchemaAdapter
+from haptera.providers.wire.anthropic_messages import PROTOCOL
+from haptera.providers.wire.protocol import WireRequest
 
 GOLDEN = Path(__file__).parent / "golden"
 MODEL = "claude-sonnet-5"

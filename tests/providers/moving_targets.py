@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from haptera.auth.token_sources import StaticTokenSource
+from haptera.model.errors import AgentError, ErrorCode, RequestError
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import Message
+from haptera.model.requests import ModelRequest
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import HttpRequest, Reply
 from haptera.providers.wire.protocol import SchemaTargets
+from haptera.system.token_sources import StaticTokenSource
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.errors import AgentError, ErrorCode, RequestError
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.chat.example_requests import MODELS
 from tests.providers.conversations import CLOCK, WEATHER
 from tests.providers.grammar.judges import faults_of

@@ -8,9 +8,9 @@ evaluated of the prompt, and what was generated.
 
 from pathlib import Path
 
+from haptera.model.json_types import JsonObject
+from haptera.model.usage import Usage
 from haptera.providers.wire.protocol import WireProtocol
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.usage import Usage
 from tests.fixtures_wire import wire_files
 from tests.providers.replies import decode, read_json
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from haptera.vocabulary.json_types import JsonObject
+from haptera.model.json_types import JsonObject
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server
 
 _TYPES = {

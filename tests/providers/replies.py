@@ -6,20 +6,18 @@ from pathlib import Path
 
 import msgspec
 
-from haptera.providers.reply_reader import ReplyReader
-from haptera.providers.wire.protocol import Frame, WireProtocol
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage
-from haptera.vocabulary.parts import (
+from haptera.model.errors import AgentError
+from haptera.model.ids import CallId, MessageId
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import AssistantMessage
+from haptera.model.parts import (
     Part,
     ProviderPart,
     ReasoningPart,
     TextPart,
     ToolCallPart,
 )
-from haptera.vocabulary.stream_parts import (
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -28,6 +26,8 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
+from haptera.providers.reply_reader import ReplyReader
+from haptera.providers.wire.protocol import Frame, WireProtocol
 
 
 class Reply:

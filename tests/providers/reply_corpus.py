@@ -4,10 +4,10 @@ import json
 from functools import cache
 from typing import NamedTuple
 
+from haptera.model.json_types import Json, JsonObject
 from haptera.providers.transport.frames import new_frame_parser
 from haptera.providers.wire.protocol import Frame
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.json_types import Json, JsonObject
 from tests.fixtures_wire import wire_root
 
 FAMILIES = {

@@ -7,9 +7,9 @@ from copy import deepcopy
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
+from haptera.model.json_types import Json
 from haptera.providers.wire.protocol import Framing
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.json_types import Json
 from tests.providers.reply_corpus import Reply
 
 Frames: TypeAlias = list[tuple[str, Any]]

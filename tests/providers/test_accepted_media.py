@@ -2,12 +2,12 @@
 
 import pytest
 
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.parts import MediaPart
+from haptera.model.requests import ModelRequest
 from haptera.providers.history import adapt_history
 from haptera.providers.wire.protocol import HistoryRules
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.parts import MediaPart
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import user
 
 PICTURE = MediaPart(mime="image/png", data="eA==", filename="a.png")

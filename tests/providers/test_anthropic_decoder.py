@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json
+from haptera.model.parts import CompactionPart, ProviderPart, ReasoningPart, TextPart
+from haptera.model.stream_parts import StreamFinished, StreamPart
+from haptera.model.usage import Usage
 from haptera.providers.reply_reader import ReplyReader
 from haptera.providers.wire.anthropic_messages import PROTOCOL
 from haptera.providers.wire.anthropic_messages.reply_types import FINISH_KINDS
 from haptera.testing.decode_reply import DecodedReply, decode_pieces, decode_reply
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.parts import CompactionPart, ProviderPart, ReasoningPart, TextPart
-from haptera.vocabulary.stream_parts import StreamFinished, StreamPart
-from haptera.vocabulary.usage import Usage
 from tests.providers.exchanges import CASES, case
 
 API = "anthropic-messages"

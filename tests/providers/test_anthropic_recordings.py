@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import ProviderPart
+from haptera.model.usage import Usage
 from haptera.providers.wire.anthropic_messages import PROTOCOL
 from haptera.testing.decode_reply import DecodedReply, decode_pieces, decode_reply
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import ProviderPart
-from haptera.vocabulary.usage import Usage
 from tests.fixtures_report import Report
 
 API = "anthropic-messages"

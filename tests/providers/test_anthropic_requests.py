@@ -9,16 +9,16 @@ import pytest
 from anthropic.types.beta import message_count_tokens_params, message_create_params
 from msgspec.structs import replace
 
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import Message
+from haptera.model.parts import ReasoningPart, ReminderPart, TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Thinking
 from haptera.providers.wire.anthropic_messages import PROTOCOL
 from haptera.providers.wire.anthropic_messages.models import features_of, traits_of
 from haptera.providers.wire.anthropic_messages.request import RequestEncoder
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.errors import ErrorCode, ProviderError
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import ReasoningPart, ReminderPart, TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Thinking
 from tests.providers.golden_requests import (
     CONVERSATION,
     FULL,

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from haptera.blocks.pricing import Pricing
+from haptera.kernel.blocks.pricing import Pricing
+from haptera.model.usage import Usage
 from haptera.providers.catalogue import CatalogueFile
 from haptera.providers.vendors import VENDORS, Vendor
-from haptera.vocabulary.usage import Usage
 from tests.fixtures_wire import is_everything_required
 
 ROOT = Path(__file__).resolve().parents[2]

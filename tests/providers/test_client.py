@@ -13,7 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import __version__
-from haptera.auth.token_sources import CallableTokenSource, StaticTokenSource
+from haptera.model.errors import AgentError, ConfigError, ErrorCode
+from haptera.model.ids import CallId
+from haptera.model.parts import TextPart, ToolCallPart, ToolResultPart
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import PartOpened
+from haptera.model.tools import ToolSpec
 from haptera.ports.model_client import ModelClient
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.http import AiohttpTransport
@@ -21,12 +26,7 @@ from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.vendor_clients import IDENTITY, VendorAccess, make_client
 from haptera.providers.vendors import VENDORS
 from haptera.providers.wire.anthropic_messages import PROTOCOL
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import PartOpened
-from haptera.vocabulary.tools import ToolSpec
+from haptera.system.token_sources import CallableTokenSource, StaticTokenSource
 from tests.providers.exchanges import KEY, REQUEST, ask, case, client_for, text_of
 from tests.providers.faulty_server import Connection, faulty_server, refuses, replies, stalls_after
 from tests.providers.golden_requests import assistant, user

@@ -5,10 +5,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from haptera.model.errors import ConfigError
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import StreamFinished, StreamOpened, StreamPart
 from haptera.providers.vendor_clients import ENTRY_POINTS, offered_client
-from haptera.vocabulary.errors import ConfigError
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import StreamFinished, StreamOpened, StreamPart
 
 
 class HouseClient:

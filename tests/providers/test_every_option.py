@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from haptera.model.ids import CallId
+from haptera.model.parts import TextPart, ToolCallPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Thinking
 from haptera.providers.wire.chat_completions.dialects import DIALECTS
 from haptera.providers.wire.openai_responses.request import BODY_SWITCHES, CHAIN, SERVER_TOOLS
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Thinking
 from tests.providers.chat.example_requests import EXAMPLES
 from tests.providers.conversations import ANSWER, CLOCK, WEATHER, assistant, everything, user
 from tests.providers.gemini.requests import REQUESTS as GEMINI

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.usage import Usage
 from haptera.testing import DecodedReply, decode_reply
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.usage import Usage
 from tests.fixtures_report import Report
 from tests.fixtures_wire import wire_root
 from tests.providers.chat.recordings import ERROR_CODES as CHAT_ERRORS

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.stream_parts import StreamFinished
+from haptera.model.errors import ErrorCode
+from haptera.model.settings import Timeouts
+from haptera.model.stream_parts import StreamFinished
 from tests.providers.exchanges import QUICK, REQUEST, ask, case, client_for, text_of
 from tests.providers.faulty_server import (
     Answer,

@@ -17,23 +17,23 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import Agent
-from haptera.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.model.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.events import Event
+from haptera.model.ids import MessageId
+from haptera.model.messages import AssistantMessage, UserMessage
+from haptera.model.parts import Part, TextPart, ToolCallPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.results import StopReason
+from haptera.model.settings import RetrySettings
 from haptera.ports.clock import Stamp
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import HttpRequest
-from haptera.serialization.entries import decode_entry, encode_entry
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.testing import FakeClock
 from haptera.testing.decode_reply import PROTOCOLS
-from haptera.vocabulary.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.events import Event
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import AssistantMessage, UserMessage
-from haptera.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.results import StopReason
-from haptera.vocabulary.settings import RetrySettings
 from tests.fixtures_report import Report
 from tests.providers.reply_corpus import FAMILIES, corpus
 from tests.providers.reply_mutator import Broken, break_reply

@@ -8,13 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from haptera.providers.history import HistoryAdapter, adapt_history, is_same_model
-from haptera.providers.wire.prefix_cache import PrefixCache, append_joined, stable_length
-from haptera.providers.wire.protocol import HistoryRules
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.ids import CallId, MessageId
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -25,8 +22,11 @@ from haptera.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.requests import ModelRequest
+from haptera.model.tools import ToolSpec
+from haptera.providers.history import HistoryAdapter, adapt_history, is_same_model
+from haptera.providers.wire.prefix_cache import PrefixCache, append_joined, stable_length
+from haptera.providers.wire.protocol import HistoryRules
 
 RULES = HistoryRules(media=("image/png", "application/pdf"), result_media=("image/png",))
 HI = TextPart(text="hi")

@@ -2,10 +2,10 @@
 
 from decimal import Decimal
 
-from haptera.blocks.pricing import Price, Rates
+from haptera.kernel.blocks.pricing import Price, Rates
+from haptera.model.usage import Usage
 from haptera.ports.model_client import ModelCatalogue
 from haptera.providers.catalogue import CatalogueFile, KnownModels
-from haptera.vocabulary.usage import Usage
 
 CONTENT = b"""{"source": "s", "providers": {"p": {"models": [
 ["m", null, 1000, [[[1, 2]], [[3, 4], null, "2026-01-01"]]]

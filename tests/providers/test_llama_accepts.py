@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from haptera.auth.token_sources import StaticTokenSource
+from haptera.model.messages import Message
+from haptera.model.parts import MediaPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Timeouts
 from haptera.providers.client import WireModelClient
 from haptera.providers.transport.http import AiohttpTransport
 from haptera.providers.vendor_clients import VendorAccess, make_client
 from haptera.providers.vendors import VENDORS
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import MediaPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Timeouts
+from haptera.system.token_sources import StaticTokenSource
 from tests.fixtures_report import Report
 from tests.providers.conversations import CLOCK, user
 from tests.providers.exchanges import ask

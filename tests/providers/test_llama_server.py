@@ -2,11 +2,11 @@
 
 import pytest
 
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.stream_parts import PartDelta, StreamFinished, StreamOpened
+from haptera.model.errors import ErrorCode
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Timeouts
+from haptera.model.stream_parts import PartDelta, StreamFinished, StreamOpened
 from tests.providers.exchanges import ask, client_for, text_of
 from tests.providers.golden_requests import user
 

@@ -12,14 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from haptera.blocks.conversation.fold import fold_entries
-from haptera.ports.clock import Stamp
-from haptera.testing import FakeClock
-from haptera.testing.decode_reply import PROTOCOLS, decode_reply
-from haptera.vocabulary.entries import QueryStarted, SessionOpened
-from haptera.vocabulary.ids import new_session_id
-from haptera.vocabulary.messages import Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.kernel.blocks.conversation.fold import fold_entries
+from haptera.model.entries import QueryStarted, SessionOpened
+from haptera.model.ids import new_session_id
+from haptera.model.messages import Message, UserMessage
+from haptera.model.parts import (
     MediaPart,
     Part,
     ProviderPart,
@@ -27,6 +24,9 @@ from haptera.vocabulary.parts import (
     ReminderPart,
     TextPart,
 )
+from haptera.ports.clock import Stamp
+from haptera.testing import FakeClock
+from haptera.testing.decode_reply import PROTOCOLS, decode_reply
 from tests.fixtures_report import Report
 from tests.history_grammar import violations
 from tests.providers.chat.test_any_history import turns

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.errors import ConfigError, ErrorCode
 from haptera.providers.transport.http import AiohttpTransport
 from haptera.providers.transport.network import certificate_context, proxy_for
-from haptera.vocabulary.errors import ConfigError, ErrorCode
 from tests.providers.exchanges import REQUEST, ask, case, text_of
 from tests.providers.faulty_server import faulty_server, replies
 
@@ -59,9 +59,9 @@ def test_certificates_come_from_the_system_or_a_file(tmp_path: Path) -> None:
 
 
 async def test_a_request_goes_through_the_proxy() -> None:
-    from haptera.auth.token_sources import StaticTokenSource
     from haptera.providers.vendor_clients import VendorAccess, make_client
     from haptera.providers.vendors import VENDORS
+    from haptera.system.token_sources import StaticTokenSource
 
     async with faulty_server(replies(case("text"))) as proxy:
         access = VendorAccess(

@@ -9,11 +9,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
+from haptera.model.errors import AgentError, ConfigError, ErrorCode
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.tools import ToolSpec
 from haptera.providers.schema_targets import SchemaAdapter, check_schema
 from haptera.providers.wire.protocol import SchemaTargets
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.tools import ToolSpec
 from tests.fixtures_report import Report
 from tests.providers.conversations import user
 from tests.providers.moving_targets import Target, targets

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import Message
+from haptera.model.parts import ProviderPart
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import StreamFinished
 from haptera.providers.wire import anthropic_messages, chat_completions, openai_responses
 from haptera.providers.wire.chat_completions.dialects import GENERIC
 from haptera.providers.wire.openai_responses.dialects import OPENROUTER
 from haptera.providers.wire.openai_responses.request import RequestEncoder
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import ProviderPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import StreamFinished
 from tests.providers.conversations import assistant, call, result, user
 from tests.providers.replies import decode
 

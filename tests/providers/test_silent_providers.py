@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.settings import Timeouts
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.wire.anthropic_messages import PROTOCOL
 from haptera.testing.clocks import run_seeded
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.settings import Timeouts
 from tests.providers.exchanges import REQUEST, case
 
 TEXT = case("text")

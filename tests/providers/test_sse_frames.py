@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haptera.model.errors import ErrorCode, ProviderError
 from haptera.providers.transport.frames import JsonBodyParser, NdjsonParser, new_frame_parser
 from haptera.providers.transport.sse import SseParser
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode, ProviderError
 from tests.fixtures_report import Report
 
 # Chromium's own reading of each body is in the recorded cases; these are for a clone alone.

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.usage import Usage
 from haptera.testing import DecodedReply, decode_reply
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.usage import Usage
 
 MESSAGES = "anthropic-messages"
 CHAT = "compat-chat"

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from haptera import Agent, tool
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import ProviderPart, ReasoningPart, TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import StreamPart
+from haptera.model.usage import Usage
 from haptera.providers.reply_reader import ReplyReader
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.wire import ollama
 from haptera.providers.wire.message_forms import CUSTOM_INPUT
 from haptera.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import StreamPart
-from haptera.vocabulary.usage import Usage
 from tests.providers.conversations import assistant, result, user
 
 

@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 from ollama._client import _parse_host
 
-from haptera.auth.token_sources import StaticTokenSource
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import StreamFinished
+from haptera.model.vendors import VendorFields
 from haptera.providers.client import WireModelClient
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.vendor_clients import VendorAccess, make_client
 from haptera.providers.vendors import VENDORS, Vendor, ollama_url
 from haptera.providers.wire import chat_completions, gemini, openai_responses
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import StreamFinished
-from haptera.vocabulary.vendors import VendorFields
+from haptera.system.token_sources import StaticTokenSource
 from tests.providers.conversations import user
 from tests.providers.replies import read_json
 from tests.providers.vendors_by_recording import provider_of

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import JsonObject
 from haptera.testing import decode_reply
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import JsonObject
 from tests.providers.exchanges import KEY, ask, client_for
 from tests.providers.faulty_server import faulty_server, replies
 

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 
 from haptera import Agent
-from haptera.auth.token_sources import StaticTokenSource
-from haptera.blocks.tool_registry.signature import Signature
-from haptera.blocks.tool_registry.tool import AnyTool, Tool
+from haptera.kernel.blocks.tool_registry.signature import Signature
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, Tool
+from haptera.model.json_types import JsonObject
+from haptera.model.tools import ToolRules, ToolSpec
 from haptera.ports.model_client import ModelClient
 from haptera.providers.transport.http import AiohttpTransport
 from haptera.providers.vendor_clients import VendorAccess, make_client
 from haptera.providers.vendors import VENDORS
+from haptera.system.token_sources import StaticTokenSource
 from haptera.testing.clocks import AutoClock
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.tools import ToolRules, ToolSpec
 
 PROVIDER_OF = {
     "anthropic-messages": "anthropic",

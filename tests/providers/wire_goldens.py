@@ -7,8 +7,8 @@ look at the difference before you commit it.
 import json
 from pathlib import Path
 
+from haptera.model.json_types import JsonObject
 from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.json_types import JsonObject
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -19,7 +19,7 @@ from functools import cache
 
 import aiohttp
 
-from haptera.administration import SystemClock
+from haptera.access import SystemClock
 from tests.server.deep_json import BODIES
 
 MEBIBYTE = 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.system.owned_tasks import OwnedTasks
 from tests.cli.commands import Place
 from tests.server.serving import Served
 

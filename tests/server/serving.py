@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 
 from haptera import Agent
-from haptera.ports.owned_tasks import OwnedTasks
 from haptera.server import Access, HapteraApp, create_app
 from haptera.server.serving import HttpServer, listen, url_of
+from haptera.system.owned_tasks import OwnedTasks
 
 TOKEN = "test-token-0123456789"
 

@@ -6,10 +6,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey, ServerSettings, create_app, new_token
 from haptera.server.app import OPERATIONS
 from haptera.testing import FakeClock, says
-from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, websocket
 from tests.server.serving import TOKEN, Served, serving

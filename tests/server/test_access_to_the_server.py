@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, ConfigError, ErrorCode, tool
+from haptera.model.ids import new_session_id
+from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey, ServerSettings, create_app, new_token
 from haptera.server.app import OPERATIONS
 from haptera.server.endpoint import Endpoint
@@ -16,8 +18,6 @@ from haptera.server.operations import Operation
 from haptera.server.problems import ProblemError
 from haptera.server.rpc_routes import RpcEndpoint
 from haptera.testing import FakeClock, Gate, calls, says
-from haptera.vocabulary.ids import new_session_id
-from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 

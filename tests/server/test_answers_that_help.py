@@ -8,10 +8,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from haptera.model.parts import MediaPart, TextPart
 from haptera.server import create_app
 from haptera.server.app import OPERATIONS
 from haptera.testing import says
-from haptera.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from haptera.administration import SystemClock
+from haptera.access import SystemClock
 from haptera.server import ServerSettings, create_app
 from haptera.server.bodies import largest_body
 from haptera.server.connections import HEAD_BYTES, HttpConnection

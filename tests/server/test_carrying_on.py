@@ -9,13 +9,9 @@ import httpx
 import pytest
 
 from haptera import Agent, Event
-from haptera.ports.session_store import Store
-from haptera.server import Access, ApiKey, ServerSettings, create_app
-from haptera.stores.memory import MemoryStore
-from haptera.testing import FakeClock, Gate, ScriptedProvider, says
-from haptera.vocabulary.commands import SendPrompt, new_command_id
-from haptera.vocabulary.entries import Entry, InputQueued, QueryEnded, QueryStarted, SessionOpened
-from haptera.vocabulary.ids import (
+from haptera.model.commands import SendPrompt, new_command_id
+from haptera.model.entries import Entry, InputQueued, QueryEnded, QueryStarted, SessionOpened
+from haptera.model.ids import (
     InputId,
     MessageId,
     SessionId,
@@ -23,9 +19,13 @@ from haptera.vocabulary.ids import (
     new_session_id,
     query_id_for,
 )
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.secrets import token_digest
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.secrets import token_digest
+from haptera.ports.session_store import Store
+from haptera.server import Access, ApiKey, ServerSettings, create_app
+from haptera.stores.memory import MemoryStore
+from haptera.testing import FakeClock, Gate, ScriptedProvider, says
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, read_events, serving
 

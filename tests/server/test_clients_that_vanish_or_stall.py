@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from haptera import TextDelta
+from haptera.model.ids import PartId
 from haptera.server import ServerSettings
 from haptera.server.event_stream import EventEncoder
 from haptera.server.serving import listen
 from haptera.testing import says
 from haptera.testing.scripted_provider import Beat
-from haptera.vocabulary.ids import PartId
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Sent, Served, read_events, serving
 

@@ -10,8 +10,8 @@ import pytest
 from haptera.cli.choices import Choices
 from haptera.cli.one_shot import StreamJsonPrinter
 from haptera.cli.terminal import Output
-from haptera.serialization.entries import decode_entry
-from haptera.serialization.schemas import stream_json_schema
+from haptera.model.entry_bytes import decode_entry
+from haptera.model.schemas import stream_json_schema
 from haptera.server.app import OPERATIONS
 from haptera.server.openapi import document
 from haptera.stores.memory import MemoryStore

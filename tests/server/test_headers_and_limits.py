@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 from haptera import ErrorCode, tool
+from haptera.model.errors import FAMILIES
+from haptera.model.ids import new_session_id
+from haptera.model.parts import MediaPart, TextPart
 from haptera.server import Access, ServerSettings, create_app
 from haptera.server.app import OPERATIONS
 from haptera.server.event_stream import SSE
@@ -21,9 +24,6 @@ from haptera.server.responses import problem_response
 from haptera.server.serving import ServerState, announced
 from haptera.testing import FakeClock, calls, says
 from haptera.testing.scripted_provider import Gate
-from haptera.vocabulary.errors import FAMILIES
-from haptera.vocabulary.ids import new_session_id
-from haptera.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 from tests.server.test_access_to_the_server import BEARER, PUBLIC, ask

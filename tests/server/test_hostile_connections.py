@@ -6,11 +6,11 @@ import socket
 
 import pytest
 
+from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey, ServerSettings, new_token
 from haptera.server import serving as serving_module
 from haptera.server.connections import HEAD_BYTES, HttpConnection, stalled_in
 from haptera.testing import Gate, says
-from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import websocket
 from tests.server.serving import TOKEN, Served, serving

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haptera import tool
+from haptera.model.ids import new_session_id
 from haptera.server import ServerSettings
 from haptera.server.app import OPERATIONS
 from haptera.server.operations import Operation
@@ -19,7 +20,6 @@ from haptera.server.rpc_messages import error_to, read_rpc_message, rpc_error
 from haptera.server.rpc_methods import RpcParams
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Gate
-from haptera.vocabulary.ids import new_session_id
 from tests.scripted_agents import make_agent
 from tests.server.rpc_client import CallError, RpcClient, websocket
 from tests.server.serving import Served, serving

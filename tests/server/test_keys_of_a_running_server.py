@@ -6,11 +6,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey
 from haptera.server.access import COOKIE, LOGIN_HEADER
 from haptera.server.key_file import KeyFile, add_key, remove_key
 from haptera.testing import FakeClock
-from haptera.vocabulary.secrets import token_digest
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent
@@ -118,7 +118,7 @@ def _program(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def _with_mcp_server(place: Place, program: Path) -> None:
-    config = Path(place.environment["HOME"]) / ".config/haptera/config.toml"
+    config = Path(place.environment["HOME"]) / ".config/haptera/access/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'[mcpServers.clock]\ncommand = "{program}"\n')
 

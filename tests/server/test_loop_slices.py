@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from haptera.administration import SystemClock
+from haptera.access import SystemClock
 from haptera.server.loop_slices import LoopSlices
 from haptera.testing import says
 from tests.scripted_agents import make_agent

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from haptera import AgentError, AgentSession, ErrorCode, QueryEnded, SessionError, StoreError
+from haptera.model.entries import Entry
 from haptera.server import ServerSettings
 from haptera.server.feeds import SessionFeed
 from haptera.testing import says
 from haptera.testing.scripted_provider import Beat, Gate
-from haptera.vocabulary.entries import Entry
+from tests.kernel.session.pausing_store import PausingStore
 from tests.scripted_agents import make_agent
 from tests.server.following import FollowingClient, Pace, check_clients
 from tests.server.serving import Sent, Served, serving
-from tests.session.pausing_store import PausingStore
 from tests.stores.store_factories import STORE_FACTORIES, store_string
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey
-from haptera.vocabulary.secrets import token_digest
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
+from haptera.model.option_declarations import declared_fields
 from haptera.server import ServerSettings
 from haptera.server.command import serve
-from haptera.vocabulary.option_declarations import declared_fields
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.processes import running

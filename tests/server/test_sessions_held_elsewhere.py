@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession
+from haptera.model.commands import CommandEnded
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.commands import CommandEnded
 from tests.agent.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import FIRST, Child, agent_of
 from tests.scripted_agents import HeldWork, live_of, log_of, make_agent, texts_in

@@ -8,11 +8,11 @@ from urllib.parse import quote
 import pytest
 
 from haptera import tool
+from haptera.model.ids import new_session_id
 from haptera.server.app import OPERATIONS
 from haptera.server.openapi import document
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Gate
-from haptera.vocabulary.ids import new_session_id
 from tests.scripted_agents import make_agent
 from tests.server.serving import Served, serving
 

@@ -10,13 +10,13 @@ import aiohttp
 import pytest
 
 from haptera import Agent, ErrorCode, StoreError
-from haptera.administration.sharing import new_share_token
+from haptera.access.sharing import new_share_token
+from haptera.model.entries import Entry
+from haptera.model.ids import SessionId, new_session_id
+from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey, HapteraApp, ServerSettings, create_app, new_token
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing import FakeClock, says
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import SessionId, new_session_id
-from haptera.vocabulary.secrets import token_digest
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, serving
 from tests.server.test_access_to_the_server import ask

@@ -19,10 +19,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from haptera.administration import SystemClock
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.access import SystemClock
 from haptera.server import ApiKey, new_token
 from haptera.server.key_file import add_key
+from haptera.system.owned_tasks import OwnedTasks
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.hostile_inputs import EXPORTED, INPUTS

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from haptera import ErrorCode, SessionError
+from haptera.model.ids import new_session_id
 from haptera.server import Access, ApiKey
 from haptera.testing import says
-from haptera.vocabulary.ids import new_session_id
 from tests.agent.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from haptera.administration.descriptions import (
+from haptera.access.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
@@ -14,12 +14,12 @@ from haptera.administration.descriptions import (
 )
 from haptera.agent.agent_options import SettingsOptions
 from haptera.agent.query_options import AdmissionOptions, RewindOptions
+from haptera.model.option_declarations import Declared, Shown, options_of
 from haptera.server.app import OPERATIONS
 from haptera.server.openapi import document
 from haptera.server.operations import Operation
 from haptera.server.rpc_aliases import RPC_ALIASES
 from haptera.server.rpc_methods import RpcParams
-from haptera.vocabulary.option_declarations import Declared, Shown, options_of
 
 DOCUMENT = document(OPERATIONS)
 SETTINGS = options_of(SettingsOptions)

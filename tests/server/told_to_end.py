@@ -18,9 +18,9 @@ from starlette.routing import Mount
 
 import haptera
 from haptera import Agent
+from haptera.model.settings import RuntimeSettings
 from haptera.server import create_app
 from haptera.testing import ScriptedProvider, says
-from haptera.vocabulary.settings import RuntimeSettings
 
 TOKEN = "t" * 43
 _PAGE = Path(__file__).parents[2] / "docs" / "web-apps.md"

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import apsw
 
+from haptera.model.entries import Entry
+from haptera.model.errors import ErrorCode
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease, Store
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.sqlite.store import SqliteStore
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.ids import SessionId
 
 
 class DurableKind(ABC):

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
+from haptera.model.errors import ErrorCode, SessionError
 from haptera.testing.store_conformance.samples import new_session, note
-from haptera.vocabulary.errors import ErrorCode, SessionError
 from tests.stores.store_factories import open_store
 
 _TIME_LIMIT_SECONDS = 20

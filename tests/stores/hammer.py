@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from haptera.model.errors import AgentError
 from haptera.testing.store_conformance.samples import new_session, note
-from haptera.vocabulary.errors import AgentError
 from tests.stores.store_factories import open_store
 
 

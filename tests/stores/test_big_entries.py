@@ -7,12 +7,12 @@ import apsw
 import msgspec
 import pytest
 
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.ids import SessionId, new_session_id
 from haptera.ports.session_store import Store
 from haptera.stores.stored_records import LARGEST_ENTRY
 from haptera.testing.store_conformance.samples import change, command, note, opening
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.entries import Entry
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing.store_conformance import CHECKS, Check, run_store_conformance
 from haptera.testing.store_conformance.samples import OpenStore
-from haptera.vocabulary.entries import Entry
 from tests.stores.store_factories import STORE_FACTORIES, memory_factory
 
 pytestmark = pytest.mark.slow

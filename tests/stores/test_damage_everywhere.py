@@ -9,6 +9,11 @@ from typing import NamedTuple
 import apsw
 import pytest
 
+from haptera.model.entries import Entry, QueryStarted
+from haptera.model.errors import AgentError
+from haptera.model.ids import SessionId, new_entry_id, new_message_id, new_query_id
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
 from haptera.ports.session_store import Lease, Store
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.sqlite.store import SqliteStore
@@ -23,11 +28,6 @@ from haptera.testing.store_conformance.samples import (
     note,
     notes,
 )
-from haptera.vocabulary.entries import Entry, QueryStarted
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import SessionId, new_entry_id, new_message_id, new_query_id
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
 

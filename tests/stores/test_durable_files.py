@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from haptera.auth.atomic_files import create_folder, replace_file
 from haptera.stores.jsonl.log_file import LogFile
-from haptera.stores.private_files import open_or_create, remove_durably
+from haptera.system.atomic_files import create_folder, replace_file
+from haptera.system.private_files import open_or_create, remove_durably
 from haptera.testing.store_conformance.samples import command, new_session, note, notes
 from tests.stores.store_factories import open_store
 from tests.synced_disk import SyncedDisk

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haptera.serialization.entries import decode_entries
+from haptera.model.entry_bytes import decode_entries
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.file_snapshots import Snapshot
 from haptera.stores.file_trees.git_trees import GitTrees, TreeLimits
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.file_snapshots import Snapshot
 
 NAMES = ("a", "b", "a b", "é", ".hidden", "*.py")
 ENVIRONMENT = {"PATH": os.defpath}

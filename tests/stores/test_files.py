@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from haptera.assembly.store_strings import make_store
+from haptera.access.assembly.store_strings import make_store
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.ids import SessionId
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import command, new_session, note
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.ids import SessionId
 from tests.stores.store_factories import DURABLE, open_store, store_string
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent
+from haptera.model.errors import AgentError, ErrorCode
 from haptera.ports.session_store import Store
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.testing import ScriptedProvider, says
 from haptera.testing.promises import within_time_limit
 from haptera.testing.store_conformance.samples import new_session, note, seqs_of
-from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.durable_kinds import durable_kind
 from tests.stores.store_factories import DURABLE, open_store
 

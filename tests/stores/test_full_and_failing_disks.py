@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.ids import SessionId, new_session_id
 from haptera.testing.store_conformance.crash_sweep import is_strace_here
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.store_factories import DURABLE
 from tests.stores.workers import WorkerProcess, worker
 

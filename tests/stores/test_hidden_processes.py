@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from haptera.stores.processes import (
+from haptera.model.ids import SessionId, new_session_id
+from haptera.system.processes import (
     ProcessIdentity,
     is_of_this_machine,
     process_state,
     this_process,
 )
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.architecture.source_tree import ROOT
 from tests.stores.store_factories import DURABLE
 from tests.stores.workers import NEW_INTERPRETER, worker, worker_environment

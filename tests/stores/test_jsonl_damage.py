@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.entries import Entry
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.ports.session_store import Lease
 from haptera.stores.jsonl.lines import encode_append
 from haptera.stores.jsonl.scan import scan_log
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.testing.store_conformance.samples import new_session, note
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode, StoreError
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.entries import ContextNoted
+from haptera.model.errors import StoreError
+from haptera.model.ids import SessionId, new_entry_id
 from haptera.ports.session_store import Lease, SessionFilter
 from haptera.stores.jsonl import lookup
 from haptera.stores.jsonl.lock_file import LeaseState, read_lease_state
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.testing.store_conformance.samples import OWNER, PROJECT, change, new_session, notes
-from haptera.vocabulary.entries import ContextNoted
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.ids import SessionId, new_entry_id
 from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess
 from tests.stores.workers import worker_environment

@@ -8,12 +8,12 @@ from pathlib import Path
 import apsw
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import new_session_id
 from haptera.ports.session_store import Lease
 from haptera.stores.sqlite.database import LockTimeouts
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import new_session, note, seqs_of
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import new_session_id
 from tests.stores.workers import worker
 
 HASTY = LockTimeouts(busy=0.05, total=0.2)

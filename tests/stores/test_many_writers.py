@@ -8,11 +8,11 @@ from pathlib import Path
 import apsw
 import pytest
 
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import SessionId
 from haptera.stores.sqlite.database import LockTimeouts
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import new_session, note, seqs_of
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.ids import SessionId
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.forked_processes import ForkedProcess

@@ -8,12 +8,12 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
+from haptera.kernel.session.notes import project_notes
+from haptera.model.errors import StoreError
+from haptera.model.ids import new_session_id
 from haptera.ports.session_store import SessionFilter
-from haptera.session.notes import project_notes
 from haptera.stores import memory, memory_sessions
 from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session, opening
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.ids import new_session_id
 
 _FILES = {memory.__file__, memory_sessions.__file__}
 

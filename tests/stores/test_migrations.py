@@ -6,12 +6,12 @@ from pathlib import Path
 import apsw
 import pytest
 
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.stores.sqlite import migrations
 from haptera.stores.sqlite.database import is_safe_version
 from haptera.stores.sqlite.migrations import MIGRATIONS, migrate
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import OWNER, PROJECT, change, new_session
-from haptera.vocabulary.errors import ErrorCode, StoreError
 
 
 def first_schema_without_the_native_session_id(path: Path) -> None:

@@ -9,11 +9,11 @@ import apsw
 import msgspec
 import pytest
 
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Store
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import new_session, opened, prompt
-from haptera.vocabulary.ids import SessionId
 from tests.planted_values import EXTREMES, read_everything
 from tests.scripted_agents import make_agent
 

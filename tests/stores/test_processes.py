@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import SessionId, new_session_id
 from haptera.testing.promises import within_time_limit
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.architecture.source_tree import ROOT
 from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.worker_process import open_impatient

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.entries import Entry
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.ports.session_store import Lease
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import new_session, note, notes
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode, StoreError
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from haptera.model.ids import SessionId, new_session_id
 from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.stores.sqlite import migrations
 from haptera.stores.sqlite.rows import decode_record
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session, note, opening
-from haptera.vocabulary.ids import SessionId, new_session_id
 
 
 class Steps:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import SessionId, new_session_id
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.testing.promises import within_time_limit
 from haptera.testing.store_conformance.samples import note, opening, seqs_of
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.worker_process import open_impatient
 from tests.stores.workers import WorkerProcess, worker
 

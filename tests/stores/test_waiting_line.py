@@ -11,15 +11,15 @@ from typing import cast
 
 import pytest
 
+from haptera.model.entries import HookMessage
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Store
 from haptera.stores import lease_rules
-from haptera.stores.processes import ProcessIdentity, this_process
+from haptera.system.processes import ProcessIdentity, this_process
 from haptera.testing.promises import within_time_limit
 from haptera.testing.store_conformance.lease_checks import MOST_OVERTAKES, most_overtaken
 from haptera.testing.store_conformance.samples import new_session
-from haptera.vocabulary.entries import HookMessage
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import SessionId
 from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.workers import NEW_INTERPRETER, worker
 

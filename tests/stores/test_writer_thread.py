@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.stores.postgresql.connections import make_connections
 from haptera.stores.sqlite.database import Database, LockTimeouts
 from haptera.stores.sqlite.group_writer import GroupWriter
-from haptera.vocabulary.errors import ErrorCode, StoreError
 from tests.stores.postgresql.server import PostgresServer
 
 MORE_THAN_THERE_IS = 2**45

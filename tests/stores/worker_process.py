@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from haptera.auth.atomic_files import write_all
+from haptera.model.errors import AgentError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease, Store
 from haptera.stores.jsonl import log_file
 from haptera.stores.jsonl.lock_file import LockFile
+from haptera.system.atomic_files import write_all
 from haptera.testing.store_conformance.samples import command, note, opening
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import SessionId
 from tests.stores.durable_kinds import durable_kind
 
 LEASE_SECONDS = 0.3

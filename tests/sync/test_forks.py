@@ -108,7 +108,7 @@ def test_leaving_a_parent_s_agent_in_the_child_closes_nothing() -> None:
 
 def test_the_ids_of_a_child_share_no_random_characters_with_its_parents() -> None:
     said = run_forking("""
-        from haptera.vocabulary.ids import new_entry_id
+        from haptera.model.ids import new_entry_id
         new_entry_id()
         in_child(lambda: print(*(new_entry_id()[-10:] for _ in range(100)), flush=True))
         print(*(new_entry_id()[-10:] for _ in range(100)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from haptera import ErrorCode, SessionError
-from haptera.administration.descriptions import ActiveContext, SessionEvent, SessionSummary
+from haptera.access.descriptions import ActiveContext, SessionEvent, SessionSummary
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.sync import Agent
 from haptera.sync.sessions import AgentSessions

@@ -15,15 +15,15 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from haptera import AgentSession, MediaPart, TextPart, sync, tool
+from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.settings import RetrySettings
+from haptera.model.usage import Usage
 from haptera.ports.telemetry import Begun
 from haptera.providers.vendors import VENDORS, Vendor, trace_name_of
 from haptera.telemetry import OpenTelemetry
 from haptera.testing import Gate, ScriptedProvider, calls, reasoning, says
 from haptera.testing.clocks import AutoClock
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.errors import ErrorCode, ProviderError
-from haptera.vocabulary.settings import RetrySettings
-from haptera.vocabulary.usage import Usage
 from tests.benchmarks.test_counts import FEW, MANY, Calls, consume, streamed
 from tests.scripted_agents import failure_of, playing
 from tests.telemetry.spans import Collected, attributes_of

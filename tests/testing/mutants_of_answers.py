@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from haptera.blocks.conversation.conversation import Conversation
-from haptera.blocks.request_builder import RequestExtras, build_request
-from haptera.blocks.stream_processor.answer_assembler import AnswerAssembler
-from haptera.blocks.stream_processor.processor import AnswerSource, StreamProcessor
-from haptera.blocks.tool_registry.registry import (
+from haptera.kernel.blocks.conversation.conversation import Conversation
+from haptera.kernel.blocks.request_builder import RequestExtras, build_request
+from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.processor import AnswerSource, StreamProcessor
+from haptera.kernel.blocks.tool_registry.registry import (
     InvalidInput,
     Ready,
     Resolution,
@@ -17,22 +17,22 @@ from haptera.blocks.tool_registry.registry import (
     ToolRegistry,
     ToolSet,
 )
+from haptera.model.events import Event, TextDelta
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import Part, ReminderPart, ToolCallPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Settings
+from haptera.model.stream_parts import (
+    PartDelta,
+    PartOpened,
+    StreamPart,
+)
 from haptera.testing import FakeClock
 from haptera.testing.contracts import (
     conversation_contract,
     request_builder_contract,
     stream_processor_contract,
     tool_registry_contract,
-)
-from haptera.vocabulary.events import Event, TextDelta
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import Part, ReminderPart, ToolCallPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.stream_parts import (
-    PartDelta,
-    PartOpened,
-    StreamPart,
 )
 
 

@@ -7,24 +7,24 @@ from typing import Any
 import msgspec
 
 from haptera import ErrorCode, SessionError
-from haptera.blocks.approval_coordinator import ApprovalCoordinator
-from haptera.blocks.control_channel.channel import ControlChannel
-from haptera.testing.contracts import (
-    approval_coordinator_contract,
-    control_channel_contract,
-    model_client_contract,
-)
-from haptera.vocabulary.approvals import Approve, Decision
-from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled
-from haptera.vocabulary.events import Event
-from haptera.vocabulary.ids import ApprovalId
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import (
+from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
+from haptera.kernel.blocks.control_channel.channel import ControlChannel
+from haptera.model.approvals import Approve, Decision
+from haptera.model.entries import ApprovalRequested, ApprovalSettled
+from haptera.model.events import Event
+from haptera.model.ids import ApprovalId
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpened,
     StreamFinished,
     StreamPart,
+)
+from haptera.testing.contracts import (
+    approval_coordinator_contract,
+    control_channel_contract,
+    model_client_contract,
 )
 
 

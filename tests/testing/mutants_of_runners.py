@@ -6,11 +6,17 @@ from typing import Any
 
 import msgspec
 
-from haptera.blocks.request_builder import RequestExtras, build_request
-from haptera.blocks.stream_processor.processor import StreamProcessor
-from haptera.engine.agent_blocks import BlockInputs, join_blocks
-from haptera.engine.query_scope import ModelPlan, QueryScope
-from haptera.engine.turn_runner import TurnOutcome, TurnRunner
+from haptera.kernel.blocks.request_builder import RequestExtras, build_request
+from haptera.kernel.blocks.stream_processor.processor import StreamProcessor
+from haptera.kernel.engine.agent_blocks import BlockInputs, join_blocks
+from haptera.kernel.engine.query_scope import ModelPlan, QueryScope
+from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import RuntimeSettings
+from haptera.model.stream_parts import (
+    StreamFinished,
+)
 from haptera.ports.runner import QueryOutcome, Runner
 from haptera.testing import AutoClock, FakeClock
 from haptera.testing.contracts import (
@@ -18,12 +24,6 @@ from haptera.testing.contracts import (
     turn_runner_contract,
 )
 from haptera.testing.contracts.samples import UnknownModels
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import RuntimeSettings
-from haptera.vocabulary.stream_parts import (
-    StreamFinished,
-)
 from tests.testing.mutants_of_answers import forgets_reminders
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from haptera import Message, UserMessage
-from haptera.blocks.conversation.conversation import SentCounts
+from haptera.kernel.blocks.conversation.conversation import SentCounts
+from haptera.model.ids import MessageId
+from haptera.model.parts import CompactionPart
 from haptera.ports.model_client import ModelClient
 from haptera.testing import ScriptedProvider, says
 from haptera.testing.contracts import conversation_contract, model_client_contract
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.parts import CompactionPart
 from tests.providers.exchanges import case, client_for
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.testing import mutants_of_answers, mutants_of_channels, mutants_of_runners

@@ -11,16 +11,13 @@ import msgspec
 import pytest
 
 from haptera import Agent, AgentSession
-from haptera.stores.recording import RecordingClient
-from haptera.testing import ScriptedProvider, says
-from haptera.testing.replay import CallAt, CutAt, FailAt, Fault, ReplayClient, StallAt
-from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError, StoreError
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.stream_parts import (
+from haptera.model.errors import AgentError, ErrorCode, ProviderError, StoreError
+from haptera.model.ids import MessageId
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.settings import Timeouts
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -29,8 +26,11 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.vocabulary.tools import ToolSpec
-from haptera.vocabulary.usage import Usage
+from haptera.model.tools import ToolSpec
+from haptera.model.usage import Usage
+from haptera.stores.recording import RecordingClient
+from haptera.testing import ScriptedProvider, says
+from haptera.testing.replay import CallAt, CutAt, FailAt, Fault, ReplayClient, StallAt
 
 READS: list[list[StreamPart]] = [
     [StreamOpened(model="toy", response_id="r1"), PartOpened(key="0", kind="text")],

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from haptera import ApprovalRequest, Approve, Deny, ToolEnded, ToolProgress
+from haptera.model.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from haptera.testing import calls, says
 from haptera.tools import coding_tools
-from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing
 from tests.stores.store_factories import DURABLE
 from tests.tools.processes import marked, new_mark, wait_until_none

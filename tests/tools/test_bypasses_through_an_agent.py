@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from haptera import Approve
-from haptera.administration import check_sandbox
+from haptera.access import check_sandbox
 from haptera.testing import calls, says
 from haptera.tools import coding_tools
 from tests.agent.test_project_trust import options_in, settings_in
-from tests.blocks.permissions.bypasses import BYPASSES
-from tests.blocks.permissions.traced_shell import World
 from tests.fixtures_report import Report
+from tests.kernel.blocks.permissions.bypasses import BYPASSES
+from tests.kernel.blocks.permissions.traced_shell import World
 from tests.scripted_agents import outcomes_in, run_script
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ async def test_words_that_no_shell_sees_are_judged_as_well(world: World) -> None
 async def test_a_command_that_makes_configuration_changes_no_later_agent(world: World) -> None:
     text = '[defaults]\\npermission_mode = "accept_edits"\\ntemperature = 0.5'
     commands = [
-        f"mkdir -p .haptera && printf '{text}' > .haptera/config.toml",
+        f"mkdir -p .haptera && printf '{text}' > .haptera/access/config.toml",
         "mkdir -p .git/hooks && printf 'touch ran-hook' > .git/hooks/post-checkout",
         "git config --file .git/config core.fsmonitor 'touch ran-monitor'",
         "printf 'HAPTERA_PERMISSION_MODE=accept_edits' > .env",

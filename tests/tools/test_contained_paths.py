@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-from haptera.blocks.tool_registry.tool import AnyTool
+from haptera.kernel.blocks.tool_registry.tool import AnyTool
 from haptera.tools.contained_paths import (
     Opener,
     PathRefusedError,

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from haptera.blocks.permission_rules.wildcards import matches_file, matches_path, matches_word
+from haptera.kernel.blocks.permission_rules.wildcards import (
+    matches_file,
+    matches_path,
+    matches_word,
+)
 from haptera.tools import coding_tools
 from haptera.tools.contained_paths import Root
 from haptera.tools.finding import FindingTools

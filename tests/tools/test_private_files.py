@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from haptera.ports.own_places import UserFolders
+from haptera.model.errors import ErrorCode
+from haptera.system.own_places import UserFolders
 from haptera.testing import says
 from haptera.tools import Sandbox, coding_tools
 from haptera.tools.sandbox import home_secrets
-from haptera.vocabulary.errors import ErrorCode
 from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import make_agent
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
@@ -42,7 +42,7 @@ BY_NAME = (
     ".cargo/bin/.npmrc",
 )  # fmt: skip
 OF_PROGRAMS = {
-    "XDG_CONFIG_HOME": ("gh/hosts.yml", "haptera/config.toml"),
+    "XDG_CONFIG_HOME": ("gh/hosts.yml", "haptera/access/config.toml"),
     "XDG_DATA_HOME": ("keyrings/login.keyring", "haptera/credentials.json"),
     "XDG_STATE_HOME": ("other/log", "haptera/server.json"),
     "XDG_CACHE_HOME": ("huggingface/token", "haptera/models/x"),

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from haptera.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded, ToolSet
-from haptera.blocks.tool_registry.tool import AnyTool
-from haptera.ports.abort import AbortSignal
+from haptera.kernel.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded, ToolSet
+from haptera.kernel.blocks.tool_registry.tool import AnyTool
+from haptera.model.ids import CallId, SessionId
+from haptera.model.parts import MediaPart, TextPart, ToolCallPart
 from haptera.ports.permissions import ToolSurroundings
 from haptera.ports.tools import ToolContext
-from haptera.vocabulary.ids import CallId, SessionId
-from haptera.vocabulary.parts import MediaPart, TextPart, ToolCallPart
+from haptera.system.abort import AbortSignal
 
 PYTHON = os.path.realpath(sys.executable)
 """An interpreter that commands can run; `INTERPRETER` is what of it they must be able to read."""

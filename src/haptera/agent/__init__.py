@@ -5,7 +5,7 @@ What few programs need is imported when it is first used, through this package.
 
 from typing import TYPE_CHECKING
 
-from haptera.vocabulary.late_names import late_names
+from haptera.model.late_names import late_names
 
 if TYPE_CHECKING:
     from haptera.agent.sessions import AgentSessions

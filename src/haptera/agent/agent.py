@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from haptera import agent as agent_names
 from haptera import assembly
+from haptera.access.assembly.agent_inputs import checked_model
 from haptera.agent.agent_options import AgentOptions, SubAgentOptions
 from haptera.agent.option_checks import (
     arguments_of,
@@ -31,26 +32,25 @@ from haptera.agent.query_options import (
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.remote import AgentRemote
 from haptera.agent.session import AgentSession
-from haptera.assembly.agent_inputs import checked_model
-from haptera.blocks.hook_dispatch.registration import Hooks
-from haptera.blocks.tool_registry.registry import ToolRegistry
-from haptera.blocks.tool_registry.tool import AnyTool
-from haptera.ports.abort import query_stopped
+from haptera.kernel.blocks.hook_dispatch.registration import Hooks
+from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
+from haptera.kernel.blocks.tool_registry.tool import AnyTool
+from haptera.kernel.session.session_descriptions import SessionBindings, SessionRequest
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, without_frames
+from haptera.model.option_declarations import options_of, takes
+from haptera.model.outcomes import Err, Ok
+from haptera.model.results import AgentResult, OutputT
+from haptera.model.session_state import check_state
+from haptera.model.settings import Settings, changed_settings
+from haptera.model.tools import ToolSpec
 from haptera.ports.clock import Clock
-from haptera.ports.owned_tasks import LEAVING_SECONDS, to_its_end
-from haptera.serialization.session_state import check_state
-from haptera.session.session_descriptions import SessionBindings, SessionRequest
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, without_frames
-from haptera.vocabulary.option_declarations import options_of, takes
-from haptera.vocabulary.outcomes import Err, Ok
-from haptera.vocabulary.results import AgentResult, OutputT
-from haptera.vocabulary.settings import Settings, changed_settings
-from haptera.vocabulary.tools import ToolSpec
+from haptera.system.abort import query_stopped
+from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
+    from haptera.access.assembly.composition import Composition
     from haptera.agent.sessions import AgentSessions
-    from haptera.assembly.composition import Composition
-    from haptera.session.query_handle import QueryHandle
+    from haptera.kernel.session.query_handle import QueryHandle
 
 
 class AgentFacts:

@@ -1,7 +1,7 @@
 """Options of agents, and those that sessions and queries share. Each is declared once.
 
 A declaration is a type and an `Option` with its sentence, default and check. What a file can set is
-declared as a field of a struct in `haptera.vocabulary`, and named here with its type. What
+declared as a field of a struct in `haptera.model`, and named here with its type. What
 `make_blocks` takes, too, is declared in `assembly.agent_inputs`. `query_options` has those of
 prompts, queries and openings.
 """
@@ -9,7 +9,7 @@ prompts, queries and openings.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
-from haptera.assembly.agent_inputs import (
+from haptera.access.assembly.agent_inputs import (
     ClockOption,
     HooksOption,
     PathInput,
@@ -20,27 +20,21 @@ from haptera.assembly.agent_inputs import (
     TransportFactory,
     is_credential,
 )
-from haptera.ports.model_client import ModelClient
-from haptera.ports.native_agent import NativeAgent
-from haptera.ports.session_store import Store
-from haptera.ports.telemetry import Telemetry
-from haptera.ports.token_source import TokenSource
-from haptera.ports.tools import Approver, Unanswered
-from haptera.vocabulary.agent_defaults import AgentDefaults, FileLocations, Permissions
-from haptera.vocabulary.approvals import ApprovalRequest, Decision
-from haptera.vocabulary.budgets import Budgets, Watchdogs
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.events import Instrumented
-from haptera.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
-from haptera.vocabulary.option_declarations import (
+from haptera.model.agent_defaults import AgentDefaults, FileLocations, Permissions
+from haptera.model.approvals import ApprovalRequest, Decision
+from haptera.model.budgets import Budgets, Watchdogs
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.events import Instrumented
+from haptera.model.native_settings import ClaudeAgentSettings, ClaudeOptions
+from haptera.model.option_declarations import (
     Option,
     function_option,
     is_anything,
     list_option,
     path_option,
 )
-from haptera.vocabulary.secrets import Secret
-from haptera.vocabulary.settings import (
+from haptera.model.secrets import Secret
+from haptera.model.settings import (
     ApprovalRule,
     CacheTtl,
     Limits,
@@ -53,7 +47,13 @@ from haptera.vocabulary.settings import (
     Thinking,
     Timeouts,
 )
-from haptera.vocabulary.tools import ApprovalMode, ToolRules
+from haptera.model.tools import ApprovalMode, ToolRules
+from haptera.ports.model_client import ModelClient
+from haptera.ports.native_agent import NativeAgent
+from haptera.ports.session_store import Store
+from haptera.ports.telemetry import Telemetry
+from haptera.ports.tools import Approver, Unanswered
+from haptera.system.token_source import TokenSource
 
 _SETTING = Option(of=Settings, fits=is_anything)
 """Configuration checks settings: what is given here is only the strongest of several values."""
@@ -209,7 +209,7 @@ class AgentOptions(ScopedOptions, total=False):
         Callable[[Instrumented], None] | None,
         function_option(
             "A function that gets measurements of each query, turn and tool call, as events "
-            "(`haptera.vocabulary.events.Instrumented`)."
+            "(`haptera.model.events.Instrumented`)."
         ),
     ]
     telemetry: Annotated[

@@ -12,20 +12,20 @@ from msgspec.structs import replace
 from haptera.agent.query_options import QueryOptions, ResumeOptions
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.verbs import SessionT, SessionVerbs
+from haptera.kernel.session.session_descriptions import NamedSettings
+from haptera.model.commands import CompactSession, RewindSession, UndoRewind
+from haptera.model.compactions import Compaction
+from haptera.model.errors import ConfigError, ErrorCode, SessionError
+from haptera.model.file_snapshots import FileDiff, RewindReport
+from haptera.model.ids import MessageId, new_message_id
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import Part, TextPart
 from haptera.ports.runner import QueryInput
-from haptera.session.session_descriptions import NamedSettings
-from haptera.vocabulary.commands import CompactSession, RewindSession, UndoRewind
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from haptera.vocabulary.file_snapshots import FileDiff, RewindReport
-from haptera.vocabulary.ids import MessageId, new_message_id
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import Part, TextPart
 
 if TYPE_CHECKING:
-    from haptera.session.branching import Branches
-    from haptera.session.live_session import LiveSession
-    from haptera.session.query_handle import QueryHandle
+    from haptera.kernel.session.branching import Branches
+    from haptera.kernel.session.live_session import LiveSession
+    from haptera.kernel.session.query_handle import QueryHandle
 
 
 class HistoryEditing(SessionVerbs[SessionT]):

@@ -5,13 +5,13 @@ Use the names through the module: `late.SessionFinder(...)`.
 
 from typing import TYPE_CHECKING
 
-from haptera.vocabulary.late_names import late_names
+from haptera.model.late_names import late_names
 
 if TYPE_CHECKING:
-    from haptera.administration.catalogue import Catalogue
-    from haptera.administration.finding import SessionFinder
-    from haptera.assembly.side_questions import ask_for_summary
-    from haptera.session.notes import transcript_of
+    from haptera.access.assembly.side_questions import ask_for_summary
+    from haptera.access.catalogue import Catalogue
+    from haptera.access.finding import SessionFinder
+    from haptera.kernel.session.notes import transcript_of
 
 __all__ = ["Catalogue", "SessionFinder", "ask_for_summary", "transcript_of"]
 
@@ -19,9 +19,9 @@ if not TYPE_CHECKING:
     __getattr__ = late_names(
         __name__,
         {
-            "Catalogue": "haptera.administration.catalogue",
-            "SessionFinder": "haptera.administration.finding",
-            "ask_for_summary": "haptera.assembly.side_questions",
-            "transcript_of": "haptera.session.notes",
+            "Catalogue": "haptera.access.catalogue",
+            "SessionFinder": "haptera.access.finding",
+            "ask_for_summary": "haptera.access.assembly.side_questions",
+            "transcript_of": "haptera.kernel.session.notes",
         },
     )

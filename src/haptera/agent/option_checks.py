@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from haptera.access.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from haptera.agent.agent_options import OTHER_NAMES, AgentOptions, SettingsOptions
 from haptera.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
-from haptera.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
-from haptera.blocks.hook_dispatch.registration import Hooks
-from haptera.blocks.tool_registry.running import as_approver
-from haptera.session.session_descriptions import NamedSettings
-from haptera.vocabulary.agent_defaults import AgentDefaults
-from haptera.vocabulary.approvals import DecisionT, check_decision
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.given_options import OptionsT, check_given, check_options
-from haptera.vocabulary.json_types import JsonObject, built_in_value, plain_value, writable
-from haptera.vocabulary.option_declarations import declared_fields, did_you_mean, options_of
-from haptera.vocabulary.secrets import Secret
-from haptera.vocabulary.settings import Settings
+from haptera.kernel.blocks.hook_dispatch.registration import Hooks
+from haptera.kernel.blocks.tool_registry.running import as_approver
+from haptera.kernel.session.session_descriptions import NamedSettings
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.approvals import DecisionT, check_decision
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.given_options import OptionsT, check_given, check_options
+from haptera.model.json_types import JsonObject, built_in_value, plain_value, writable
+from haptera.model.option_declarations import declared_fields, did_you_mean, options_of
+from haptera.model.secrets import Secret
+from haptera.model.settings import Settings
 
 if TYPE_CHECKING:
-    from haptera.assembly.configuration import Configuration
-    from haptera.config.resolution import Resolved
+    from haptera.access.assembly.configuration import Configuration
+    from haptera.access.config.resolution import Resolved
 
 _FUNCTIONS: dict[str, type] = {
     "session.configure()": SettingsOptions,

@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from haptera.access.assembly import late
+from haptera.access.assembly.agent_inputs import PathInput
 from haptera.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
-from haptera.assembly import late
-from haptera.assembly.agent_inputs import PathInput
-from haptera.blocks.tool_registry.foreign_types import (
+from haptera.kernel.blocks.tool_registry.foreign_types import (
     describe_type,
     parse_json,
     understood,
 )
-from haptera.blocks.tool_registry.registry import ToolRegistry
+from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.ids import QueryId, new_message_id, new_query_id
+from haptera.model.json_types import JsonObject, python_words, writable, writable_or_none
+from haptera.model.messages import Sender, UserMessage
+from haptera.model.parts import MediaPart, check_content
+from haptera.model.prompts import prompt_parts
+from haptera.model.requests import OutputSchema
 from haptera.ports.runner import OutputSpec, QueryInput
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.ids import QueryId, new_message_id, new_query_id
-from haptera.vocabulary.json_types import JsonObject, python_words, writable, writable_or_none
-from haptera.vocabulary.messages import Sender, UserMessage
-from haptera.vocabulary.parts import MediaPart, check_content
-from haptera.vocabulary.prompts import prompt_parts
-from haptera.vocabulary.requests import OutputSchema
 
 _FENCE_BEGIN = re.compile(r"(?i)```(?:json)?")
 _FENCE_END = "```"

@@ -4,22 +4,22 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
 
+from haptera.access.assembly.agent_inputs import AttachmentInput
 from haptera.agent.agent_options import AgentOptions, ScopedOptions
-from haptera.assembly.agent_inputs import AttachmentInput
-from haptera.ports.abort import AbortSignal
-from haptera.ports.tools import OutputTransform
-from haptera.serialization.session_state import SessionState
-from haptera.vocabulary.ids import CHOSEN_MESSAGE_ID
-from haptera.vocabulary.messages import Sender, UserMessage
-from haptera.vocabulary.option_declarations import (
+from haptera.model.ids import CHOSEN_MESSAGE_ID
+from haptera.model.messages import Sender, UserMessage
+from haptera.model.option_declarations import (
     Option,
     function_option,
     is_anything,
     list_option,
 )
-from haptera.vocabulary.parts import Part
-from haptera.vocabulary.results import OutputT
-from haptera.vocabulary.settings import Delivery
+from haptera.model.parts import Part
+from haptera.model.results import OutputT
+from haptera.model.session_state import SessionState
+from haptera.model.settings import Delivery
+from haptera.ports.tools import OutputTransform
+from haptera.system.abort import AbortSignal
 
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
@@ -44,7 +44,7 @@ class PromptOptions(TypedDict, total=False):
     sender: Annotated[
         Sender | None,
         Option(
-            "Who speaks: a `haptera.vocabulary.messages.Sender`, or a dictionary with `kind` "
+            "Who speaks: a `haptera.model.messages.Sender`, or a dictionary with `kind` "
             "(`human`, `agent` or `orchestrator`) and `user_id`.",
             default=None,
         ),

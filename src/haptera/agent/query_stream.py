@@ -7,21 +7,21 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from haptera.agent.query_options import AnswerOptions
-from haptera.blocks.control_channel.subscription import Subscription
-from haptera.ports.abort import AbortController, AbortSignal
-from haptera.ports.owned_tasks import LEAVING_SECONDS, to_its_end
-from haptera.vocabulary.errors import (
+from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.model.errors import (
     AgentError,
     ErrorCode,
     RequestError,
     SessionError,
     without_frames,
 )
-from haptera.vocabulary.events import Event, TextDelta
-from haptera.vocabulary.results import AgentResult, OutputT
+from haptera.model.events import Event, TextDelta
+from haptera.model.results import AgentResult, OutputT
+from haptera.system.abort import AbortController, AbortSignal
+from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
-    from haptera.session.query_handle import QueryHandle
+    from haptera.kernel.session.query_handle import QueryHandle
 
 __all__ = ["QueryStream", "Subscription"]
 

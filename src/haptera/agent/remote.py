@@ -11,16 +11,15 @@ from haptera.agent.query_options import QueryOptions
 from haptera.agent.query_stream import aborted_before
 from haptera.agent.session import AgentSession
 from haptera.agent.verbs import SessionVerbs
-from haptera.ports.abort import AbortSignal
-from haptera.session.session_descriptions import (
+from haptera.kernel.session.session_descriptions import (
     Fork,
     NamedSettings,
     SessionRequest,
     SessionView,
     Unfinished,
 )
-from haptera.vocabulary.approvals import ApprovalRequest
-from haptera.vocabulary.commands import (
+from haptera.model.approvals import ApprovalRequest
+from haptera.model.commands import (
     AbortQuery,
     AnsweredCommand,
     CompactSession,
@@ -30,19 +29,20 @@ from haptera.vocabulary.commands import (
     UndoRewind,
     new_command_id,
 )
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, error_from_report
-from haptera.vocabulary.events import Event, SessionStatus
-from haptera.vocabulary.file_snapshots import RewindReport
-from haptera.vocabulary.ids import QueryId, SessionId
-from haptera.vocabulary.json_types import writable_or_none
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.requests import TokenCount
-from haptera.vocabulary.results import ResumeKind
+from haptera.model.compactions import Compaction
+from haptera.model.errors import AgentError, ErrorCode, SessionError, error_from_report
+from haptera.model.events import Event, SessionStatus
+from haptera.model.file_snapshots import RewindReport
+from haptera.model.ids import QueryId, SessionId
+from haptera.model.json_types import writable_or_none
+from haptera.model.messages import Message
+from haptera.model.requests import TokenCount
+from haptera.model.results import ResumeKind
+from haptera.system.abort import AbortSignal
 
 if TYPE_CHECKING:
-    from haptera.assembly.composition import Composition
-    from haptera.assembly.stored_sessions import CommandOutcome
+    from haptera.access.assembly.composition import Composition
+    from haptera.access.assembly.stored_sessions import CommandOutcome
 
 ValueT = TypeVar("ValueT")
 

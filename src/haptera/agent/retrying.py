@@ -7,15 +7,15 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from haptera.assembly import late
-from haptera.assembly.agent_inputs import SystemClock
-from haptera.blocks.error_classification import to_agent_error
-from haptera.blocks.retry_policy import FailureCount, GiveUp, decide_retry
-from haptera.ports.abort import AbortSignal, until_aborted
+from haptera.access.assembly import late
+from haptera.access.assembly.agent_inputs import SystemClock
+from haptera.kernel.blocks.error_classification import to_agent_error
+from haptera.kernel.blocks.retry_policy import FailureCount, GiveUp, decide_retry
+from haptera.model.errors import AgentError, ErrorCode, RequestError
+from haptera.model.settings import RetrySettings
 from haptera.ports.clock import Clock, Random
-from haptera.ports.owned_tasks import OwnedTasks
-from haptera.vocabulary.errors import AgentError, ErrorCode, RequestError
-from haptera.vocabulary.settings import RetrySettings
+from haptera.system.abort import AbortSignal, until_aborted
+from haptera.system.owned_tasks import OwnedTasks
 
 ValueT = TypeVar("ValueT")
 

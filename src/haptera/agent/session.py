@@ -18,10 +18,7 @@ from haptera.agent.prompts import make_prompt, make_query, with_attachments, wit
 from haptera.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.session_surroundings import SessionSurroundings
-from haptera.ports.owned_tasks import LEAVING_SECONDS, to_its_end
-from haptera.ports.runner import QueryInput
-from haptera.serialization.session_state import SessionState
-from haptera.session.session_descriptions import (
+from haptera.kernel.session.session_descriptions import (
     Fork,
     NamedSettings,
     SessionRequest,
@@ -32,21 +29,24 @@ from haptera.session.session_descriptions import (
     state_of,
     view_of,
 )
-from haptera.vocabulary.commands import ConfigureSession, PlainCommand
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError
-from haptera.vocabulary.events import Event, Idle, SessionStatus, check_handler
-from haptera.vocabulary.ids import SessionId, new_query_id
-from haptera.vocabulary.messages import Message, UserMessage
-from haptera.vocabulary.option_declarations import takes
-from haptera.vocabulary.requests import TokenCount
-from haptera.vocabulary.results import AgentResult, OutputT
-from haptera.vocabulary.settings import Settings, changed_settings
+from haptera.model.commands import ConfigureSession, PlainCommand
+from haptera.model.errors import AgentError, ErrorCode, SessionError
+from haptera.model.events import Event, Idle, SessionStatus, check_handler
+from haptera.model.ids import SessionId, new_query_id
+from haptera.model.messages import Message, UserMessage
+from haptera.model.option_declarations import takes
+from haptera.model.requests import TokenCount
+from haptera.model.results import AgentResult, OutputT
+from haptera.model.session_state import SessionState
+from haptera.model.settings import Settings, changed_settings
+from haptera.ports.runner import QueryInput
+from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
-    from haptera.assembly.composition import Composition
-    from haptera.session.branching import Branches
-    from haptera.session.live_session import LiveSession
-    from haptera.session.query_handle import QueryHandle
+    from haptera.access.assembly.composition import Composition
+    from haptera.kernel.session.branching import Branches
+    from haptera.kernel.session.live_session import LiveSession
+    from haptera.kernel.session.query_handle import QueryHandle
 
 EventT = TypeVar("EventT", bound=Event)
 

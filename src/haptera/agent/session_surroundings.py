@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from haptera.agent import late
 from haptera.agent.option_checks import check_id
 from haptera.agent.verbs import SessionT, SessionVerbs
-from haptera.vocabulary.budgets import Budgets
-from haptera.vocabulary.context_files import ContextFile, Skill
-from haptera.vocabulary.entries import ContextNoted
-from haptera.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.json_types import writable
-from haptera.vocabulary.results import ResumeKind
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.budgets import Budgets
+from haptera.model.context_files import ContextFile, Skill
+from haptera.model.entries import ContextNoted
+from haptera.model.errors import ConfigError, ErrorCode, SessionError
+from haptera.model.ids import SessionId
+from haptera.model.json_types import writable
+from haptera.model.results import ResumeKind
+from haptera.model.settings import Settings
+from haptera.model.tools import ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from haptera.administration.descriptions import SessionDescription, SessionSummary
-    from haptera.blocks.control_channel.subscription import Subscription
-    from haptera.session.live_session import LiveSession
-    from haptera.vocabulary.events import Event
+    from haptera.access.descriptions import SessionDescription, SessionSummary
+    from haptera.kernel.blocks.control_channel.subscription import Subscription
+    from haptera.kernel.session.live_session import LiveSession
+    from haptera.model.events import Event
 
 IncludedAs: TypeAlias = Literal["summary", "full"]
 """What of another session is told: its summary, or all of its conversation."""

@@ -10,34 +10,34 @@ from typing import TYPE_CHECKING, BinaryIO, Unpack, cast
 
 from msgspec.structs import replace
 
-from haptera.administration import transfer
-from haptera.administration.catalogue import changes_of
-from haptera.administration.descriptions import (
+from haptera.access import transfer
+from haptera.access.catalogue import changes_of
+from haptera.access.descriptions import (
     ExportOptions,
     SessionChanges,
     SessionDescription,
     describe,
 )
-from haptera.administration.maintenance import (
+from haptera.access.maintenance import (
     SessionHealth,
     check_session,
     old_sessions,
     prune_sessions,
 )
-from haptera.administration.sharing import SharedSessions
-from haptera.administration.transfer import write_pieces
-from haptera.administration.unowned import unowned_queries
+from haptera.access.sharing import SharedSessions
+from haptera.access.transfer import write_pieces
+from haptera.access.unowned import unowned_queries
 from haptera.agent.session import AgentSession
 from haptera.agent.verbs import open_fork
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.given_options import check_given, check_options
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.option_declarations import takes
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.given_options import check_given, check_options
+from haptera.model.ids import SessionId
+from haptera.model.option_declarations import takes
 
 if TYPE_CHECKING:
-    from haptera.assembly.composition import Composition
+    from haptera.access.assembly.composition import Composition
+    from haptera.kernel.session.session_descriptions import SessionRequest
     from haptera.ports.session_store import UnownedQueries
-    from haptera.session.session_descriptions import SessionRequest
 
 _IN_MEMORY = 1024 * 1024
 """A longer import that comes through a pipe is copied to a temporary file."""

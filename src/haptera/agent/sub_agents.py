@@ -10,23 +10,23 @@ from msgspec.structs import replace
 from haptera.agent.prompts import output_spec
 from haptera.agent.query_options import ResumeOptions
 from haptera.agent.session import AgentSession
-from haptera.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
+from haptera.kernel.session.session_descriptions import SessionBindings, SessionRequest
+from haptera.model.canonical import canonical_json
+from haptera.model.errors import AgentError, ErrorCode, ToolError
+from haptera.model.json_types import writable
+from haptera.model.messages import AssistantMessage, Sender
+from haptera.model.parts import ToolCallPart
+from haptera.model.results import AgentResult, StopReason
+from haptera.model.settings import Limits
 from haptera.ports.child_sessions import ChildCall, ChildHost
 from haptera.ports.runner import OutputSpec
 from haptera.ports.tools import Resting, ToolContext
-from haptera.serialization.canonical import canonical_json
-from haptera.session.session_descriptions import SessionBindings, SessionRequest
-from haptera.vocabulary.errors import AgentError, ErrorCode, ToolError
-from haptera.vocabulary.json_types import writable
-from haptera.vocabulary.messages import AssistantMessage, Sender
-from haptera.vocabulary.parts import ToolCallPart
-from haptera.vocabulary.results import AgentResult, StopReason
-from haptera.vocabulary.settings import Limits
 
 if TYPE_CHECKING:
+    from haptera.access.assembly.composition import Composition
     from haptera.agent.query_stream import QueryStream
-    from haptera.assembly.composition import Composition
-    from haptera.blocks.conversation.fold import SessionFold
+    from haptera.kernel.blocks.conversation.fold import SessionFold
 
 _TITLE = 60
 """Characters of the prompt in the title of a child session."""

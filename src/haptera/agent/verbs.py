@@ -22,10 +22,9 @@ from haptera.agent.query_options import (
     RewindOptions,
     UndoOptions,
 )
-from haptera.ports.abort import AbortSignal
-from haptera.session.session_descriptions import Fork, SessionRequest
-from haptera.vocabulary.approvals import ApprovalScope, Approve, Deny
-from haptera.vocabulary.commands import (
+from haptera.kernel.session.session_descriptions import Fork, SessionRequest
+from haptera.model.approvals import ApprovalScope, Approve, Deny
+from haptera.model.commands import (
     ApproveCall,
     CompactSession,
     ConfigureSession,
@@ -36,9 +35,9 @@ from haptera.vocabulary.commands import (
     UndoRewind,
     new_command_id,
 )
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.file_snapshots import RewindReport
-from haptera.vocabulary.ids import (
+from haptera.model.compactions import Compaction
+from haptera.model.file_snapshots import RewindReport
+from haptera.model.ids import (
     ApprovalId,
     MessageId,
     QueryId,
@@ -46,11 +45,12 @@ from haptera.vocabulary.ids import (
     new_query_id,
     query_id_for,
 )
-from haptera.vocabulary.json_types import Json, writable_or_none
-from haptera.vocabulary.option_declarations import takes
+from haptera.model.json_types import Json, writable_or_none
+from haptera.model.option_declarations import takes
+from haptera.system.abort import AbortSignal
 
 if TYPE_CHECKING:
-    from haptera.assembly.composition import Composition
+    from haptera.access.assembly.composition import Composition
 
 SessionT = TypeVar("SessionT")
 """What a fork is: an `AgentSession`, whose module imports this one."""

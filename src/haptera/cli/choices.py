@@ -15,15 +15,15 @@ import click
 from msgspec.structs import replace
 
 from haptera import Agent, AgentSession, Deny
-from haptera.administration.command_flags import MODEL_FLAG, STORE_FLAG, CommandT, flag
-from haptera.administration.configured import configured_store
+from haptera.access.command_flags import MODEL_FLAG, STORE_FLAG, CommandT, flag
+from haptera.access.configured import configured_store
 from haptera.agent.query_options import QueryOnlyOptions
-from haptera.vocabulary.agent_defaults import Permissions
-from haptera.vocabulary.approvals import ApprovalRequest, Decision
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.ids import parse_session_id
-from haptera.vocabulary.option_declarations import allowed_words, declared_fields, options_of
-from haptera.vocabulary.settings import Limits, Settings
+from haptera.model.agent_defaults import Permissions
+from haptera.model.approvals import ApprovalRequest, Decision
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.ids import parse_session_id
+from haptera.model.option_declarations import allowed_words, declared_fields, options_of
+from haptera.model.settings import Limits, Settings
 
 ValueT = TypeVar("ValueT")
 

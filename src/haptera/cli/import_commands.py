@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from haptera import Agent, AgentError
-from haptera.administration.command_flags import STORE_FLAG
-from haptera.administration.other_tools import (
+from haptera.access.command_flags import STORE_FLAG
+from haptera.access.other_tools import (
     OTHER_TOOLS,
     FoundSession,
     OtherTool,

@@ -6,7 +6,7 @@ A module of its own because it is data: a table of names that are used through t
 
 from typing import TYPE_CHECKING
 
-from haptera.vocabulary.late_names import late_names
+from haptera.model.late_names import late_names
 
 if TYPE_CHECKING:
     from haptera.cli.chat.client import run_chat

@@ -8,7 +8,7 @@ import webbrowser
 
 import click
 
-from haptera.administration.credentials import (
+from haptera.access.credentials import (
     find_credentials,
     has_browser,
     log_in,

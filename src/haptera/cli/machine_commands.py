@@ -6,12 +6,12 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 
-from haptera.administration import distrust_project, project_file, trust_project
-from haptera.administration.configured import describe_configuration
-from haptera.administration.doctor import examine
+from haptera.access import distrust_project, project_file, trust_project
+from haptera.access.configured import describe_configuration
+from haptera.access.doctor import examine
 from haptera.cli.outcomes import Exit
 from haptera.cli.terminal import Output, confirm, print_json, print_table, safe_line
-from haptera.serialization.schemas import stream_json_schema
+from haptera.model.schemas import stream_json_schema
 
 _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 _SHELLS = ("bash", "zsh", "fish")
@@ -69,7 +69,7 @@ def trust(*, undo: bool, yes: bool) -> None:
         return
     found = project_file()
     if found is None:
-        raise click.UsageError("there is no .haptera/config.toml in this folder or above it")
+        raise click.UsageError("there is no .haptera/access/config.toml in this folder or above it")
     output.line(f"{safe_line(str(found.path))}:\n")
     output.line(found.content.decode(errors="replace"))
     confirm("Let these settings and rules count in this project?", yes=yes)

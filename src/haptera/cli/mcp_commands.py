@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from haptera.administration.mcp_servers import (
+from haptera.access.mcp_servers import (
     add_mcp_server,
     check_mcp_server,
     list_mcp_servers,

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from haptera.administration import key_advice, list_local_models, pull_model, remove_local_model
-from haptera.administration.doctor import KnownModel, known_models
+from haptera.access import key_advice, list_local_models, pull_model, remove_local_model
+from haptera.access.doctor import KnownModel, known_models
 from haptera.cli.choices import Choices, open_agent
 from haptera.cli.terminal import Output, confirm, print_json, print_table
-from haptera.vocabulary.local_models import (
+from haptera.model.local_models import (
     LocalModel,
     PullEvent,
     PullFinished,
     PullProgress,
     PullStarted,
 )
-from haptera.vocabulary.vendors import LOCAL
+from haptera.model.vendors import LOCAL
 
 _MEGABYTE = 1_000_000
 _LOCAL = f"{LOCAL}/"

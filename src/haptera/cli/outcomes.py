@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from haptera.vocabulary.approvals import ApprovalRequest
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.results import AgentResult
-from haptera.vocabulary.usage import Usage
+from haptera.model.approvals import ApprovalRequest
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.results import AgentResult
+from haptera.model.usage import Usage
 
 
 class Exit(enum.IntEnum):

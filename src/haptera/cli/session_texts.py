@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from haptera import Agent, AgentError, SessionDescription, UserMessage
-from haptera.administration.descriptions import is_default_title
+from haptera.access.descriptions import is_default_title
 from haptera.cli.terminal import safe, safe_line
-from haptera.vocabulary.believed_values import moment_of
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.parts import (
+from haptera.model.believed_values import moment_of
+from haptera.model.compactions import Compaction
+from haptera.model.parts import (
     ReasoningPart,
     TextPart,
     ToolCallPart,

@@ -10,13 +10,13 @@ import click
 import msgspec
 
 from haptera import Agent, SessionDescription, UserMessage
-from haptera.administration.command_flags import STORE_FLAG, flag
-from haptera.administration.descriptions import (
+from haptera.access.command_flags import STORE_FLAG, flag
+from haptera.access.descriptions import (
     ExportOptions,
     ListOptions,
     MessageDescription,
 )
-from haptera.administration.maintenance import SessionHealth
+from haptera.access.maintenance import SessionHealth
 from haptera.cli.choices import find_session_by_words, with_agent
 from haptera.cli.outcomes import Exit
 from haptera.cli.session_texts import (
@@ -40,9 +40,9 @@ from haptera.cli.terminal import (
     unguarded,
     writing_file,
 )
-from haptera.serialization.exchange.formats import ARCHIVE, FORMATS
-from haptera.vocabulary.file_snapshots import RewindReport
-from haptera.vocabulary.option_declarations import options_of
+from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.model.file_snapshots import RewindReport
+from haptera.model.option_declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
 _READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))

@@ -12,14 +12,14 @@ import click
 import msgspec
 
 from haptera import Agent
-from haptera.administration import state_folder
-from haptera.administration.command_flags import flag
-from haptera.administration.descriptions import ShareOptions
-from haptera.administration.sharing import Share
+from haptera.access import state_folder
+from haptera.access.command_flags import flag
+from haptera.access.descriptions import ShareOptions
+from haptera.access.sharing import Share
 from haptera.cli.choices import find_session_by_words, with_agent
 from haptera.cli.session_texts import short_time
 from haptera.cli.terminal import Output, print_json, print_table, writing_file
-from haptera.vocabulary.option_declarations import options_of
+from haptera.model.option_declarations import options_of
 
 _STATE_FILE = "server.json"
 _CONNECT_SECONDS = 1.0

@@ -3,7 +3,7 @@
 A control character in an answer could move the cursor, change the clipboard or run a command in
 some terminals. `Output` and the standard streams of the process (`guard_streams`) write no such
 character, whatever they are given; only `GuardedStream.write_styled` lets colours through, and only
-`to_clipboard` writes another sequence. What is hidden is said in `vocabulary/visible_text.py`.
+`to_clipboard` writes another sequence. What is hidden is said in `model/visible_text.py`.
 """
 
 import base64
@@ -19,7 +19,7 @@ from typing import IO, TextIO, cast
 import click
 import msgspec
 
-from haptera.vocabulary.visible_text import MOST_BEFORE, NEEDS_NEXT, visible, visible_in_json
+from haptera.model.visible_text import MOST_BEFORE, NEEDS_NEXT, visible, visible_in_json
 
 _STYLING = re.compile(r"(\x1b\[[0-9;]*m)")
 """What sets colours and weights, and does nothing else."""

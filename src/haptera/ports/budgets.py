@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from haptera.vocabulary.ids import SessionId
+from haptera.model.ids import SessionId
 
 
 class BudgetCheck(Protocol):

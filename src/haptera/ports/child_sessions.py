@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, TypeVar
 
-from haptera.vocabulary.approvals import ApprovalRequest, Decision
-from haptera.vocabulary.events import Event
-from haptera.vocabulary.ids import ApprovalId, SessionId
-from haptera.vocabulary.results import AgentResult
-from haptera.vocabulary.settings import Limits
+from haptera.model.approvals import ApprovalRequest, Decision
+from haptera.model.events import Event
+from haptera.model.ids import ApprovalId, SessionId
+from haptera.model.results import AgentResult
+from haptera.model.settings import Limits
 
 
 class ChildCall(Protocol):

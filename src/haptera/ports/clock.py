@@ -2,7 +2,7 @@
 
 from typing import Protocol, TypedDict, runtime_checkable
 
-from haptera.vocabulary.ids import EntryId, QueryId, TurnId, new_entry_id
+from haptera.model.ids import EntryId, QueryId, TurnId, new_entry_id
 
 
 class Clock(Protocol):

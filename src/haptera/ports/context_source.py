@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from haptera.vocabulary.context_files import ContextFile, Skill
+from haptera.model.context_files import ContextFile, Skill
 
 
 class FoundContext(msgspec.Struct, frozen=True, kw_only=True):

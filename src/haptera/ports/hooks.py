@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from haptera.vocabulary.compactions import CompactionTrigger
-from haptera.vocabulary.entries import QueryEnded, ToolEnded
-from haptera.vocabulary.errors import ErrorReport
-from haptera.vocabulary.ids import QueryId, SessionId
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import ResultContent, ToolCallPart
-from haptera.vocabulary.requests import ModelRequest
+from haptera.model.compactions import CompactionTrigger
+from haptera.model.entries import QueryEnded, ToolEnded
+from haptera.model.errors import ErrorReport
+from haptera.model.ids import QueryId, SessionId
+from haptera.model.json_types import Json
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import ResultContent, ToolCallPart
+from haptera.model.requests import ModelRequest
 
 HookPoint: TypeAlias = Literal[
     "session_start",

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from haptera.vocabulary.secrets import Secret
+from haptera.model.secrets import Secret
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):

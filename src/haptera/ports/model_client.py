@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from decimal import Decimal
 from typing import Protocol
 
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import StreamPart
-from haptera.vocabulary.usage import Usage
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import StreamPart
+from haptera.model.usage import Usage
 
 
 class ModelClient(Protocol):

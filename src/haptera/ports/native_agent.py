@@ -5,11 +5,11 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.native_messages import NativeMessage
-from haptera.vocabulary.parts import Part, ResultContent
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.json_types import JsonObject
+from haptera.model.native_messages import NativeMessage
+from haptera.model.parts import Part, ResultContent
+from haptera.model.settings import Settings
+from haptera.model.tools import ToolSpec
 
 
 class NativeCall(msgspec.Struct, frozen=True, kw_only=True):

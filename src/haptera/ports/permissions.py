@@ -5,10 +5,10 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from haptera.model.approvals import CallFacts, Grant
+from haptera.model.json_types import JsonObject
 from haptera.ports.child_sessions import ChildHost
 from haptera.ports.session_store import Blobs
-from haptera.vocabulary.approvals import CallFacts, Grant
-from haptera.vocabulary.json_types import JsonObject
 
 PathGuard: TypeAlias = Callable[[Literal["read", "write"], str], str | None]
 """Asked about the real path of a file beneath a tool's root; returns why it is refused, or None."""

@@ -5,14 +5,14 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from haptera.model.errors import AgentError
+from haptera.model.events import Event, LiveEvent
+from haptera.model.ids import QueryId
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import CompactOrder, Sender, UserMessage
+from haptera.model.requests import OutputSchema
+from haptera.model.results import StopReason
 from haptera.ports.tools import OutputTransform, ToolSource
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.events import Event, LiveEvent
-from haptera.vocabulary.ids import QueryId
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import CompactOrder, Sender, UserMessage
-from haptera.vocabulary.requests import OutputSchema
-from haptera.vocabulary.results import StopReason
 
 
 class Recorder(Protocol):

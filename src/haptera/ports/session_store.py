@@ -10,12 +10,12 @@ from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from haptera.vocabulary.commands import Command, CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import MessageId, PartId, SessionId
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.results import SessionPhase
-from haptera.vocabulary.shares import StoredShare
+from haptera.model.commands import Command, CommandId
+from haptera.model.entries import Entry
+from haptera.model.ids import MessageId, PartId, SessionId
+from haptera.model.json_types import JsonObject
+from haptera.model.results import SessionPhase
+from haptera.model.shares import StoredShare
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from haptera.vocabulary.file_snapshots import FileChange, FileLeft
+from haptera.model.file_snapshots import FileChange, FileLeft
 
 
 class TakenTree(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,12 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from haptera.vocabulary.events import Measured
-from haptera.vocabulary.ids import CallId, QueryId, SessionId, TurnId
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import Part
-from haptera.vocabulary.requests import ModelRequest
+from haptera.model.events import Measured
+from haptera.model.ids import CallId, QueryId, SessionId, TurnId
+from haptera.model.json_types import Json
+from haptera.model.messages import UserMessage
+from haptera.model.parts import Part
+from haptera.model.requests import ModelRequest
 
 
 class QueryBegun(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -14,18 +14,18 @@ from typing import (
 
 import msgspec
 
-from haptera.ports.abort import AbortSignal
+from haptera.model.approvals import ApprovalRequest, Approve, Decision, Deny, check_decision
+from haptera.model.canonical import arguments_hash
+from haptera.model.ids import CallId, QueryId, SessionId, new_approval_id
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.late_names import late_module
+from haptera.model.messages import Message, Sender
+from haptera.model.settings import Settings
+from haptera.model.tools import ToolRules, ToolSpec
 from haptera.ports.child_sessions import ChildCall
-from haptera.ports.logs import scrubbed_logger
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
-from haptera.serialization.canonical import arguments_hash
-from haptera.vocabulary.approvals import ApprovalRequest, Approve, Decision, Deny, check_decision
-from haptera.vocabulary.ids import CallId, QueryId, SessionId, new_approval_id
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.late_names import late_module
-from haptera.vocabulary.messages import Message, Sender
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.tools import ToolRules, ToolSpec
+from haptera.system.abort import AbortSignal
+from haptera.system.logs import scrubbed_logger
 
 if TYPE_CHECKING:
     from pathlib import Path

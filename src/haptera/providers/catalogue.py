@@ -14,12 +14,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
+from haptera.kernel.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
+from haptera.model.late_names import late_module
+from haptera.model.usage import Usage
 from haptera.ports.clock import Clock
 from haptera.providers import local
 from haptera.providers.vendors import VENDORS, protocol_of
-from haptera.vocabulary.late_names import late_module
-from haptera.vocabulary.usage import Usage
 
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
 

@@ -10,22 +10,22 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from haptera.auth.token_sources import BoundTokenSource, origin_of
-from haptera.blocks.token_estimate import estimate_tokens
+from haptera.kernel.blocks.token_estimate import estimate_tokens
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, error_from_report
+from haptera.model.late_names import on_first_use
+from haptera.model.own_name import USER_AGENT
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.secrets import Secret, remember_headers, remember_url, scrub
+from haptera.model.settings import Timeouts
+from haptera.model.stream_parts import PartOpened, StreamOpened, StreamPart
 from haptera.ports.clock import Clock
-from haptera.ports.token_source import Origin, TokenSource
 from haptera.providers.history import HistoryAdapter
 from haptera.providers.reply_reader import ReplyReader, read_body
 from haptera.providers.transport.protocol import HttpRequest, Reply, Transport
 from haptera.providers.wire.failures import request_id_in
 from haptera.providers.wire.protocol import WireProtocol, WireRequest
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
-from haptera.vocabulary.late_names import on_first_use
-from haptera.vocabulary.own_name import USER_AGENT
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.secrets import Secret, remember_headers, remember_url, scrub
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.stream_parts import PartOpened, StreamOpened, StreamPart
+from haptera.system.token_source import Origin, TokenSource
+from haptera.system.token_sources import BoundTokenSource, origin_of
 
 if TYPE_CHECKING:
     from haptera.providers import schema_targets

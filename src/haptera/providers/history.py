@@ -13,17 +13,9 @@ from typing import NamedTuple, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from haptera.providers.history_parts import (
-    CallIds,
-    ToolNames,
-    accepted_media,
-    refuse_unaccepted_media,
-)
-from haptera.providers.wire.prefix_cache import PrefixCache, stable_length
-from haptera.providers.wire.protocol import HistoryRules
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.ids import CallId
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -35,7 +27,15 @@ from haptera.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from haptera.vocabulary.requests import ModelRequest
+from haptera.model.requests import ModelRequest
+from haptera.providers.history_parts import (
+    CallIds,
+    ToolNames,
+    accepted_media,
+    refuse_unaccepted_media,
+)
+from haptera.providers.wire.prefix_cache import PrefixCache, stable_length
+from haptera.providers.wire.protocol import HistoryRules
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _SNAPSHOT = re.compile(r"[-@](?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")

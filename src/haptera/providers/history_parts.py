@@ -13,11 +13,11 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.ids import CallId
+from haptera.model.parts import MediaPart, TextPart
+from haptera.model.tools import ToolSpec
 from haptera.providers.wire.protocol import HistoryRules
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.parts import MediaPart, TextPart
-from haptera.vocabulary.tools import ToolSpec
 
 _NO_NUMBERS: Mapping[CallId, int] = MappingProxyType({})
 _NO_CHANGES: Mapping[CallId, CallId] = MappingProxyType({})

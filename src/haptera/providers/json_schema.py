@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.model.json_types import Json, JsonObject
 
 TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")

@@ -11,8 +11,8 @@ from pathlib import PurePath
 
 import msgspec
 
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.parts import MediaPart, TextPart
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.parts import MediaPart, TextPart
 
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),

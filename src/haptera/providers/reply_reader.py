@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from haptera.model.errors import AgentError, ErrorCode, ProviderError, RequestError
+from haptera.model.stream_parts import StreamFinished, StreamPart
 from haptera.providers.transport.frames import JsonBodyParser, new_frame_parser
 from haptera.providers.transport.protocol import Reply
 from haptera.providers.wire.protocol import Frame, WireProtocol
-from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
-from haptera.vocabulary.stream_parts import StreamFinished, StreamPart
 
 _BODY_LIMIT = 64 * 1024
 """How many bytes of an error's body are read."""

@@ -9,9 +9,9 @@ from itertools import combinations
 
 import msgspec
 
+from haptera.model.json_types import Json, JsonObject
 from haptera.providers.json_schema import SchemaRefusedError, as_list, resolve_reference
 from haptera.providers.schema_merging import resolve_root
-from haptera.vocabulary.json_types import Json, JsonObject
 
 _MAX_REFERENCES = 100
 

@@ -8,6 +8,7 @@ became wider here loses nothing.
 import re
 from typing import TypeAlias
 
+from haptera.model.json_types import Json, JsonObject
 from haptera.providers.json_schema import (
     SchemaRefusedError,
     is_limit,
@@ -21,7 +22,6 @@ from haptera.providers.schema_descriptions import are_exclusive
 from haptera.providers.schema_merging import merge_all, merge_apart
 from haptera.providers.schema_rules import SchemaRules
 from haptera.providers.value_fitting import ValueFitting, may_be, overwrite
-from haptera.vocabulary.json_types import Json, JsonObject
 
 Trail: TypeAlias = tuple[str, ...]
 """The references that are being written out: one that comes again has no end."""

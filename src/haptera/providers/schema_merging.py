@@ -7,6 +7,7 @@ No limit is lost. What cannot be written as one keyword, such as two patterns, s
 import math
 from collections.abc import Sequence
 
+from haptera.model.json_types import Json, JsonObject
 from haptera.providers.json_schema import (
     LIMITING_KEYWORDS,
     SCHEMA_MAPS,
@@ -17,7 +18,6 @@ from haptera.providers.json_schema import (
     path_to,
     resolve_reference,
 )
-from haptera.vocabulary.json_types import Json, JsonObject
 
 _UPPER_BOUNDS = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
 _LOWER_BOUNDS = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})

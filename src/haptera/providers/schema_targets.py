@@ -10,6 +10,10 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.tools import ToolSpec
 from haptera.providers.json_schema import (
     DefinitionMove,
     SchemaRefusedError,
@@ -27,10 +31,6 @@ from haptera.providers.schema_merging import (
 )
 from haptera.providers.schema_rules import RULES, SchemaRules
 from haptera.providers.wire.protocol import SchemaTarget, SchemaTargets
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.tools import ToolSpec
 
 Purpose: TypeAlias = Literal["arguments", "output"]
 """What a schema is for: the arguments of a tool, or the output of the model."""

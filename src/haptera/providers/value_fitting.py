@@ -3,6 +3,7 @@
 `schema_fitting` does this for every schema inside a schema, and for objects and lists.
 """
 
+from haptera.model.json_types import Json, JsonObject
 from haptera.providers.json_schema import (
     LIMITING_KEYWORDS,
     SchemaRefusedError,
@@ -13,7 +14,6 @@ from haptera.providers.json_schema import (
 from haptera.providers.schema_descriptions import add_limit, add_words, written_out
 from haptera.providers.schema_merging import merge_all
 from haptera.providers.schema_rules import SchemaRules
-from haptera.vocabulary.json_types import Json, JsonObject
 
 _ANY_VALUE = ({"type": "string"}, {"type": "number"}, {"type": "boolean"})
 _TYPE_NAMES: tuple[tuple[type, str], ...] = (

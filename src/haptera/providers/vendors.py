@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from haptera.vocabulary.vendors import CLAUDE_AGENT, LOCAL, VENDOR_FIELDS, Protocol
+from haptera.model.vendors import CLAUDE_AGENT, LOCAL, VENDOR_FIELDS, Protocol
 
 UrlForm: TypeAlias = Literal["plain", "azure", "vertex", "ollama"]
 """How the base URL is made.

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from haptera import Agent, ConfigError, ErrorCode
-from haptera.administration.failure_log import FailureLog
+from haptera.access.failure_log import FailureLog
 from haptera.server.access import Access
 from haptera.server.endpoint import routes_of
 from haptera.server.event_routes import EVENT_OPERATIONS

@@ -13,18 +13,20 @@ import click
 import msgspec
 
 from haptera import Agent
-from haptera.administration import (
+from haptera.access import (
     SystemClock,
     key_advice,
     list_local_models,
     pool_limits,
     state_folder,
 )
-from haptera.administration.command_flags import MODEL_FLAG, STORE_FLAG, flag
-from haptera.administration.configured import check_store_outside, configured_store
-from haptera.administration.failure_log import log_to_stderr
-from haptera.administration.pool import PoolLimits
-from haptera.administration.unowned import LeftQueries
+from haptera.access.command_flags import MODEL_FLAG, STORE_FLAG, flag
+from haptera.access.configured import check_store_outside, configured_store
+from haptera.access.failure_log import log_to_stderr
+from haptera.access.pool import PoolLimits
+from haptera.access.unowned import LeftQueries
+from haptera.model.option_declarations import declared_fields
+from haptera.model.vendors import LOCAL
 from haptera.server.access import Access, ApiKey, KeySource, new_token
 from haptera.server.app import OPERATIONS, create_app
 from haptera.server.key_file import KeyFile, add_key, read_keys, remove_key
@@ -40,8 +42,6 @@ from haptera.server.serving import (
     run_process,
     url_of,
 )
-from haptera.vocabulary.option_declarations import declared_fields
-from haptera.vocabulary.vendors import LOCAL
 
 _DECLARED = declared_fields(ServerSettings)
 _LOCAL = f"{LOCAL}/"

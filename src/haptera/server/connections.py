@@ -19,7 +19,7 @@ from uvicorn._types import (
 )
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from haptera.vocabulary.late_names import late_module
+from haptera.model.late_names import late_module
 
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0

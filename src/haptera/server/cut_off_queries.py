@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from haptera import AgentError, AgentSession
-from haptera.administration import OwnedTasks
-from haptera.administration.pool import SessionPool
-from haptera.administration.unowned import HeldQueries, HeldQuery, JoinedQueries
-from haptera.administration.worker import (
+from haptera.access import OwnedTasks
+from haptera.access.pool import SessionPool
+from haptera.access.unowned import HeldQueries, HeldQuery, JoinedQueries
+from haptera.access.worker import (
     SessionWorker,
     SharedStore,
     SharedWork,
@@ -21,8 +21,8 @@ from haptera.administration.worker import (
     can_go_on,
     is_running,
 )
+from haptera.model.ids import SessionId
 from haptera.server.limits import ServerSettings
-from haptera.vocabulary.ids import SessionId
 
 
 class _Carried:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from haptera.model.option_declarations import Declared, allowed_words
 from haptera.server.problems import ProblemError
-from haptera.vocabulary.option_declarations import Declared, allowed_words
 
 BodyT = TypeVar("BodyT")
 MOST_VALUES = 100_000

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from haptera import AgentError
-from haptera.administration import OwnedTasks
+from haptera.access import OwnedTasks
 from haptera.server.access import COOKIE, LOGIN_HEADER, Access, Principal
 from haptera.server.bodies import check_file, json_of, limited_by
 from haptera.server.decoding import decode_body, field_names

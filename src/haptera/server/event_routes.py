@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from haptera.administration.descriptions import SessionEvent
+from haptera.access.descriptions import SessionEvent
+from haptera.model.events import ObserverLagged
 from haptera.server.decoding import described
 from haptera.server.event_stream import (
     SSE,
@@ -19,7 +20,6 @@ from haptera.server.feeds import Overview, Told
 from haptera.server.operations import Call, EventAnswer, Operation
 from haptera.server.problems import ProblemError
 from haptera.server.session_routes import ONE_SESSION
-from haptera.vocabulary.events import ObserverLagged
 
 _LAGGED = str(ObserverLagged.__struct_config__.tag)
 

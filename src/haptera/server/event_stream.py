@@ -12,19 +12,19 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import msgspec
 
 from haptera import AgentError, Event, QueryEnded, QueryStarted
-from haptera.serialization.entries import encode_event
-from haptera.server.feeds import SessionFeed
-from haptera.server.loop_slices import next_turn
-from haptera.server.problems import ProblemError
-from haptera.server.sessions import Hub
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.entries import (
+from haptera.model.compactions import Compaction
+from haptera.model.entries import (
     Entry,
     InputDrained,
     InputPromoted,
     InputQueued,
     UnknownEntry,
 )
+from haptera.model.entry_bytes import encode_event
+from haptera.server.feeds import SessionFeed
+from haptera.server.loop_slices import next_turn
+from haptera.server.problems import ProblemError
+from haptera.server.sessions import Hub
 
 SSE = "text/event-stream"
 _KEPT = 512

@@ -8,18 +8,18 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from haptera import ConfigError, SessionDescription
-from haptera.administration.descriptions import ExportOptions, SessionStats
-from haptera.administration.transfer import Imported
+from haptera.access.descriptions import ExportOptions, SessionStats
+from haptera.access.transfer import Imported
 from haptera.agent.query_options import RewindOptions
-from haptera.serialization.exchange.formats import ARCHIVE, FORMATS
+from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.model.compactions import Compaction
+from haptera.model.file_snapshots import RewindReport
+from haptera.model.option_declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, FileAnswer, Operation, OperationAnswer
 from haptera.server.problems import ProblemError
 from haptera.server.session_routes import ONE_SESSION, Name, Strict
 from haptera.server.sessions import SessionHandle
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.file_snapshots import RewindReport
-from haptera.vocabulary.option_declarations import options_of
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),

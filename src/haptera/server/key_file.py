@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from haptera import ConfigError, ErrorCode
-from haptera.administration.credentials import file_lock, replace_file
-from haptera.administration.failure_log import FailureLog
+from haptera.access.credentials import file_lock, replace_file
+from haptera.access.failure_log import FailureLog
+from haptera.model.ids import OWNER_NAME
+from haptera.model.json_types import writable
 from haptera.server.access import ApiKey
-from haptera.vocabulary.ids import OWNER_NAME
-from haptera.vocabulary.json_types import writable
 
 _log = FailureLog(__name__)
 _FILE = "server-keys.json"

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import msgspec
 
-from haptera.administration import Clock
-from haptera.server.problems import ProblemError
-from haptera.vocabulary.given_options import checked_fields
-from haptera.vocabulary.option_declarations import (
+from haptera.access import Clock
+from haptera.model.given_options import checked_fields
+from haptera.model.option_declarations import (
     Option,
     declared_fields,
     is_list,
 )
-from haptera.vocabulary.settings import PoolSettings
+from haptera.model.settings import PoolSettings
+from haptera.server.problems import ProblemError
 
 _MOST_CALLERS = 10_000
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.IGNORECASE)

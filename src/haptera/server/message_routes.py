@@ -8,21 +8,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from haptera import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
-from haptera.administration import OwnedTasks
-from haptera.administration.descriptions import FoundPrompt
+from haptera.access import OwnedTasks
+from haptera.access.descriptions import FoundPrompt
 from haptera.agent.query_options import AdmissionOptions
+from haptera.model.approval_cards import ApprovalCard, card_of
+from haptera.model.errors import ErrorCode
+from haptera.model.ids import CHOSEN_MESSAGE_ID
+from haptera.model.option_declarations import options_of
+from haptera.model.parts import MediaPart, Part, TextPart
+from haptera.model.settings import Delivery
 from haptera.server.decoding import described
 from haptera.server.event_stream import SSE, EventStream, QueryWatch
 from haptera.server.feeds import SessionFeed
 from haptera.server.operations import JSON, Call, EventAnswer, Operation, OperationAnswer
 from haptera.server.problems import ProblemError
 from haptera.server.session_routes import ONE_SESSION, Name, Strict
-from haptera.vocabulary.approval_cards import ApprovalCard, card_of
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.ids import CHOSEN_MESSAGE_ID
-from haptera.vocabulary.option_declarations import options_of
-from haptera.vocabulary.parts import MediaPart, Part, TextPart
-from haptera.vocabulary.settings import Delivery
 
 _OPTIONS = options_of(AdmissionOptions)
 

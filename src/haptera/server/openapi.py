@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from haptera import __version__
-from haptera.serialization.schemas import PUBLIC_TYPES, as_written, later_entry
+from haptera.model.schemas import PUBLIC_TYPES, as_written, later_entry
 from haptera.server.access import COOKIE, LOGIN_HEADER
 from haptera.server.event_stream import SSE
 from haptera.server.operations import FILE_TYPES, JSON, Nothing, Operation

@@ -22,12 +22,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from haptera.model.secrets import token_digest
 from haptera.server.access import Access, Principal, Scope
 from haptera.server.event_stream import EventEncoder, SentEvent
 from haptera.server.limits import OpenLimit, RateLimit
 from haptera.server.problems import ProblemError
 from haptera.server.sessions import Hub, OwnerSessions
-from haptera.vocabulary.secrets import token_digest
 
 JSON = "application/json"
 HTML = "text/html"

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.secrets import scrub
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.secrets import scrub
 
 PROBLEM_TYPE = "application/problem+json"
 

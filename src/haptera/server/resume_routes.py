@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from haptera import AgentError, AgentSession
-from haptera.administration.doctor import known_models
+from haptera.access.doctor import known_models
 from haptera.agent.agent_options import SettingsOptions
+from haptera.model.compactions import Compaction
+from haptera.model.errors import ErrorCode
+from haptera.model.option_declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, Operation, OperationAnswer
 from haptera.server.session_routes import ONE_SESSION, Strict, Text
 from haptera.server.sessions import SessionHandle
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.option_declarations import options_of
 
 _SETTINGS = options_of(SettingsOptions)
 

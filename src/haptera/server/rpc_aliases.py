@@ -10,16 +10,16 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from haptera import AgentError, SessionDescription
-from haptera.administration.descriptions import SessionChanges
+from haptera.access.descriptions import SessionChanges
 from haptera.agent.agent_options import SettingsOptions
+from haptera.model.option_declarations import options_of
+from haptera.model.vendors import split_model
 from haptera.server.decoding import described
 from haptera.server.problems import ProblemError
 from haptera.server.resume_routes import Resumed
 from haptera.server.rpc_messages import INVALID_PARAMS, rpc_error
 from haptera.server.session_routes import Name, SystemPrompt, Text
 from haptera.server.sessions import OwnerSessions
-from haptera.vocabulary.option_declarations import options_of
-from haptera.vocabulary.vendors import split_model
 
 _SETTINGS = options_of(SettingsOptions)
 _CHANGES = options_of(SessionChanges)

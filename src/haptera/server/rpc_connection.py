@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from haptera import AgentError
-from haptera.administration import OwnedTasks
+from haptera.access import OwnedTasks
 from haptera.server.access import Principal
 from haptera.server.decoding import decode_body
 from haptera.server.operations import EventAnswer, FileAnswer

@@ -4,9 +4,7 @@ from typing import Any
 
 import msgspec
 
-from haptera.server.decoding import check_shape
-from haptera.server.problems import ProblemBody, ProblemError, problem_of
-from haptera.vocabulary.errors import (
+from haptera.model.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
@@ -17,6 +15,8 @@ from haptera.vocabulary.errors import (
     StoreError,
     ToolError,
 )
+from haptera.server.decoding import check_shape
+from haptera.server.problems import ProblemBody, ProblemError, problem_of
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

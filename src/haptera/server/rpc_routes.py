@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from haptera.administration import OwnedTasks
+from haptera.access import OwnedTasks
 from haptera.server.access import Principal
 from haptera.server.bodies import json_of, limited_request
 from haptera.server.endpoint import (

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from haptera import Agent
-from haptera.administration import OwnedTasks
-from haptera.administration.credentials import write_all
-from haptera.administration.pool import PoolLimits
+from haptera.access import OwnedTasks
+from haptera.access.credentials import write_all
+from haptera.access.pool import PoolLimits
 from haptera.server.access import Access, Principal
 from haptera.server.limits import ServerSettings
 from haptera.server.operations import Operation, Server

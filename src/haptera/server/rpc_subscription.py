@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.administration import OwnedTasks
+from haptera.access import OwnedTasks
 from haptera.server.event_stream import SentEvent
 from haptera.server.operations import EventAnswer
 from haptera.server.rpc_messages import notification

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from haptera import AgentSessions, SessionDescription, __version__
-from haptera.administration.descriptions import SessionStats
-from haptera.administration.doctor import KnownModel, known_models
+from haptera.access.descriptions import SessionStats
+from haptera.access.doctor import KnownModel, known_models
+from haptera.model.tools import ToolSpec
 from haptera.server.access import COOKIE, COOKIE_SECONDS, LOGIN_HEADER
 from haptera.server.decoding import described
 from haptera.server.loop_slices import Durations
 from haptera.server.openapi import document
 from haptera.server.operations import Call, Operation, OperationAnswer
 from haptera.server.problems import ProblemError
-from haptera.vocabulary.tools import ToolSpec
 
 _LOGIN_BYTES = 8 * 1024
 """Enough for the longest token, whichever way JSON writes its characters."""

@@ -15,10 +15,10 @@ import msgspec
 import uvicorn
 
 from haptera import ConfigError, ErrorCode
+from haptera.model.late_names import late_module
 from haptera.server.app import HapteraApp
 from haptera.server.connections import HttpConnection, abort_stalled
 from haptera.server.key_file import write_private
-from haptera.vocabulary.late_names import late_module
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20

@@ -6,15 +6,15 @@ from uuid import UUID, uuid5
 import msgspec
 
 from haptera import AgentError, SessionDescription
-from haptera.administration.descriptions import ListOptions, MessageDescription, SessionChanges
+from haptera.access.descriptions import ListOptions, MessageDescription, SessionChanges
 from haptera.agent.agent_options import SettingsOptions
+from haptera.model.errors import ErrorCode
+from haptera.model.ids import parse_session_id
+from haptera.model.option_declarations import Declared, options_of
+from haptera.model.results import SessionPhase
 from haptera.server.decoding import described
 from haptera.server.operations import Call, Operation, OperationAnswer
 from haptera.server.problems import ProblemError
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.ids import parse_session_id
-from haptera.vocabulary.option_declarations import Declared, options_of
-from haptera.vocabulary.results import SessionPhase
 
 ONE_SESSION = "/api/v1/sessions/{session_id}"
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]

@@ -15,11 +15,14 @@ from haptera import (
     ApprovalSettled,
     SessionDescription,
 )
-from haptera.administration import OwnedTasks
-from haptera.administration.failure_log import FailureLog
-from haptera.administration.pool import CloseReason, PoolLimits, SessionPool
-from haptera.administration.unowned import LeftQueries
-from haptera.administration.worker import is_running
+from haptera.access import OwnedTasks
+from haptera.access.failure_log import FailureLog
+from haptera.access.pool import CloseReason, PoolLimits, SessionPool
+from haptera.access.unowned import LeftQueries
+from haptera.access.worker import is_running
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.events import QuerySuspended
+from haptera.model.ids import parse_session_id
 from haptera.server.cut_off_queries import CutOffQueries
 from haptera.server.feeds import Overview, SessionFeed, Source
 from haptera.server.limits import OpenLimit, ServerSettings
@@ -27,9 +30,6 @@ from haptera.server.loop_slices import LoopSlices
 from haptera.server.problems import ProblemError
 from haptera.server.shutdown import when_told_to_end
 from haptera.server.store_health import StoreHealth
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.events import QuerySuspended
-from haptera.vocabulary.ids import parse_session_id
 
 _failures = FailureLog(
     __name__,

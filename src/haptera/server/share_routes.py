@@ -11,15 +11,15 @@ from typing import Annotated
 
 import msgspec
 
-from haptera.administration.descriptions import ShareOptions
-from haptera.administration.sharing import Share, SharedSession, owners_of
-from haptera.serialization.exchange.html_page import PAGE_POLICY
+from haptera.access.descriptions import ShareOptions
+from haptera.access.sharing import Share, SharedSession, owners_of
+from haptera.formats.html_page import PAGE_POLICY
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.option_declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import HTML, Call, FileAnswer, Operation, OperationAnswer, Server
 from haptera.server.problems import ProblemError
 from haptera.server.session_routes import ONE_SESSION, Strict
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.option_declarations import options_of
 
 _OPTIONS = options_of(ShareOptions)
 _NOT_INDEXED = {"x-robots-tag": "noindex, nofollow, noarchive"}

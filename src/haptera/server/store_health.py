@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from haptera import AgentError
-from haptera.administration import OwnedTasks
+from haptera.access import OwnedTasks
 from haptera.server.limits import ServerSettings
 from haptera.server.problems import ProblemError
 

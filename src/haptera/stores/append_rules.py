@@ -10,11 +10,9 @@ from typing import Any
 
 import msgspec
 
-from haptera.ports.session_store import SessionFilter, SessionRecord
-from haptera.serialization.entries import UNREADABLE
-from haptera.vocabulary.believed_values import count_of, time_of, time_or_none
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.entries import (
+from haptera.model.believed_values import count_of, time_of, time_or_none
+from haptera.model.compactions import Compaction
+from haptera.model.entries import (
     ContextNoted,
     Entry,
     QueryEnded,
@@ -23,10 +21,12 @@ from haptera.vocabulary.entries import (
     SessionChanged,
     SessionOpened,
 )
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.ids import EntryId, SessionId
-from haptera.vocabulary.results import SessionPhase
-from haptera.vocabulary.shares import shares_after
+from haptera.model.entry_bytes import UNREADABLE
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import EntryId, SessionId
+from haptera.model.results import SessionPhase
+from haptera.model.shares import shares_after
+from haptera.ports.session_store import SessionFilter, SessionRecord
 
 _CHANGEABLE = {
     "name": str | None,

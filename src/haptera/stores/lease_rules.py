@@ -16,17 +16,17 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
+from haptera.model.errors import AgentError, ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease
 from haptera.stores.notifications import ChangeNotifier
-from haptera.stores.processes import (
+from haptera.system.processes import (
     ProcessState,
     monotonic_seconds,
     parse_identity,
     process_state,
     this_process,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError
-from haptera.vocabulary.ids import SessionId
 
 LOCAL_LEASE_SECONDS = 60.0
 """How long a holder that is stopped or cannot be seen keeps its lease without renewing it."""

@@ -5,6 +5,11 @@ import os
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from haptera.model.commands import Command, CommandId
+from haptera.model.entries import Entry
+from haptera.model.errors import SessionError
+from haptera.model.ids import SessionId
+from haptera.model.late_names import on_first_use
 from haptera.ports.session_store import (
     ANY_SESSION,
     Damage,
@@ -25,11 +30,6 @@ from haptera.stores.append_rules import (
 from haptera.stores.lease_rules import WaitersFirstError, busy_error
 from haptera.stores.memory_sessions import MemorySession, MemorySessions
 from haptera.stores.stored_records import blob_name, blob_not_found_error
-from haptera.vocabulary.commands import Command, CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import SessionError
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.late_names import on_first_use
 
 if TYPE_CHECKING:
     from haptera.stores import text_search

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 
+from haptera.model.commands import Command, CommandId
+from haptera.model.entries import Entry
+from haptera.model.ids import EntryId, SessionId
 from haptera.ports.session_store import SessionFilter, SessionRecord
-from haptera.vocabulary.commands import Command, CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import EntryId, SessionId
 
 _KEYS = attrgetter("owner", "project", "name", "notes", "parent", "spawned_by")
 """What sessions are looked up by, beside their ids."""

@@ -10,11 +10,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 
+from haptera.model.commands import Command, CommandId
+from haptera.model.entries import Entry
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import SessionLog
-from haptera.vocabulary.commands import Command, CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.ids import SessionId
 
 LOCAL_POLL_SECONDS = 0.05
 _PAGE = 256

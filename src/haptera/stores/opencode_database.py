@@ -11,8 +11,8 @@ from urllib.parse import quote
 import apsw
 import msgspec
 
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.json_types import JsonObject
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.json_types import JsonObject
 
 _BUSY_MS = 2000
 _SESSIONS = (

@@ -16,15 +16,12 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from haptera.ports.clock import Clock
-from haptera.ports.model_client import ModelClient
-from haptera.serialization.canonical import json_digest
-from haptera.stores.private_files import open_or_create, translated_os_errors
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.own_name import FORMER_NAME
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import (
+from haptera.model.canonical import json_digest
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.own_name import FORMER_NAME
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -33,6 +30,9 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
+from haptera.ports.clock import Clock
+from haptera.ports.model_client import ModelClient
+from haptera.system.private_files import open_or_create, translated_os_errors
 
 _T = TypeVar("_T")
 

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.serialization.entries import UNREADABLE, decode_entries, decode_entry, encode_entry
-from haptera.vocabulary.commands import Command
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
-from haptera.vocabulary.ids import SessionId
+from haptera.model.commands import Command
+from haptera.model.entries import Entry
+from haptera.model.entry_bytes import UNREADABLE, decode_entries, decode_entry, encode_entry
+from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
+from haptera.model.ids import SessionId
 
 LARGEST_ENTRY = 256 * 1024
 """The most bytes that an entry has in its log."""

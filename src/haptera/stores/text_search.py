@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from haptera.ports.session_store import SearchHit
-from haptera.vocabulary.entries import (
+from haptera.model.entries import (
     Entry,
     InputQueued,
     PartCheckpoint,
@@ -24,11 +23,12 @@ from haptera.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from haptera.vocabulary.ids import MessageId, PartId, SessionId
-from haptera.vocabulary.json_types import writable
-from haptera.vocabulary.late_names import late_module
-from haptera.vocabulary.part_texts import PartTexts
-from haptera.vocabulary.parts import TextPart
+from haptera.model.ids import MessageId, PartId, SessionId
+from haptera.model.json_types import writable
+from haptera.model.late_names import late_module
+from haptera.model.part_texts import PartTexts
+from haptera.model.parts import TextPart
+from haptera.ports.session_store import SearchHit
 
 SEARCHABLE_KINDS = frozenset(
     str(kind.__struct_config__.tag)

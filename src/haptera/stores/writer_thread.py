@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from haptera.stores.processes import ForkGuard
-from haptera.vocabulary.errors import ErrorCode, SessionError, StoreError
+from haptera.model.errors import ErrorCode, SessionError, StoreError
+from haptera.system.processes import ForkGuard
 
 WriteT = TypeVar("WriteT")
 

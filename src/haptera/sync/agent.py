@@ -17,19 +17,19 @@ from haptera.agent.query_options import (
     SingleQueryOptions,
 )
 from haptera.agent.retrying import OnRetry
-from haptera.blocks.hook_dispatch.registration import Hooks
-from haptera.blocks.tool_registry.tool import AnyTool
-from haptera.ports.abort import AbortSignal
+from haptera.kernel.blocks.hook_dispatch.registration import Hooks
+from haptera.kernel.blocks.tool_registry.tool import AnyTool
+from haptera.model.local_models import LocalModel, OnPull
+from haptera.model.option_declarations import takes
+from haptera.model.outcomes import Err, Ok
+from haptera.model.results import AgentResult, OutputT
+from haptera.model.settings import RetrySettings, Settings
+from haptera.model.tools import ToolSpec
 from haptera.ports.clock import Clock, Random
 from haptera.sync.background_loop import LoopAccess, background_loop
 from haptera.sync.session import AgentRemote, AgentSession, QueryStream
 from haptera.sync.sessions import AgentSessions
-from haptera.vocabulary.local_models import LocalModel, OnPull
-from haptera.vocabulary.option_declarations import takes
-from haptera.vocabulary.outcomes import Err, Ok
-from haptera.vocabulary.results import AgentResult, OutputT
-from haptera.vocabulary.settings import RetrySettings, Settings
-from haptera.vocabulary.tools import ToolSpec
+from haptera.system.abort import AbortSignal
 
 ValueT = TypeVar("ValueT")
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent import futures
 from typing import Any, Generic, TypeVar
 
-from haptera.ports.owned_tasks import OwnedTasks
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, without_frames
+from haptera.model.errors import AgentError, ErrorCode, SessionError, without_frames
+from haptera.system.owned_tasks import OwnedTasks
 
 ValueT = TypeVar("ValueT")
 

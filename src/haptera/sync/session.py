@@ -17,25 +17,25 @@ from haptera.agent.query_stream import QueryStream as AsyncQueryStream
 from haptera.agent.remote import AgentRemote as AsyncAgentRemote
 from haptera.agent.session import AgentSession as AsyncAgentSession
 from haptera.agent.session_surroundings import IncludedAs
-from haptera.ports.abort import AbortSignal
-from haptera.serialization.session_state import SessionState
-from haptera.session.session_descriptions import SessionView, Unfinished
+from haptera.kernel.session.session_descriptions import SessionView, Unfinished
+from haptera.model.approvals import ApprovalRequest, ApprovalScope
+from haptera.model.budgets import Budgets
+from haptera.model.compactions import Compaction
+from haptera.model.context_files import ContextFile, Skill
+from haptera.model.events import Event, SessionStatus, TextDelta
+from haptera.model.file_snapshots import FileDiff, RewindReport
+from haptera.model.ids import MessageId, QueryId, SessionId
+from haptera.model.json_types import Json
+from haptera.model.messages import Message, UserMessage
+from haptera.model.option_declarations import takes
+from haptera.model.parts import Part
+from haptera.model.requests import TokenCount
+from haptera.model.results import AgentResult, OutputT, ResumeKind
+from haptera.model.session_state import SessionState
+from haptera.model.settings import Settings
+from haptera.model.tools import ToolSpec
 from haptera.sync.background_loop import LoopAccess
-from haptera.vocabulary.approvals import ApprovalRequest, ApprovalScope
-from haptera.vocabulary.budgets import Budgets
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.context_files import ContextFile, Skill
-from haptera.vocabulary.events import Event, SessionStatus, TextDelta
-from haptera.vocabulary.file_snapshots import FileDiff, RewindReport
-from haptera.vocabulary.ids import MessageId, QueryId, SessionId
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.messages import Message, UserMessage
-from haptera.vocabulary.option_declarations import takes
-from haptera.vocabulary.parts import Part
-from haptera.vocabulary.requests import TokenCount
-from haptera.vocabulary.results import AgentResult, OutputT, ResumeKind
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.tools import ToolSpec
+from haptera.system.abort import AbortSignal
 
 EventT = TypeVar("EventT", bound=Event)
 InnerT = TypeVar("InnerT", bound=AsyncAgentSession | AsyncAgentRemote)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, Unpack
 
-from haptera.administration.descriptions import (
+from haptera.access.descriptions import (
     ActiveContext,
     ExportOptions,
     FoundPrompt,
@@ -19,14 +19,14 @@ from haptera.administration.descriptions import (
     SessionTree,
     ShareOptions,
 )
-from haptera.administration.maintenance import SessionHealth
-from haptera.administration.sharing import Share, SharedSession
-from haptera.administration.transfer import Imported
+from haptera.access.maintenance import SessionHealth
+from haptera.access.sharing import Share, SharedSession
+from haptera.access.transfer import Imported
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
-from haptera.session.notes import ProjectNote
+from haptera.kernel.session.notes import ProjectNote
+from haptera.model.option_declarations import takes
 from haptera.sync.background_loop import LoopAccess
 from haptera.sync.session import AgentSession
-from haptera.vocabulary.option_declarations import takes
 
 
 class FoundSessions:

@@ -5,10 +5,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from haptera.ports.telemetry import Begun, QueryBegun, ToolBegun, TurnBegun
-from haptera.vocabulary.events import Measured, ToolMeasured, TurnMeasured
-from haptera.vocabulary.messages import AssistantMessage, Message
-from haptera.vocabulary.parts import (
+from haptera.model.events import Measured, ToolMeasured, TurnMeasured
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -19,7 +18,8 @@ from haptera.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from haptera.vocabulary.secrets import scrub
+from haptera.model.secrets import scrub
+from haptera.ports.telemetry import Begun, QueryBegun, ToolBegun, TurnBegun
 
 _Plain: TypeAlias = dict[str, Any]
 

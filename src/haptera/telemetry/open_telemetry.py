@@ -10,15 +10,15 @@ from contextvars import Token
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from haptera.model.errors import ErrorReport
+from haptera.model.events import Measured, QueryMeasured, ToolMeasured, TurnMeasured
+from haptera.model.parts import Part
+from haptera.model.requests import ModelRequest
+from haptera.model.secrets import scrub
+from haptera.model.usage import Usage
+from haptera.model.vendors import split_model
 from haptera.ports.telemetry import Begun, QueryBegun, ToolBegun, TurnBegun
 from haptera.telemetry.content import begun_content, ended_content
-from haptera.vocabulary.errors import ErrorReport
-from haptera.vocabulary.events import Measured, QueryMeasured, ToolMeasured, TurnMeasured
-from haptera.vocabulary.parts import Part
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.secrets import scrub
-from haptera.vocabulary.usage import Usage
-from haptera.vocabulary.vendors import split_model
 
 try:
     from opentelemetry import context as otel_context

@@ -6,7 +6,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.events import Event
+from haptera.model.parts import Part, ReasoningPart, ToolCallPart, text_of
+from haptera.model.stream_parts import FinishKind, StreamPart
+from haptera.model.usage import Usage
 from haptera.ports.clock import Stamp
 from haptera.providers.reply_reader import ReplyReader
 from haptera.providers.wire import (
@@ -20,11 +25,6 @@ from haptera.providers.wire.chat_completions.dialects import DIALECTS, GENERIC
 from haptera.providers.wire.gemini.dialects import VERTEX
 from haptera.providers.wire.openai_responses import dialects as responses
 from haptera.providers.wire.protocol import WireProtocol
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.events import Event
-from haptera.vocabulary.parts import Part, ReasoningPart, ToolCallPart, text_of
-from haptera.vocabulary.stream_parts import FinishKind, StreamPart
-from haptera.vocabulary.usage import Usage
 
 PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic-messages": anthropic_messages.PROTOCOL,

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from haptera.vocabulary.errors import AgentError, ErrorCode
+from haptera.model.errors import AgentError, ErrorCode
 
 T = TypeVar("T")
 SubjectT = TypeVar("SubjectT")

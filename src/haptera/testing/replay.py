@@ -8,8 +8,18 @@ from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
+from haptera.model.canonical import json_digest
+from haptera.model.errors import (
+    ConfigError,
+    ErrorCode,
+    ErrorReport,
+    RequestError,
+    SessionError,
+    error_from_report,
+)
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import StreamPart
 from haptera.ports.clock import Clock
-from haptera.serialization.canonical import json_digest
 from haptera.stores.recording import (
     Exchange,
     decode_part,
@@ -18,16 +28,6 @@ from haptera.stores.recording import (
     read_recording,
 )
 from haptera.testing.clocks import LoopClock, one_turn
-from haptera.vocabulary.errors import (
-    ConfigError,
-    ErrorCode,
-    ErrorReport,
-    RequestError,
-    SessionError,
-    error_from_report,
-)
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import StreamPart
 
 
 class _FaultPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.vocabulary.entries import PartEnded, QueryEnded, TurnDiscarded, TurnStarted
-from haptera.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from haptera.vocabulary.events import Event, TextDelta
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import (
+from haptera.model.entries import PartEnded, QueryEnded, TurnDiscarded, TurnStarted
+from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionError
+from haptera.model.events import Event, TextDelta
+from haptera.model.json_types import Json
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import (
     FinishKind,
     PartClosed,
     PartDelta,
@@ -22,7 +22,7 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.vocabulary.usage import Usage
+from haptera.model.usage import Usage
 
 
 class Gate:

@@ -10,12 +10,18 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from haptera.blocks.permission_rules.rules import EDITS_FILES
-from haptera.blocks.tool_registry.tool import AnyTool, tool
+from haptera.kernel.blocks.permission_rules.rules import EDITS_FILES
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
+from haptera.model.approvals import CallFacts
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.given_options import check_options
+from haptera.model.ids import SessionId
+from haptera.model.json_types import JsonObject
+from haptera.model.option_declarations import Option, function_option, takes
 from haptera.ports.permissions import PathGuard
 from haptera.ports.session_store import Blobs
-from haptera.ports.threads import run_in_thread
 from haptera.ports.tools import ToolContext
+from haptera.system.threads import run_in_thread
 from haptera.tools.command_runner import CommandRunner
 from haptera.tools.contained_paths import PathRefusedError, Root, guarded
 from haptera.tools.file_contents import SeenFiles
@@ -25,12 +31,6 @@ from haptera.tools.output import Outputs, read_output_tool
 from haptera.tools.sandbox.policy import Sandbox
 from haptera.tools.sandbox.private_paths import stores_in
 from haptera.tools.shell import CommandVariables, command_words, shell_tool
-from haptera.vocabulary.approvals import CallFacts
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.given_options import check_options
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.option_declarations import Option, function_option, takes
 
 _OF_FOLDERS = frozenset({"list", "glob", "grep"})
 _OF_PATHS = EDITS_FILES | _OF_FOLDERS | {"read"}

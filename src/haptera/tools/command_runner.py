@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from haptera.ports.own_places import own_places
-from haptera.ports.threads import run_in_thread
+from haptera.system.own_places import own_places
+from haptera.system.threads import run_in_thread
 from haptera.tools.contained_paths import Root
 from haptera.tools.running_command import Ending, RunningCommand
 from haptera.tools.sandbox.placeholders import Placeholders

@@ -91,10 +91,10 @@ def _common(left: list[str], right: list[str]) -> int:
 
 def _shifted(line: str, by: int) -> str:
     """Return the head of a hunk with the numbers of the whole file."""
-    if not line.startswith("@@ "):
+    if not line.startswith(" "):
         return line
     old, new = line.split()[1:3]
-    return f"@@ {_moved(old, by)} {_moved(new, by)} @@\n"
+    return f" {_moved(old, by)} {_moved(new, by)} \n"
 
 
 def _moved(line_range: str, by: int) -> str:

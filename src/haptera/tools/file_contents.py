@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from haptera.ports.abort import AbortSignal
+from haptera.model.ids import SessionId
+from haptera.system.abort import AbortSignal
 from haptera.tools.contained_paths import NameInFolder, PathRefusedError, Root
-from haptera.vocabulary.ids import SessionId
 
 MOST_EDITED = 10 << 20
 """Bytes of a file that can be edited, and that are read as a whole."""

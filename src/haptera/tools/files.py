@@ -7,10 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from haptera.blocks.tool_registry.running import image
-from haptera.blocks.tool_registry.tool import AnyTool, tool
-from haptera.ports.threads import run_in_thread
+from haptera.kernel.blocks.tool_registry.running import image
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
+from haptera.model.ids import SessionId
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import MediaPart
 from haptera.ports.tools import ToolContext
+from haptera.system.threads import run_in_thread
 from haptera.tools.contained_paths import NameInFolder, PathRefusedError, Root
 from haptera.tools.editing import Edit, EditError, apply_edits, difference
 from haptera.tools.file_contents import (
@@ -26,9 +29,6 @@ from haptera.tools.file_contents import (
 )
 from haptera.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
 from haptera.tools.output import Outputs
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import MediaPart
 
 _MOST_LINES = 2000
 _LONGEST_LINE = 2000

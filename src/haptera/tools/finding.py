@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from haptera.blocks.permission_rules.wildcards import alternatives, matches_file
-from haptera.blocks.tool_registry.tool import AnyTool, tool
-from haptera.ports.threads import run_in_thread
+from haptera.kernel.blocks.permission_rules.wildcards import alternatives, matches_file
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
 from haptera.ports.tools import ToolContext
+from haptera.system.threads import run_in_thread
 from haptera.tools.contained_paths import PathRefusedError, Root
 from haptera.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
 from haptera.tools.isolated_python import IsolatedProcess

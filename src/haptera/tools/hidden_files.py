@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from haptera.blocks.permission_rules.wildcards import matches_path
+from haptera.kernel.blocks.permission_rules.wildcards import matches_path
 from haptera.ports.permissions import HiddenPaths
 from haptera.ports.tools import ToolContext
 

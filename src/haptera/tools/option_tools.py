@@ -9,11 +9,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from haptera.blocks.tool_registry.tool import AnyTool, tool
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
+from haptera.model.believed_values import moment_of
 from haptera.ports.context_source import ContextSource
 from haptera.ports.session_store import SearchHit, SessionRecord, Store
 from haptera.ports.tools import ToolContext
-from haptera.vocabulary.believed_values import moment_of
 
 _MOST_HITS = 20
 

@@ -3,11 +3,11 @@
 import hashlib
 from collections import OrderedDict
 
-from haptera.blocks.tool_registry.tool import AnyTool, tool
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Blobs
 from haptera.ports.tools import ToolContext
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.ids import SessionId
 
 MOST_SHOWN = 30_000
 """Characters of one result that a model is shown at once."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from haptera.blocks.permission_rules.wildcards import matches_file, matches_path
+from haptera.kernel.blocks.permission_rules.wildcards import matches_file, matches_path
 from haptera.tools.sandbox.private_beneath import PrivateBeneath
 from haptera.tools.tree_walk import open_regular, walk_files
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from haptera.blocks.tool_registry.tool import AnyTool, tool
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
 from haptera.ports.tools import ToolContext
 from haptera.tools.command_runner import CommandCall, CommandRunner, Finished
 from haptera.tools.output import Outputs

@@ -18,10 +18,11 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from haptera.blocks.tool_registry.tool import AnyTool, tool
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
+from haptera.model.own_name import USER_AGENT
 from haptera.ports.session_store import Blobs
-from haptera.ports.threads import run_in_thread
 from haptera.ports.tools import ToolContext
+from haptera.system.threads import run_in_thread
 from haptera.tools.isolated_python import IsolatedProcess
 from haptera.tools.output import Outputs
 from haptera.tools.public_hosts import (
@@ -31,7 +32,6 @@ from haptera.tools.public_hosts import (
     public_address,
     read_url,
 )
-from haptera.vocabulary.own_name import USER_AGENT
 
 _MOST_BYTES = 4 << 20
 _SECONDS = 30.0

@@ -3,15 +3,10 @@
 from base64 import b64encode
 from typing import Any
 
-from haptera.providers.history import adapt_history
-from haptera.providers.schema_targets import SchemaAdapter
-from haptera.providers.wire import chat_completions
-from haptera.providers.wire.chat_completions.dialects import Dialect
-from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.ids import CallId, MessageId
-from haptera.vocabulary.messages import AssistantMessage, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.ids import CallId, MessageId
+from haptera.model.messages import AssistantMessage, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -22,9 +17,14 @@ from haptera.vocabulary.parts import (
     ToolCallPart,
     ToolResultPart,
 )
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.settings import Timeouts
+from haptera.model.tools import ToolSpec
+from haptera.providers.history import adapt_history
+from haptera.providers.schema_targets import SchemaAdapter
+from haptera.providers.wire import chat_completions
+from haptera.providers.wire.chat_completions.dialects import Dialect
+from haptera.providers.wire.protocol import WireRequest
 
 MODELS = {
     "openai": "gpt-5",

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from haptera.model.errors import ErrorCode
+from haptera.model.usage import Usage
 from haptera.providers.wire.chat_completions.dialects import DIALECTS, Dialect
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.usage import Usage
 from tests.fixtures_wire import wire_files, wire_root
 
 DIALECT_OF_FOLDER = {

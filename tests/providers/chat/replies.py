@@ -6,11 +6,8 @@ from typing import Any
 
 import msgspec
 
-from haptera.providers.reply_reader import ReplyReader
-from haptera.providers.wire import chat_completions
-from haptera.providers.wire.chat_completions.dialects import GENERIC, Dialect
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.stream_parts import (
+from haptera.model.errors import AgentError
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -19,6 +16,9 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
+from haptera.providers.reply_reader import ReplyReader
+from haptera.providers.wire import chat_completions
+from haptera.providers.wire.chat_completions.dialects import GENERIC, Dialect
 
 
 @dataclass

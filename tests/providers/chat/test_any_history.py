@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import Message
+from haptera.model.parts import Part, ProviderPart, ReasoningPart, ReminderPart, TextPart
+from haptera.model.requests import ModelRequest
 from haptera.providers.wire.chat_completions.dialects import DIALECTS, Dialect
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import Part, ProviderPart, ReasoningPart, ReminderPart, TextPart
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.chat.example_requests import (
     ADD,
     LOOK,

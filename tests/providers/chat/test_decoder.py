@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.stream_parts import PartOpaque, StreamFinished, StreamPart
+from haptera.model.usage import Usage
 from haptera.providers.wire.chat_completions.dialects import OPENROUTER, XAI
 from haptera.providers.wire.chat_completions.reply import ChatDecoder
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.stream_parts import PartOpaque, StreamFinished, StreamPart
-from haptera.vocabulary.usage import Usage
 from tests.providers.chat.replies import piece, read_reply, sse
 
 

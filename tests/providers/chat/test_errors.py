@@ -2,8 +2,8 @@
 
 import pytest
 
+from haptera.model.errors import ErrorCode
 from haptera.providers.wire.chat_completions.reply_types import ERRORS
-from haptera.vocabulary.errors import ErrorCode
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.errors import ErrorCode
 from haptera.providers.wire.chat_completions.reply_types import ERRORS
-from haptera.vocabulary.errors import ErrorCode
 from tests.fixtures_report import Report
 from tests.providers.chat.recordings import (
     DIALECT_OF_FOLDER,

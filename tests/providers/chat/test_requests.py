@@ -6,6 +6,9 @@ from typing import Any, get_args
 import pytest
 from openai.types.shared_params import ReasoningEffort
 
+from haptera.model.parts import ProviderPart, ReasoningPart, TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Thinking
 from haptera.providers.wire import chat_completions
 from haptera.providers.wire.chat_completions.dialects import (
     AZURE,
@@ -23,9 +26,6 @@ from haptera.providers.wire.chat_completions.dialects import (
     Dialect,
 )
 from haptera.providers.wire.chat_completions.request import ask_for_thinking, nearest_effort
-from haptera.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Thinking
 from tests.providers.chat.example_requests import (
     ADD,
     ANSWER,

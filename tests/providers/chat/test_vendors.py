@@ -4,16 +4,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from haptera.auth.token_sources import StaticTokenSource
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import PartDelta, StreamFinished, StreamPart
+from haptera.model.vendors import VendorFields
 from haptera.providers.client import WireModelClient
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.vendor_clients import VendorAccess, make_client
 from haptera.providers.vendors import VENDORS
 from haptera.providers.wire.chat_completions.dialects import DIALECTS
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import PartDelta, StreamFinished, StreamPart
-from haptera.vocabulary.vendors import VendorFields
+from haptera.system.token_sources import StaticTokenSource
 from tests.providers.chat.example_requests import user
 from tests.providers.chat.replies import piece, sse
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from haptera import Agent
-from haptera.assembly.agent_inputs import SystemClock
+from haptera.access.assembly.agent_inputs import SystemClock
+from haptera.model.native_messages import NativeMessage
+from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.parts import TextPart
+from haptera.model.settings import Settings
 from haptera.ports.native_agent import NativeHost, NativeOpening
 from haptera.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
 from haptera.providers.claude_agent.session import ClaudeSession, SessionLimits
-from haptera.vocabulary.native_messages import NativeMessage
-from haptera.vocabulary.native_settings import ClaudeAgentSettings
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.settings import Settings
 
 PROGRAM = Path(__file__).with_name("scripted_child.py")
 MODEL = "claude-agent/claude-sonnet-4-6"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from haptera import Agent, tool
-from haptera.vocabulary.errors import ErrorCode, SessionError
+from haptera.model.errors import ErrorCode, SessionError
 
 PROGRAM = Path(__file__).with_name("keeping_child.py")
 MODEL = "claude-agent/claude-sonnet-4-6"

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haptera.providers.claude_agent.messages import MessageDecoder
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.native_messages import (
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.native_messages import (
     NativeAnswer,
     NativeBoundary,
     NativeMessage,
@@ -22,7 +21,8 @@ from haptera.vocabulary.native_messages import (
     NativeSubagent,
     NativeToolResult,
 )
-from haptera.vocabulary.stream_parts import PartDelta, PartOpened, StreamFinished
+from haptera.model.stream_parts import PartDelta, PartOpened, StreamFinished
+from haptera.providers.claude_agent.messages import MessageDecoder
 from tests.fixtures_wire import require_wire
 from tests.providers.claude_agent.children import FIRST, SECOND, call, init, result, text
 

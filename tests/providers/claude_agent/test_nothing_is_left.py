@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent, AgentError
-from haptera.vocabulary.events import TextDelta
+from haptera.model.events import TextDelta
 from tests.providers.claude_agent.children import (
     USER,
     Child,

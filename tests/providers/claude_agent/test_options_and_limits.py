@@ -11,10 +11,10 @@ import pytest
 
 from haptera import AgentError, ConfigError
 from haptera.building_blocks import NativeResult, make_native
+from haptera.model.errors import ErrorCode
+from haptera.model.events import NativeNoted
+from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.providers.claude_agent import connection
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.events import NativeNoted
-from haptera.vocabulary.native_settings import ClaudeAgentSettings
 from tests.agent.test_native_sessions import events_of, transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,

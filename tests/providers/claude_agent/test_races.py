@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from haptera.engine.native_turns import TurnDriver
+from haptera.kernel.engine.native_turns import TurnDriver
+from haptera.model.errors import AgentError, ErrorCode, ProviderError
+from haptera.model.json_types import JsonObject
+from haptera.model.native_messages import NativeResult
 from haptera.providers.claude_agent.connection import ClaudeConnection
 from haptera.providers.claude_agent.frames import read_head
 from haptera.providers.claude_agent.session import ClaudeSession
 from haptera.testing import run_seeded
-from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.native_messages import NativeResult
 from tests.providers.claude_agent.children import init, result, text, words
 
 TURN = [step["emit"] for step in (init(), *text("Hello."), result())]

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, Approve, Deny, tool
+from haptera.model.compactions import Compaction
+from haptera.model.entries import ToolEnded, UsageReported
+from haptera.model.errors import ErrorCode
+from haptera.model.events import TextDelta
+from haptera.model.parts import ToolResultPart
 from haptera.providers.claude_agent import callbacks, command_line
 from haptera.stores.jsonl.store import JsonlStore
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.entries import ToolEnded, UsageReported
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.events import TextDelta
-from haptera.vocabulary.parts import ToolResultPart
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 
 MODEL = "claude-agent/claude-sonnet-4-6"

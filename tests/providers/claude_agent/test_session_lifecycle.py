@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from haptera.providers.claude_agent.agent_process import LONGEST_LINE
-from haptera.providers.claude_agent.session import SessionLimits
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
-from haptera.vocabulary.native_messages import (
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
+from haptera.model.native_messages import (
     NativeAnswer,
     NativeNotice,
     NativeResult,
     NativeStarted,
 )
-from haptera.vocabulary.stream_parts import PartDelta
+from haptera.model.stream_parts import PartDelta
+from haptera.providers.claude_agent.agent_process import LONGEST_LINE
+from haptera.providers.claude_agent.session import SessionLimits
 from tests.providers.claude_agent.children import (
     FIRST,
     SECOND,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from haptera.engine.native_turns import TurnDriver, TurnTimes
-from haptera.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from haptera.vocabulary.native_messages import NativeMessage, NativeResult
+from haptera.kernel.engine.native_turns import TurnDriver, TurnTimes
+from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionError
+from haptera.model.native_messages import NativeMessage, NativeResult
 from tests.providers.claude_agent.children import (
     USER,
     Child,

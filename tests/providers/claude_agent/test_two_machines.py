@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from haptera.vocabulary.parts import TextPart
+from haptera.model.parts import TextPart
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving
 from tests.providers.claude_agent.machines import STEPS, Machine
 

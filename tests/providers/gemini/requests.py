@@ -1,13 +1,13 @@
 """The requests that Gemini is tried with, by name; between them every option is used."""
 
+from haptera.model.messages import Message
+from haptera.model.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
+from haptera.model.requests import ModelRequest
 from haptera.providers.schema_targets import SchemaAdapter
 from haptera.providers.wire.gemini import PROTOCOL
 from haptera.providers.wire.gemini.dialects import GEMINI_API, VERTEX, GeminiDialect
 from haptera.providers.wire.gemini.request import RequestEncoder
 from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,

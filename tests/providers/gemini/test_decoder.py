@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.parts import ReasoningPart, TextPart
 from haptera.providers.wire.gemini import PROTOCOL
 from haptera.providers.wire.gemini.reply_types import PartialArgument, put_argument, steps_of
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.parts import ReasoningPart, TextPart
 from tests.providers.gemini.vendor_types import types
 from tests.providers.replies import Reply, decode, decode_frames
 

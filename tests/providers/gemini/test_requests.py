@@ -5,6 +5,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.json_types import JsonObject
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.tools import ToolSpec
 from haptera.providers.schema_targets import check_schema
 from haptera.providers.wire.gemini import PROTOCOL
 from haptera.providers.wire.gemini.dialects import (
@@ -15,10 +19,6 @@ from haptera.providers.wire.gemini.dialects import (
 )
 from haptera.providers.wire.gemini.messages import UNSIGNED
 from haptera.providers.wire.gemini.request import RequestEncoder, encode_count
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.tools import ToolSpec
 from tests.fixtures_wire import require_wire
 from tests.providers.conversations import everything, user
 from tests.providers.gemini.requests import REQUESTS, SEAL, encoded, own_history

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.model.json_types import Json, JsonObject
 from tests.providers.grammar.rules import Rule, words
 
 DOCUMENTED = "Anthropic API reference, POST /v1/messages"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.model.json_types import Json, JsonObject
 from tests.providers.grammar.rules import Rule, words
 
 DOCUMENTED = "Gemini API reference, models.generateContent"

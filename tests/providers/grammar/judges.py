@@ -1,6 +1,6 @@
 """Who judges a request body: the rules of each protocol, by the client that sends it."""
 
-from haptera.vocabulary.json_types import JsonObject
+from haptera.model.json_types import JsonObject
 from tests.providers.grammar import anthropic, gemini, ollama, responses
 from tests.providers.grammar.chat_grammar import refusals
 from tests.providers.grammar.rules import breaches

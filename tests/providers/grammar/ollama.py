@@ -4,7 +4,7 @@ import base64
 import binascii
 from collections.abc import Iterator
 
-from haptera.vocabulary.json_types import JsonObject
+from haptera.model.json_types import JsonObject
 from tests.providers.grammar.rules import Rule, words
 
 DOCUMENTED = "Ollama API documentation (docs.ollama.com/openapi.yaml), POST /api/chat"

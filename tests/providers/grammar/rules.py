@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.model.json_types import Json, JsonObject
 
 
 def words(text: str) -> frozenset[str]:

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import ReasoningPart
+from haptera.model.requests import ModelRequest
 from haptera.providers.wire.anthropic_messages.request import RequestEncoder
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import ReasoningPart
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import CLOCK, WEATHER, assistant, call, everything, result, user
 from tests.providers.grammar import anthropic
 from tests.providers.grammar.rules import Mutation, add, breaches, drop, put

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from haptera.model.json_types import JsonObject
+from haptera.model.requests import ModelRequest
 from haptera.providers.wire.ollama import RequestEncoder as OllamaEncoder
 from haptera.providers.wire.openai_responses.request import RequestEncoder as ResponsesEncoder
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import CLOCK, WEATHER, everything
 from tests.providers.gemini.requests import encoded as encode_gemini
 from tests.providers.gemini.requests import own_history as gemini_history

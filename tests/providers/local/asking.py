@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from haptera.model.ids import MessageId
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import PartDelta, StreamPart
 from haptera.ports.model_client import ModelClient
 from haptera.providers.local.client import LocalModelClient
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import PartDelta, StreamPart
 
 LONG = "Write a very long story about a lighthouse keeper."
 

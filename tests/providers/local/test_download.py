@@ -15,17 +15,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from haptera.providers.local.download import pull_model, pull_weights
-from haptera.providers.local.pip_command import find_pip, wheel_size
-from haptera.providers.local.weights import WeightFiles
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.local_models import (
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.local_models import (
     PullEvent,
     PullFinished,
     PullProgress,
     PullStarted,
     PullWaiting,
 )
+from haptera.providers.local.download import pull_model, pull_weights
+from haptera.providers.local.pip_command import find_pip, wheel_size
+from haptera.providers.local.weights import WeightFiles
 from tests.providers.local.fake_index import (
     FakeIndex,
     changed,

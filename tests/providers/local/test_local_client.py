@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.requests import OutputSchema
+from haptera.model.stream_parts import PartDelta, StreamFinished, StreamOpened
 from haptera.providers.local.client import LocalModelClient
 from haptera.providers.local.model_process import ModelProcessPool
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.requests import OutputSchema
-from haptera.vocabulary.stream_parts import PartDelta, StreamFinished, StreamOpened
 from tests.providers.local.asking import LONG, answer, ask, get, is_generating, text_of
 
 pytestmark = pytest.mark.timeout(120)

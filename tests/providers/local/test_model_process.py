@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.settings import Timeouts
+from haptera.model.stream_parts import PartDelta, StreamFinished
 from haptera.providers.local import serve
 from haptera.providers.local.client import LocalModelClient
 from haptera.providers.local.model_process import ModelProcess, ModelProcessPool, ServeParameters
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.settings import Timeouts
-from haptera.vocabulary.stream_parts import PartDelta, StreamFinished
 from tests.providers.local.asking import LONG, answer, ask, is_alive, process_of, until
 
 pytestmark = pytest.mark.timeout(120)

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
 from haptera.providers.local.weights import (
     WeightFiles,
     find_weights,
@@ -14,7 +15,6 @@ from haptera.providers.local.weights import (
     read_template,
     remove_local_model,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode
 
 SMOLLM2 = find_weights("smollm2")
 

@@ -1,8 +1,8 @@
 """The requests that Ollama is tried with, by name; between them every option is used."""
 
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import MediaPart, ReasoningPart
-from haptera.vocabulary.requests import ModelRequest
+from haptera.model.messages import Message
+from haptera.model.parts import MediaPart, ReasoningPart
+from haptera.model.requests import ModelRequest
 from tests.providers.conversations import (
     CLOCK,
     WEATHER,

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.parts import ReasoningPart, TextPart
 from haptera.providers.wire.ollama import PROTOCOL
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.parts import ReasoningPart, TextPart
 from tests.providers.replies import Reply, decode, decode_frames
 
 DONE: JsonObject = {"model": "m", "done": True, "done_reason": "stop"}

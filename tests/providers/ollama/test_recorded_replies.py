@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.errors import ErrorCode
 from haptera.providers.wire.ollama import PROTOCOL
-from haptera.vocabulary.errors import ErrorCode
 from tests.providers.recorded import SMALL, cases, result_of, usage_of_ollama
 from tests.providers.replies import body_of, decode
 

@@ -1,5 +1,10 @@
 """The requests that OpenAI Responses is tried with, by name; between them every option is used."""
 
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
+from haptera.model.requests import ModelRequest
 from haptera.providers.wire.openai_responses.dialects import (
     AZURE,
     DEEPSEEK,
@@ -10,11 +15,6 @@ from haptera.providers.wire.openai_responses.dialects import (
     XAI,
     ResponsesDialect,
 )
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message
-from haptera.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.parts import ReasoningPart, TextPart
+from haptera.model.stream_parts import StreamPart
 from haptera.providers.wire.openai_responses import PROTOCOL
 from haptera.providers.wire.openai_responses.reply import ResponsesDecoder
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.parts import ReasoningPart, TextPart
-from haptera.vocabulary.stream_parts import StreamPart
 from tests.providers.replies import Reply, decode, decode_frames
 
 CREATED: JsonObject = {"type": "response.created", "response": {"id": "resp_1", "model": "m"}}

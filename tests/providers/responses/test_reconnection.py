@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from haptera import Agent, TurnDiscarded, tool
-from haptera.auth.token_sources import StaticTokenSource
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import JsonObject
 from haptera.providers.client import WireModelClient
 from haptera.providers.transport.http import AiohttpTransport
 from haptera.providers.vendor_clients import VendorAccess, make_client
 from haptera.providers.vendors import VENDORS
+from haptera.system.token_sources import StaticTokenSource
 from haptera.testing import FakeClock
 from haptera.testing.clocks import AutoClock
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import JsonObject
 from tests.providers.exchanges import QUICK, REQUEST, ask, text_of
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, refuses
 

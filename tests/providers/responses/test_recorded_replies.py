@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from haptera.model.errors import ErrorCode
 from haptera.providers.wire.openai_responses import PROTOCOL
-from haptera.vocabulary.errors import ErrorCode
 from tests.providers.recorded import cases, differing_splits, result_of, usage_of_responses
 from tests.providers.replies import body_of, decode, read_json
 

@@ -11,6 +11,10 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import is_typeddict
 
+from haptera.model.errors import AgentError
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import CompactionPart, ProviderPart
+from haptera.model.requests import ModelRequest
 from haptera.providers.wire.openai_responses import PROTOCOL, protocol_for
 from haptera.providers.wire.openai_responses.dialects import (
     DEEPSEEK,
@@ -19,10 +23,6 @@ from haptera.providers.wire.openai_responses.dialects import (
     ResponsesDialect,
 )
 from haptera.providers.wire.openai_responses.request import RequestEncoder
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import CompactionPart, ProviderPart
-from haptera.vocabulary.requests import ModelRequest
 from tests.providers.conversations import assistant, call, everything, result, user
 from tests.providers.grammar.responses import RULES
 from tests.providers.grammar.rules import breaches

@@ -10,10 +10,10 @@ import asyncio
 import sys
 
 from haptera import Agent
+from haptera.model.settings import RuntimeSettings
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import Gate, ScriptedProvider, says
 from haptera.testing.scripted_provider import Beat
-from haptera.vocabulary.settings import RuntimeSettings
 
 OWNER, NAME = "ana", "watched"
 PIECES = 18

@@ -5,12 +5,12 @@ import contextlib
 import psycopg
 import pytest
 
+from haptera.model.ids import SessionId
 from haptera.stores.postgresql import leases
 from haptera.stores.postgresql.changes import ChangeWatch
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance import CHECKS, Check
 from haptera.testing.store_conformance.samples import OWNER, new_session, note
-from haptera.vocabulary.ids import SessionId
 from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 

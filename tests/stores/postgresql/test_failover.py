@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from haptera.model.errors import AgentError, ErrorCode
 from haptera.ports.session_store import Lease
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import new_session, note, notes, seqs_of
-from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.postgresql.server import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def _replica_has(replica: PostgresServer, lease: Lease, head: int) -> None:
         while found != (head,):
             with contextlib.suppress(psycopg.errors.UndefinedTable):
                 found = connection.execute(
-                    "SELECT head FROM haptera.session WHERE id = %s", (lease.session_id,)
+                    "SELECT head FROM haptera.kernel.session WHERE id = %s", (lease.session_id,)
                 ).fetchone()
 
 

@@ -1,12 +1,12 @@
 """Sub-agents on a shared database: answered from another node, and left alone by workers."""
 
 from haptera import Agent, tool
+from haptera.model.entries import QueryStarted, SessionOpened
+from haptera.model.ids import new_query_id, new_session_id
 from haptera.ports.clock import Stamp
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from haptera.vocabulary.entries import QueryStarted, SessionOpened
-from haptera.vocabulary.ids import new_query_id, new_session_id
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 OWNER = "ana"

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from haptera import Agent, AgentSession
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import SessionId
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import Gate, ScriptedProvider, says
 from haptera.testing.store_conformance.samples import OWNER, new_session, note, seqs_of
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import SessionId
 from tests.scripted_agents import MODEL
 from tests.stores.postgresql.server import PostgresServer
 
@@ -87,7 +87,9 @@ async def test_locked_rows_stop_no_other_session(postgres: PostgresServer, datab
     await store.leases.release(waiting_for)
     ids = [lease.session_id for lease in [*locked, waiting_for]]
     with psycopg.connect(postgres.url(database)) as blocker:
-        blocker.execute("SELECT 1 FROM haptera.session WHERE id = ANY (%s) FOR UPDATE", (ids,))
+        blocker.execute(
+            "SELECT 1 FROM haptera.kernel.session WHERE id = ANY (%s) FOR UPDATE", (ids,)
+        )
         stuck = [asyncio.ensure_future(store.log.append(lease, [note(2)])) for lease in locked]
         acquiring = asyncio.ensure_future(store.leases.acquire(waiting_for.session_id, "patient"))
         async with asyncio.timeout(10):
@@ -137,7 +139,7 @@ async def test_a_cancelled_append_is_done_all_the_same(
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
     with psycopg.connect(postgres.url(database)) as blocker:
-        blocker.execute("SELECT 1 FROM haptera.session FOR UPDATE")
+        blocker.execute("SELECT 1 FROM haptera.kernel.session FOR UPDATE")
         appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
         while not await asyncio.to_thread(postgres.cancel_statements, database, "Lock"):
             pass

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, administration
-from haptera.administration import prepare_postgresql
-from haptera.assembly import late
+from haptera.access import prepare_postgresql
+from haptera.access.assembly import late
 from haptera.stores.postgresql.migrations import migration_files
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import new_session, note, seqs_of

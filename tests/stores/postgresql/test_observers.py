@@ -12,11 +12,11 @@ import psycopg
 
 from haptera import Agent
 from haptera.agent.remote import AgentRemote
+from haptera.model.entries import Entry, PartCheckpoint, PartEnded, QueryEnded
+from haptera.model.parts import TextPart
 from haptera.stores.postgresql import changes
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import new_session, note
-from haptera.vocabulary.entries import Entry, PartCheckpoint, PartEnded, QueryEnded
-from haptera.vocabulary.parts import TextPart
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 from tests.stores.postgresql.streaming_node import NAME, OWNER, pieces
 

@@ -16,14 +16,14 @@ import msgspec
 import psycopg
 from psycopg import sql
 
+from haptera.model.entry_bytes import encode_entry
+from haptera.model.ids import SessionId, new_session_id
 from haptera.ports.session_store import Lease
-from haptera.serialization.entries import encode_entry
 from haptera.stores.postgresql import changes, index, leases, log, search, store
 from haptera.stores.postgresql.group_writer import Append, EntryRow, append_group
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.stores.stored_records import blob_name
 from haptera.testing.store_conformance.samples import command, note, opening, prompt
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.postgresql.server import PostgresServer
 
 MODULES = {"changes": changes, "index": index, "leases": leases, "log": log}
@@ -216,7 +216,7 @@ async def _fill(url: str) -> Target:
     await hers.log.append(lease, [note(3)])
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute(
-            "SELECT key, indexed, head, lease_node FROM haptera.session WHERE id = %s",
+            "SELECT key, indexed, head, lease_node FROM haptera.kernel.session WHERE id = %s",
             (session_id,),
         ).fetchone()
         assert row is not None
@@ -229,7 +229,7 @@ async def _fill(url: str) -> Target:
         await hers.close()
         # As it was while she held it, except that her node has gone.
         connection.execute(
-            "UPDATE haptera.session SET lease_holder = %s, lease_node = %s WHERE id = %s",
+            "UPDATE haptera.kernel.session SET lease_holder = %s, lease_node = %s WHERE id = %s",
             (lease.holder, row[3], session_id),
         )
     return Target(

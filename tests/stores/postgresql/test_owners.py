@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import SessionId, new_session_id
 from haptera.ports.session_store import Lease
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import (
@@ -22,8 +24,6 @@ from haptera.testing.store_conformance.samples import (
     opening,
     prompt,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import SessionId, new_session_id
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 TABLES = ("session", "entry", "command", "blob", "waiter", "text")
@@ -143,7 +143,7 @@ async def test_row_level_security_hides_rows_from_statements_without_a_predicate
         # After a transaction with an owner the setting is empty, not unset.
         connection.execute("SELECT set_config('haptera.owner', 'o:ana', true)")
         connection.commit()
-        row = connection.execute("SELECT count(*) FROM haptera.session").fetchone()
+        row = connection.execute("SELECT count(*) FROM haptera.kernel.session").fetchone()
         assert row == (0,)
     for store in stores.values():
         await store.close()

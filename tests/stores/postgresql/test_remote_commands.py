@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from haptera.stores.postgresql.store import PostgresStore
-from tests.session.remote_scenarios import SCENARIOS, OpenStore
+from tests.kernel.session.remote_scenarios import SCENARIOS, OpenStore
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 

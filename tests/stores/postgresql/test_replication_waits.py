@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from haptera.administration import doctor
-from haptera.assembly.agent_inputs import ConfigurationSources
+from haptera.access import doctor
+from haptera.access.assembly.agent_inputs import ConfigurationSources
+from haptera.model.errors import AgentError, ErrorCode
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import command, new_session, note, seqs_of
-from haptera.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.postgresql.server import PostgresServer
 
 

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from haptera.model.parts import ToolResultPart
 from haptera.testing import ScriptedProvider, calls, says
 from haptera.tools.mcp import McpServer
-from haptera.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import make_agent
 
 RAW = Path(__file__).with_name("raw_server.py")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from haptera import ErrorCode
-from haptera.auth.token_sources import CallableTokenSource
+from haptera.model.secrets import Secret
+from haptera.system.token_sources import CallableTokenSource
 from haptera.tools.mcp import McpServer, http
-from haptera.vocabulary.secrets import Secret
 from tests.scripted_agents import failure_of, tasks_left
 from tests.tools.mcp.mcp_agents import results_of
 

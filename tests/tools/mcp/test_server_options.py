@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from haptera import ConfigError, ErrorCode
-from haptera.config.schema import McpServerEntry
+from haptera.access.config.schema import McpServerEntry
+from haptera.model.mcp_settings import McpServerSettings
+from haptera.model.option_declarations import declared_fields
+from haptera.model.secrets import Secret
 from haptera.tools.mcp import McpServer, mcp_servers
 from haptera.tools.mcp.server_settings import McpOptions, ResolvedServer
-from haptera.vocabulary.mcp_settings import McpServerSettings
-from haptera.vocabulary.option_declarations import declared_fields
-from haptera.vocabulary.secrets import Secret
 from tests.scripted_agents import failure_of, make_agent
 from tests.tools.mcp.mcp_agents import raw_server
 

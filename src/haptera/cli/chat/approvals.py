@@ -12,9 +12,9 @@ from rich.cells import cell_len
 
 from haptera import ApprovalRequest, Approve, Deny
 from haptera.cli.chat.markdown import Renderer
-from haptera.vocabulary.approval_cards import ApprovalCard, CardPart, card_of
-from haptera.vocabulary.approvals import Decision
-from haptera.vocabulary.visible_text import visible_exactly
+from haptera.model.approval_cards import ApprovalCard, CardPart, card_of
+from haptera.model.approvals import Decision
+from haptera.model.visible_text import visible_exactly
 
 Asking: TypeAlias = Literal["choice", "reason", "arguments"]
 """What the person is asked: yes or no, why not, or which arguments instead."""

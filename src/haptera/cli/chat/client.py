@@ -23,7 +23,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from haptera import Agent, AgentError, AgentSession, UserMessage
-from haptera.administration import project_file, state_folder
+from haptera.access import project_file, state_folder
 from haptera.cli.chat.approvals import Approvals, approval_card
 from haptera.cli.chat.markdown import Renderer
 from haptera.cli.chat.screen import Screen, status_line, write_above_prompt
@@ -33,9 +33,9 @@ from haptera.cli.outcomes import Exit
 from haptera.cli.prompt_input import missing_files, named_files
 from haptera.cli.session_texts import counted, short_time, shown_titles
 from haptera.cli.terminal import drawing_screen, guarding_streams, safe, safe_line, styled
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.events import Busy, ObserverLagged
-from haptera.vocabulary.parts import lines_of
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.events import Busy, ObserverLagged
+from haptera.model.parts import lines_of
 
 _TWICE = 2.0
 """Seconds within which a second Ctrl-C leaves."""

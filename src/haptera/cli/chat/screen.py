@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from haptera.administration.descriptions import SessionStats
+from haptera.access.descriptions import SessionStats
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
 from haptera.cli.session_texts import compaction_line
 from haptera.cli.terminal import Sanitiser, guard, safe, safe_line
-from haptera.vocabulary.compactions import Compaction
-from haptera.vocabulary.entries import (
+from haptera.model.compactions import Compaction
+from haptera.model.entries import (
     PartEnded,
     QueryEnded,
     QueryStarted,
@@ -26,11 +26,11 @@ from haptera.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolProgress
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart, ToolCallPart, lines_of
-from haptera.vocabulary.usage import Usage
+from haptera.model.errors import AgentError
+from haptera.model.events import Event, ReasoningDelta, TextDelta, ToolProgress
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart, ToolCallPart, lines_of
+from haptera.model.usage import Usage
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _LIVE_LINES = 8

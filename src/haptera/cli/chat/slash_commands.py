@@ -11,7 +11,7 @@ from haptera.cli.chat.screen import Screen
 from haptera.cli.choices import EFFORTS, MODES, find_session_by_words
 from haptera.cli.session_texts import counted, short_time, shown_titles
 from haptera.cli.terminal import guard, safe_line
-from haptera.vocabulary.parts import lines_of
+from haptera.model.parts import lines_of
 
 
 class ChatFace(Protocol):

@@ -9,7 +9,11 @@ from uuid import uuid4
 
 import msgspec
 
-from haptera.auth.token_sources import origin_of
+from haptera.model.errors import ErrorCode, ProviderError, SessionError
+from haptera.model.native_messages import NativeMessage
+from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.parts import Part, TextPart
+from haptera.model.vendors import CLAUDE_AGENT
 from haptera.ports.clock import Clock
 from haptera.ports.native_agent import (
     CallResult,
@@ -24,7 +28,6 @@ from haptera.ports.native_agent import (
     Refuse,
 )
 from haptera.ports.session_store import Store
-from haptera.ports.token_source import TokenSource
 from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.agent_process import AgentProcess, Launch
 from haptera.providers.claude_agent.callbacks import Callbacks, Extras
@@ -43,11 +46,8 @@ from haptera.providers.claude_agent.transcript_copies import (
 )
 from haptera.providers.claude_agent.transcripts import TranscriptStore, stored_transcripts
 from haptera.providers.vendors import VENDORS
-from haptera.vocabulary.errors import ErrorCode, ProviderError, SessionError
-from haptera.vocabulary.native_messages import NativeMessage
-from haptera.vocabulary.native_settings import ClaudeAgentSettings
-from haptera.vocabulary.parts import Part, TextPart
-from haptera.vocabulary.vendors import CLAUDE_AGENT
+from haptera.system.token_source import TokenSource
+from haptera.system.token_sources import origin_of
 
 _USUAL_URL = VENDORS[CLAUDE_AGENT].base_url
 

@@ -10,16 +10,16 @@ from contextlib import suppress
 
 import msgspec
 
-from haptera.ports.owned_tasks import OwnedTasks
-from haptera.providers.claude_agent import supervisor
-from haptera.vocabulary.errors import (
+from haptera.model.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
     ProviderError,
     SessionError,
 )
-from haptera.vocabulary.vendors import CLAUDE_AGENT
+from haptera.model.vendors import CLAUDE_AGENT
+from haptera.providers.claude_agent import supervisor
+from haptera.system.owned_tasks import OwnedTasks
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one message; a longer one is PROTOCOL."""

@@ -7,13 +7,13 @@ the model's calls it is; the hook before it does, so the two are put together by
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from haptera.model.canonical import canonical_json
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import MediaPart
+from haptera.model.tools import ToolSpec
 from haptera.ports.native_agent import Allow, CallResult, NativeCall, NativeHost, NativeOpening
 from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.frames import OWN_SERVER, is_own, own_name
-from haptera.serialization.canonical import canonical_json
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import MediaPart
-from haptera.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool, ToolPermissionContext

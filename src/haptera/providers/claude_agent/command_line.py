@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.json_types import JsonObject
+from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.settings import Settings
+from haptera.model.vendors import CLAUDE_AGENT
 from haptera.ports.native_agent import NativeOpening
 from haptera.providers.claude_agent.frames import OWN_SERVER
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.native_settings import ClaudeAgentSettings
-from haptera.vocabulary.settings import Settings
-from haptera.vocabulary.vendors import CLAUDE_AGENT
 
 ALLOWED_VARIABLES = frozenset(
     {

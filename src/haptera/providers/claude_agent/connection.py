@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from haptera.ports.logs import scrubbed_logger
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.model.errors import AgentError, ErrorCode, ProviderError, RequestError
+from haptera.model.json_types import JsonObject
+from haptera.model.vendors import CLAUDE_AGENT
 from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.agent_process import AgentProcess
 from haptera.providers.claude_agent.frames import Head, decode_line, read_head
-from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.vendors import CLAUDE_AGENT
+from haptera.system.logs import scrubbed_logger
+from haptera.system.owned_tasks import OwnedTasks
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient

@@ -6,15 +6,15 @@ CLI is released several times a week and its lines are not a fixed format.
 
 import msgspec
 
+from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.own_name import FORMER_NAME
+from haptera.model.vendors import CLAUDE_AGENT
 from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     convert_leniently,
     decode_lenient,
 )
-from haptera.vocabulary.errors import ErrorCode, ProviderError
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.own_name import FORMER_NAME
-from haptera.vocabulary.vendors import CLAUDE_AGENT
 
 OWN_SERVER = "haptera"
 """The name of the MCP server that offers our own tools."""

@@ -11,6 +11,21 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.native_messages import (
+    NativeAnswer,
+    NativeBoundary,
+    NativeMessage,
+    NativeNotice,
+    NativeReset,
+    NativeResult,
+    NativeRetry,
+    NativeStarted,
+    NativeSubagent,
+    NativeToolResult,
+)
+from haptera.model.parts import MediaPart, ResultContent, TextPart
+from haptera.model.stream_parts import PartOpened, StreamFinished, StreamPart
 from haptera.providers.claude_agent.frames import (
     AgentMessage,
     MessageFrame,
@@ -25,21 +40,6 @@ from haptera.providers.wire.anthropic_messages.reply import MessagesDecoder
 from haptera.providers.wire.anthropic_messages.reply_types import WireUsage, read_usage
 from haptera.providers.wire.lenient_decoding import as_text, convert_leniently
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.native_messages import (
-    NativeAnswer,
-    NativeBoundary,
-    NativeMessage,
-    NativeNotice,
-    NativeReset,
-    NativeResult,
-    NativeRetry,
-    NativeStarted,
-    NativeSubagent,
-    NativeToolResult,
-)
-from haptera.vocabulary.parts import MediaPart, ResultContent, TextPart
-from haptera.vocabulary.stream_parts import PartOpened, StreamFinished, StreamPart
 
 _SYNTHETIC = "<synthetic>"
 """The model of answers that the CLI made up."""

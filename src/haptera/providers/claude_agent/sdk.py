@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from logging import NullHandler
 from typing import TYPE_CHECKING
 
-from haptera.ports.logs import scrubbed_logger
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.late_names import late_names
-from haptera.vocabulary.vendors import CLAUDE_AGENT
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.late_names import late_names
+from haptera.model.vendors import CLAUDE_AGENT
+from haptera.system.logs import scrubbed_logger
 
 if TYPE_CHECKING:
     from claude_agent_sdk import (

@@ -12,23 +12,23 @@ from uuid import uuid4
 
 import msgspec
 
-from haptera.ports.owned_tasks import OwnedTasks
-from haptera.providers.claude_agent.connection import ClaudeConnection
-from haptera.providers.claude_agent.frames import Head, decode_line, read_head
-from haptera.providers.claude_agent.messages import MessageDecoder
-from haptera.providers.claude_agent.transcript_copies import ConversationPlace
-from haptera.providers.claude_agent.transcripts import is_native_id
-from haptera.vocabulary.errors import (
+from haptera.model.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
     RequestError,
     SessionError,
 )
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.native_messages import NativeMessage, NativeResult
-from haptera.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, reminder_text
-from haptera.vocabulary.vendors import CLAUDE_AGENT
+from haptera.model.json_types import JsonObject
+from haptera.model.native_messages import NativeMessage, NativeResult
+from haptera.model.parts import MediaPart, Part, ReminderPart, TextPart, reminder_text
+from haptera.model.vendors import CLAUDE_AGENT
+from haptera.providers.claude_agent.connection import ClaudeConnection
+from haptera.providers.claude_agent.frames import Head, decode_line, read_head
+from haptera.providers.claude_agent.messages import MessageDecoder
+from haptera.providers.claude_agent.transcript_copies import ConversationPlace
+from haptera.providers.claude_agent.transcripts import is_native_id
+from haptera.system.owned_tasks import OwnedTasks
 
 _DEFAULT_BYTES = 4 * 1024 * 1024
 _LENGTH_BYTES = 8

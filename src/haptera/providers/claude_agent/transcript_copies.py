@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.errors import AgentError
+from haptera.model.ids import new_id
+from haptera.model.json_types import JsonObject
 from haptera.ports.native_agent import FoundTranscript, KnownTranscript, ReadTranscript
 from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.transcripts import TranscriptStore, is_native_id
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import new_id
-from haptera.vocabulary.json_types import JsonObject
+from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from haptera.vocabulary.late_names import late_names
+from haptera.model.late_names import late_names
 
 if TYPE_CHECKING:
     from haptera.providers.local.weights import load_catalogue

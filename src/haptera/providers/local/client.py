@@ -15,7 +15,10 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from haptera.auth.token_sources import StaticTokenSource
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.stream_parts import StreamPart
+from haptera.model.vendors import LOCAL, names_a_file
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.local.download import pull_command
 from haptera.providers.local.model_process import (
@@ -31,10 +34,7 @@ from haptera.providers.vendors import VENDORS, key_advice
 from haptera.providers.wire import chat_completions
 from haptera.providers.wire.chat_completions.dialects import LLAMA_CPP
 from haptera.providers.wire.protocol import WireProtocol, WireRequest
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.stream_parts import StreamPart
-from haptera.vocabulary.vendors import LOCAL, names_a_file
+from haptera.system.token_sources import StaticTokenSource
 
 _PROMPT_SECONDS = 900.0
 """The shortest timeout for the first byte. A CPU reads a long prompt for minutes, and a process

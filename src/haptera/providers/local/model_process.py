@@ -23,9 +23,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from haptera.providers.local import serve
-from haptera.providers.vendors import key_advice
-from haptera.vocabulary.errors import (
+from haptera.model.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
@@ -33,7 +31,9 @@ from haptera.vocabulary.errors import (
     RequestError,
     SessionError,
 )
-from haptera.vocabulary.vendors import LOCAL
+from haptera.model.vendors import LOCAL
+from haptera.providers.local import serve
+from haptera.providers.vendors import key_advice
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end before it is killed."""

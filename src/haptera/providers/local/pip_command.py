@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_with_code
-from haptera.vocabulary.vendors import LOCAL
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, error_with_code
+from haptera.model.vendors import LOCAL
 
 _RUN_PIP = """\
 import os, runpy, sys, tempfile

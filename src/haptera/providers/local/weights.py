@@ -22,10 +22,10 @@ from typing import IO
 
 import msgspec
 
-from haptera.auth.atomic_files import sync_folder
-from haptera.vocabulary.errors import ConfigError, ErrorCode, StoreError
-from haptera.vocabulary.local_models import LocalModel
-from haptera.vocabulary.vendors import LOCAL
+from haptera.model.errors import ConfigError, ErrorCode, StoreError
+from haptera.model.local_models import LocalModel
+from haptera.model.vendors import LOCAL
+from haptera.system.atomic_files import sync_folder
 
 
 class WheelPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,7 +20,8 @@ from weakref import WeakSet
 
 from yarl import URL
 
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.model.errors import AgentError, ErrorCode, SessionError
+from haptera.model.settings import Timeouts
 from haptera.providers.transport.http_library import aiohttp
 from haptera.providers.transport.network import (
     body_error,
@@ -30,8 +31,7 @@ from haptera.providers.transport.network import (
     proxy_for,
 )
 from haptera.providers.transport.protocol import HttpRequest
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError
-from haptera.vocabulary.settings import Timeouts
+from haptera.system.owned_tasks import OwnedTasks
 
 _P = ParamSpec("_P")
 _KEEP_ALIVE_SECONDS = 30.0

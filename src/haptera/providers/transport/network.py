@@ -7,16 +7,16 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
-from haptera.providers.transport.http_library import aiohttp
-from haptera.vocabulary.errors import (
+from haptera.model.errors import (
     AgentError,
     ConfigError,
     ErrorCode,
     RequestError,
     error_with_code,
 )
-from haptera.vocabulary.secrets import remember_url
-from haptera.vocabulary.settings import Timeouts
+from haptera.model.secrets import remember_url
+from haptera.model.settings import Timeouts
+from haptera.providers.transport.http_library import aiohttp
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:

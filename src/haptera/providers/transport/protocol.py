@@ -5,8 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from haptera.vocabulary.secrets import scrub
-from haptera.vocabulary.settings import Timeouts
+from haptera.model.secrets import scrub
+from haptera.model.settings import Timeouts
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):

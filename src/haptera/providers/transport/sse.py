@@ -12,8 +12,8 @@ frame are read as they arrive, so that no single read has much to do.
 
 import re
 
+from haptera.model.errors import ErrorCode, ProviderError
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode, ProviderError
 
 FRAME_LIMIT = 32 * 1024 * 1024
 """The most bytes of one frame; more comes from a broken or hostile peer."""

@@ -15,17 +15,17 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from haptera.blocks.error_classification import (
+from haptera.kernel.blocks.error_classification import (
     GENERAL_CODES,
     TYPED_CODES,
     code_of_known_text,
     code_of_status,
     code_of_text,
 )
+from haptera.model.errors import AgentError, Basis, ErrorCode, ProviderError, error_with_code
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.secrets import scrub
 from haptera.providers.wire.lenient_decoding import decode_lenient
-from haptera.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_with_code
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.secrets import scrub
 
 _Value = TypeVar("_Value")
 

@@ -14,8 +14,8 @@ from typing import TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from haptera.vocabulary.errors import ErrorCode, ProviderError
-from haptera.vocabulary.json_types import Json, JsonObject
+from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.json_types import Json, JsonObject
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 

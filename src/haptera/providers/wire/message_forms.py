@@ -4,9 +4,9 @@ Most protocols have no field for a reminder, a failed tool call, arguments that 
 or examples of a tool's input. Here is how such things are written as text.
 """
 
+from haptera.model.parts import ToolResultPart
+from haptera.model.tools import ToolSpec
 from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.vocabulary.parts import ToolResultPart
-from haptera.vocabulary.tools import ToolSpec
 
 JPEG = ("image/jpeg", "image/jpg")
 WEB_IMAGES = ("image/png", *JPEG, "image/gif", "image/webp")

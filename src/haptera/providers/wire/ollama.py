@@ -9,6 +9,33 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from haptera.model.errors import ErrorCode, RequestError
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    PartKind,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    argument_object,
+    reminder_text,
+)
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Thinking
+from haptera.model.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from haptera.model.usage import Usage
 from haptera.providers.wire.failures import Failure, FailureRules, error_object, status_among
 from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
@@ -24,33 +51,6 @@ from haptera.providers.wire.message_forms import (
 )
 from haptera.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from haptera.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
-from haptera.vocabulary.errors import ErrorCode, RequestError
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
-    CompactionPart,
-    MediaPart,
-    PartKind,
-    ReasoningPart,
-    ReminderPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-    argument_object,
-    reminder_text,
-)
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Thinking
-from haptera.vocabulary.stream_parts import (
-    FinishKind,
-    PartClosed,
-    PartDelta,
-    PartOpened,
-    StreamFinished,
-    StreamOpened,
-    StreamPart,
-)
-from haptera.vocabulary.usage import Usage
 
 # Reply types
 

@@ -18,9 +18,9 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import StreamPart
+from haptera.model.errors import AgentError
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import StreamPart
 
 Framing: TypeAlias = Literal["sse", "ndjson"]
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from haptera.auth.atomic_files import create_folder, replace_file
-from haptera.stores.private_files import (
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.file_snapshots import is_tree
+from haptera.system.atomic_files import create_folder, replace_file
+from haptera.system.private_files import (
     open_or_create,
     read_or_empty,
     store_error_of,
 )
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.file_snapshots import is_tree
 
 _CONFIGURATION = (
     "core.hooksPath=/dev/null",

@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from haptera.model.errors import StoreError
+from haptera.model.file_snapshots import ChangeKind, FileChange, FileLeft, is_tree
 from haptera.ports.snapshots import PlannedChanges, TakenTree, TreeDifference
-from haptera.ports.threads import run_in_thread
 from haptera.stores.file_trees.git_command import GitRepository, unavailable
 from haptera.stores.file_trees.kept_files import (
     FORMER_STAGING,
@@ -22,9 +23,8 @@ from haptera.stores.file_trees.kept_files import (
 )
 from haptera.stores.file_trees.places import OF_CALLER, FileState
 from haptera.stores.file_trees.tree_facts import TreeFacts, decode_facts, folders_of, look_at
-from haptera.stores.private_files import FILE_MODE
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.file_snapshots import ChangeKind, FileChange, FileLeft, is_tree
+from haptera.system.private_files import FILE_MODE
+from haptera.system.threads import run_in_thread
 
 _DEPENDENCIES = (
     b"node_modules/\n.venv/\nvenv/\n__pycache__/\n.mypy_cache/\n.pytest_cache/\n.ruff_cache/\n"

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from haptera.auth.atomic_files import create_folder, replace_file
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.file_snapshots import FileChange, FileLeft
+from haptera.model.own_name import FORMER_NAME
 from haptera.stores.file_trees.git_command import unavailable
 from haptera.stores.file_trees.places import (
     NEW_TIME,
@@ -28,10 +30,8 @@ from haptera.stores.file_trees.places import (
     name_in,
     state_in,
 )
-from haptera.stores.private_files import store_error_of
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.file_snapshots import FileChange, FileLeft
-from haptera.vocabulary.own_name import FORMER_NAME
+from haptera.system.atomic_files import create_folder, replace_file
+from haptera.system.private_files import store_error_of
 
 STAGING = b".haptera-rewind-"
 FORMER_STAGING = f".{FORMER_NAME}-rewind-".encode()

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from haptera.auth.atomic_files import create_folder, replace_file
-from haptera.stores.private_files import read_or_empty
-from haptera.stores.processes import monotonic_seconds
+from haptera.model.errors import ConfigError, ErrorCode, StoreError
+from haptera.model.ids import SessionId, parse_session_id
 from haptera.stores.stored_records import FindBlob
-from haptera.vocabulary.errors import ConfigError, ErrorCode, StoreError
-from haptera.vocabulary.ids import SessionId, parse_session_id
+from haptera.system.atomic_files import create_folder, replace_file
+from haptera.system.private_files import read_or_empty
+from haptera.system.processes import monotonic_seconds
 
 LOCK_TIMEOUT_SECONDS = 30.0
 # Shorter: the caller gets BUSY, and tries again if it wants to wait.

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from haptera.model.entries import Entry
+from haptera.model.ids import SessionId, parse_session_id
 from haptera.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
 from haptera.stores.append_rules import is_visible, page_of
 from haptera.stores.jsonl.lookup import notes_key
 from haptera.stores.jsonl.resources import JsonlResources
-from haptera.stores.private_files import translated_os_errors
 from haptera.stores.text_search import SEARCHABLE_KINDS, TextScan
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import SessionId, parse_session_id
+from haptera.system.private_files import translated_os_errors
 
 
 class JsonlIndex:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Literal
 
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease
 from haptera.stores.append_rules import fenced_error
 from haptera.stores.jsonl.lock_file import read_lease_state
@@ -21,8 +22,7 @@ from haptera.stores.lease_rules import (
     wait_for_lease,
 )
 from haptera.stores.notifications import PeriodicThread
-from haptera.stores.private_files import open_or_create, translated_os_errors
-from haptera.vocabulary.ids import SessionId
+from haptera.system.private_files import open_or_create, translated_os_errors
 
 
 class JsonlLeases:

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from haptera.serialization.entries import UNREADABLE
+from haptera.model.commands import Command, CommandId
+from haptera.model.entry_bytes import UNREADABLE
+from haptera.model.entry_kinds import KnownEntry
 from haptera.stores.stored_records import command_damage, decode_command
-from haptera.vocabulary.commands import Command, CommandId
-from haptera.vocabulary.entry_kinds import KnownEntry
 
 LINE_START = b'{"crc":"'
 _CRC_END = len(LINE_START) + 8

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from haptera.model.entry_bytes import UNREADABLE
 from haptera.ports.session_store import SessionRecord
-from haptera.serialization.entries import UNREADABLE
 from haptera.stores.append_rules import believed
 from haptera.stores.jsonl.folder import try_lock, unlock
-from haptera.stores.private_files import open_or_create, read_or_empty
+from haptera.system.private_files import open_or_create, read_or_empty
 
 _WIDTH = 512
 """A shorter text is padded to this width, so that it covers the longer one before it."""

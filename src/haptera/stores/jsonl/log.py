@@ -5,7 +5,9 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Sequence
 
-from haptera.auth.atomic_files import sync_folder
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error, name_taken_error
 from haptera.stores.jsonl.folder import StillLockedError, blob_finder, try_lock
@@ -17,14 +19,12 @@ from haptera.stores.jsonl.resources import JsonlResources
 from haptera.stores.jsonl.scan import decode_scanned, scan_log
 from haptera.stores.jsonl.session_writer import SessionWriter
 from haptera.stores.notifications import follow_log
-from haptera.stores.private_files import (
+from haptera.system.atomic_files import sync_folder
+from haptera.system.private_files import (
     read_or_empty,
     remove_durably,
     translated_os_errors,
 )
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import SessionId
 
 
 class JsonlLog:

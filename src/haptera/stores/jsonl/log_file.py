@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from haptera.auth.atomic_files import sync_folder, write_all
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, descriptor_lock
 from haptera.stores.jsonl.lines import (
     DamagedBytes,
@@ -25,14 +25,14 @@ from haptera.stores.jsonl.scan import (
     scan_log,
     whole_log,
 )
-from haptera.stores.private_files import (
+from haptera.stores.stored_records import FindBlob
+from haptera.system.atomic_files import sync_folder, write_all
+from haptera.system.private_files import (
     open_or_create,
     read_or_empty,
     read_range,
     store_error_of,
 )
-from haptera.stores.stored_records import FindBlob
-from haptera.vocabulary.errors import ErrorCode, StoreError
 
 
 class LogFile:

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from haptera.auth.atomic_files import replace_file, write_all
+from haptera.model.entries import ContextNoted, Entry, SessionChanged, SessionOpened
+from haptera.model.entry_bytes import UNREADABLE
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import SessionRecord
-from haptera.serialization.entries import UNREADABLE
 from haptera.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, SessionFolder, descriptor_lock
-from haptera.stores.private_files import (
+from haptera.system.atomic_files import replace_file, write_all
+from haptera.system.private_files import (
     open_or_create,
     read_range,
 )
-from haptera.vocabulary.entries import ContextNoted, Entry, SessionChanged, SessionOpened
-from haptera.vocabulary.ids import SessionId
 
 LookupKey = tuple[str, str, str]
 """Owner, project, and what a session is looked up by there: a name, or that it made notes."""

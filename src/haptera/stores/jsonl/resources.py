@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.ids import SessionId, parse_session_id
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.jsonl.folder import SessionFolder
 from haptera.stores.jsonl.lookup import Lookup, name_key
 from haptera.stores.jsonl.session_writer import SessionWriter
 from haptera.stores.jsonl.summaries import Summaries
 from haptera.stores.notifications import ChangeNotifier
-from haptera.stores.processes import ForkGuard
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.ids import SessionId, parse_session_id
+from haptera.system.processes import ForkGuard
 
 T = TypeVar("T")
 

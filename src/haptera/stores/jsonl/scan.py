@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.errors import StoreError
 from haptera.stores.jsonl.lines import (
     LINE_START,
     DamagedBytes,
@@ -20,9 +23,6 @@ from haptera.stores.jsonl.lines import (
     parse_log_lines,
 )
 from haptera.stores.stored_records import FindBlob, from_stored_bodies, from_stored_body
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import StoreError
 
 _BYTES_AT_ONCE = 128 * 1024
 """As much as is read in one step: small enough that memory is used again for the next one."""

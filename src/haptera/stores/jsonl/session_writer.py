@@ -8,6 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.ids import EntryId, SessionId
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.stores.append_rules import (
     entries_to_store,
@@ -33,18 +36,15 @@ from haptera.stores.lease_rules import (
     busy_error,
     is_lease_lost,
 )
-from haptera.stores.private_files import replaced_file_error
-from haptera.stores.processes import (
+from haptera.stores.stored_records import to_stored_entry
+from haptera.system.private_files import replaced_file_error
+from haptera.system.processes import (
     ProcessState,
     monotonic_seconds,
     parse_identity,
     process_state,
     this_process,
 )
-from haptera.stores.stored_records import to_stored_entry
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import EntryId, SessionId
 
 
 class SessionWriter:

@@ -9,8 +9,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from haptera.auth.atomic_files import write_all
-from haptera.ports.own_places import hold_store
+from haptera.model.commands import Command
+from haptera.model.errors import StoreError
+from haptera.model.ids import SessionId
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases
@@ -19,21 +20,20 @@ from haptera.stores.jsonl.log import JsonlLog
 from haptera.stores.jsonl.resources import JsonlResources, make_resources
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
-from haptera.stores.private_files import (
-    open_or_create,
-    read_or_empty,
-    read_range,
-    translated_os_errors,
-)
 from haptera.stores.stored_records import (
     blob_name,
     blob_not_found_error,
     is_blob_name,
     verified_blob,
 )
-from haptera.vocabulary.commands import Command
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.ids import SessionId
+from haptera.system.atomic_files import write_all
+from haptera.system.own_places import hold_store
+from haptera.system.private_files import (
+    open_or_create,
+    read_or_empty,
+    read_range,
+    translated_os_errors,
+)
 
 
 class JsonlStore:

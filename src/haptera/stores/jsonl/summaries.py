@@ -14,25 +14,25 @@ from typing import Any
 
 import msgspec
 
-from haptera.auth.atomic_files import replace_file
+from haptera.model.believed_values import time_of
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.entry_bytes import UNREADABLE
+from haptera.model.errors import StoreError
+from haptera.model.ids import SessionId, parse_session_id
 from haptera.ports.session_store import SessionRecord
-from haptera.serialization.entries import UNREADABLE
 from haptera.stores.append_rules import updated_record
 from haptera.stores.jsonl.folder import SessionFolder, blob_finder
 from haptera.stores.jsonl.lines import LogLine, entry_header
 from haptera.stores.jsonl.lock_file import read_lease_state
 from haptera.stores.jsonl.scan import LogScan, decode_scanned, scan_log
-from haptera.stores.private_files import (
+from haptera.stores.stored_records import FindBlob, from_stored_body
+from haptera.system.atomic_files import replace_file
+from haptera.system.private_files import (
     read_or_empty,
     read_range,
     translated_os_errors,
 )
-from haptera.stores.stored_records import FindBlob, from_stored_body
-from haptera.vocabulary.believed_values import time_of
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import StoreError
-from haptera.vocabulary.ids import SessionId, parse_session_id
 
 _LANDMARK_DISTANCE = 256
 # A save writes the summaries of all sessions, so it waits until many have changed.

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
+from haptera.model.errors import AgentError
+from haptera.model.ids import SessionId
 from haptera.stores.postgresql.database import (
     Database,
     PgConnection,
@@ -20,9 +22,7 @@ from haptera.stores.postgresql.database import (
     close_quietly,
     to_text,
 )
-from haptera.stores.processes import monotonic_seconds
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import SessionId
+from haptera.system.processes import monotonic_seconds
 
 CHANNEL = "haptera"
 DATABASE_POLL_SECONDS = 0.1
@@ -34,12 +34,12 @@ _MOST_NAMES = 400
 _ALL = "*"
 
 _HEADS = (
-    "SELECT id, head, epoch, lease_holder IS NULL FROM haptera.session"
+    "SELECT id, head, epoch, lease_holder IS NULL FROM haptera.kernel.session"
     " WHERE id = ANY (%s) AND (%s::text IS NULL OR owner = %s)"
 )
 _PENDING = (
     "SELECT s.id, count(*), max(c.arrived) FROM haptera.command c"
-    " JOIN haptera.session s ON s.key = c.session"
+    " JOIN haptera.kernel.session s ON s.key = c.session"
     " WHERE c.body IS NOT NULL AND (%s::text IS NULL OR c.owner = %s) GROUP BY s.id"
 )
 

@@ -26,7 +26,7 @@ from haptera.stores.postgresql.database import (
     closed_error,
 )
 from haptera.stores.postgresql.group_writer import Append, GroupWriter
-from haptera.stores.processes import ForkGuard
+from haptera.system.processes import ForkGuard
 
 READERS = 2
 

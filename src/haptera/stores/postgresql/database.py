@@ -15,16 +15,16 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError, StoreError
+from haptera.model.json_types import writable
 from haptera.stores.postgresql.migrations import migrate
 from haptera.stores.postgresql.watches import (
     ReplicationWatch,
     SilenceWatch,
     replication_warning,
 )
-from haptera.stores.processes import monotonic_seconds
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError, StoreError
-from haptera.vocabulary.json_types import writable
+from haptera.system.logs import scrubbed_logger
+from haptera.system.processes import monotonic_seconds
 
 _logger = scrubbed_logger(__name__)
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import psycopg
 
+from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.ports.session_store import Lease
 from haptera.stores.append_rules import fenced_error, name_taken_error
 from haptera.stores.postgresql.database import (
@@ -24,9 +25,8 @@ from haptera.stores.postgresql.database import (
     texts_or_none,
     to_text,
 )
-from haptera.stores.processes import monotonic_seconds
 from haptera.stores.writer_thread import WriterThread
-from haptera.vocabulary.errors import AgentError, ErrorCode, StoreError
+from haptera.system.processes import monotonic_seconds
 
 LARGEST_GROUP = 128
 """The most appends in one statement."""

@@ -16,7 +16,8 @@ from typing import Literal
 import msgspec
 import psycopg
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
+from haptera.model.ids import SessionId, new_id
 from haptera.ports.session_store import Lease
 from haptera.stores.append_rules import fenced_error
 from haptera.stores.lease_rules import (
@@ -37,15 +38,14 @@ from haptera.stores.postgresql.database import (
     from_text,
     to_text,
 )
-from haptera.stores.processes import (
+from haptera.system.logs import scrubbed_logger
+from haptera.system.processes import (
     is_of_this_machine,
     monotonic_seconds,
     parse_identity,
     process_state,
     this_process,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
-from haptera.vocabulary.ids import SessionId, new_id
 
 _logger = scrubbed_logger(__name__)
 
@@ -63,7 +63,7 @@ _RENEW = "SELECT * FROM haptera.renew_leases(%s, %s, %s, %s, %s)"
 _RELEASE = "SELECT haptera.release_lease(%s, %s, %s)"
 _HOLDER = (
     "SELECT lease_holder, epoch = %s AND lease_holder = %s AND epoch >> 40 = haptera.timeline()"
-    " FROM haptera.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
+    " FROM haptera.kernel.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 )
 
 

@@ -2,8 +2,13 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
+from haptera.model.believed_values import time_of
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry, QueryEnded, SessionOpened
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Damage, Lease
-from haptera.serialization.entries import decode_entry, encode_entry
 from haptera.stores.append_rules import refuse_other_sessions
 from haptera.stores.notifications import follow_log
 from haptera.stores.postgresql.connections import PostgresConnections
@@ -11,23 +16,18 @@ from haptera.stores.postgresql.database import PgConnection, to_text
 from haptera.stores.postgresql.group_writer import Append, EntryRow
 from haptera.stores.postgresql.records import record_changes
 from haptera.stores.stored_records import command_damage
-from haptera.vocabulary.believed_values import time_of
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry, QueryEnded, SessionOpened
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
-from haptera.vocabulary.ids import SessionId
 
 _READ = (
-    "SELECT e.seq, e.body FROM haptera.session s JOIN haptera.entry e ON e.session = s.key"
+    "SELECT e.seq, e.body FROM haptera.kernel.session s JOIN haptera.entry e ON e.session = s.key"
     " WHERE s.id = %s AND e.seq > %s AND (%s::text IS NULL OR s.owner = %s)"
     " AND (%s::text IS NULL OR e.owner = %s) ORDER BY e.seq LIMIT %s"
 )
 _COMMANDS = (
-    "SELECT c.arrived, c.body FROM haptera.session s JOIN haptera.command c ON c.session = s.key"
+    "SELECT c.arrived, c.body FROM haptera.kernel.session s JOIN haptera.command c ON c.session = s.key"
     " WHERE s.id = %s AND c.body IS NOT NULL AND (%s::text IS NULL OR c.owner = %s)"
     " ORDER BY c.arrived"
 )
-_HEAD = "SELECT head FROM haptera.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
+_HEAD = "SELECT head FROM haptera.kernel.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 _PAGE = 1000
 """The most rows that are read at once; a big log is decoded page by page."""
 

@@ -10,8 +10,12 @@ from typing import Any
 
 import msgspec
 
+from haptera.model.entries import Entry, QueryEnded, QueryStarted, SessionOpened
+from haptera.model.entry_bytes import UNREADABLE
+from haptera.model.ids import SessionId
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.shares import StoredShare
 from haptera.ports.session_store import SessionRecord
-from haptera.serialization.entries import UNREADABLE
 from haptera.stores.append_rules import (
     RECORDED,
     believed,
@@ -21,10 +25,6 @@ from haptera.stores.append_rules import (
     with_details,
 )
 from haptera.stores.postgresql.database import from_text, to_text
-from haptera.vocabulary.entries import Entry, QueryEnded, QueryStarted, SessionOpened
-from haptera.vocabulary.ids import SessionId
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.shares import StoredShare
 
 COLUMNS = (
     "id, owner, project, name, title, model, parent, native_session_id,"

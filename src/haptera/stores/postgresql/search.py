@@ -7,24 +7,24 @@ database finds the texts that hold all words and ranks them; the best are scored
 
 from collections.abc import Sequence
 
+from haptera.model.entries import Entry
+from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.ports.session_store import SearchHit
 from haptera.stores.postgresql.connections import PostgresConnections
 from haptera.stores.postgresql.database import PgConnection, from_text, texts_or_none, to_text
 from haptera.stores.postgresql.log import read_rows
 from haptera.stores.stored_records import blob_name
 from haptera.stores.text_search import SearchableText, TextCollector, TextQuery, hit_of
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.ids import MessageId, PartId, SessionId
 
 _BEHIND = (
-    "SELECT key, id, indexed, head FROM haptera.session WHERE indexed < head AND owner = %s"
+    "SELECT key, id, indexed, head FROM haptera.kernel.session WHERE indexed < head AND owner = %s"
     " AND (%s::text IS NULL OR project = %s) AND (%s::text IS NULL OR owner = %s)"
 )
 _INDEX = "SELECT haptera.index_texts(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _FIND = (
     "SELECT s.id, t.seq, t.message_id, t.part_id, t.text FROM haptera.text t"
-    " JOIN haptera.session s ON s.key = t.session"
-    " WHERE t.words @@ %s::tsquery AND s.owner = %s AND t.owner = %s"
+    " JOIN haptera.kernel.session s ON s.key = t.session"
+    " WHERE t.words  %s::tsquery AND s.owner = %s AND t.owner = %s"
     " AND (%s::text IS NULL OR s.project = %s) AND (%s::text IS NULL OR s.owner = %s)"
     " AND s.details ->> 'deleted' IS NULL"
     " ORDER BY ts_rank(t.words, %s::tsquery) DESC, t.session DESC, t.seq DESC LIMIT %s"

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from haptera.model.commands import Command
+from haptera.model.errors import AgentError, ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import UnownedQuery
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.postgresql.connections import PostgresConnections, make_connections
@@ -24,17 +27,14 @@ from haptera.stores.stored_records import (
     decode_command,
     verified_blob,
 )
-from haptera.vocabulary.commands import Command
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError
-from haptera.vocabulary.ids import SessionId
 
 _PENDING = (
-    "SELECT c.body FROM haptera.session s JOIN haptera.command c ON c.session = s.key"
+    "SELECT c.body FROM haptera.kernel.session s JOIN haptera.command c ON c.session = s.key"
     " WHERE s.id = %s AND c.body IS NOT NULL AND (%s::text IS NULL OR s.owner = %s)"
     " AND (%s::text IS NULL OR c.owner = %s) ORDER BY c.arrived"
 )
 _BLOB = (
-    "SELECT b.content FROM haptera.session s JOIN haptera.blob b ON b.session = s.key"
+    "SELECT b.content FROM haptera.kernel.session s JOIN haptera.blob b ON b.session = s.key"
     " WHERE s.id = %s AND b.name = %s AND (%s::text IS NULL OR s.owner = %s)"
     " AND (%s::text IS NULL OR b.owner = %s)"
 )

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from haptera.stores.notifications import PeriodicThread
-from haptera.stores.processes import monotonic_seconds
+from haptera.system.processes import monotonic_seconds
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 

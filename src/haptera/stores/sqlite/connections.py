@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import apsw
 
+from haptera.model.errors import ErrorCode, SessionError, StoreError
+from haptera.model.ids import SessionId
 from haptera.stores.notifications import ChangeNotifier
-from haptera.stores.processes import ForkGuard
 from haptera.stores.sqlite.database import (
     Database,
     LockTimeouts,
@@ -23,8 +24,7 @@ from haptera.stores.sqlite.database import (
     is_at_its_path,
 )
 from haptera.stores.sqlite.group_writer import GroupWriter
-from haptera.vocabulary.errors import ErrorCode, SessionError, StoreError
-from haptera.vocabulary.ids import SessionId
+from haptera.system.processes import ForkGuard
 
 READERS = 2
 

@@ -19,11 +19,11 @@ from typing import TypeVar
 
 import apsw
 
-from haptera.auth.atomic_files import FULL_ERRORS
-from haptera.stores.private_files import open_or_create, store_error_of
-from haptera.stores.processes import monotonic_seconds
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.stores.sqlite.migrations import MIGRATIONS, last_migration, migrate
-from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.system.atomic_files import FULL_ERRORS
+from haptera.system.private_files import open_or_create, store_error_of
+from haptera.system.processes import monotonic_seconds
 
 _FIRST_RETRY_SECONDS = 0.01
 _LONGEST_RETRY_SECONDS = 0.5

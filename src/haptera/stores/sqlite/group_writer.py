@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from haptera.stores.private_files import replaced_file_error
-from haptera.stores.processes import monotonic_seconds
+from haptera.model.errors import AgentError
 from haptera.stores.sqlite.database import (
     Database,
     close_quietly,
@@ -23,7 +22,8 @@ from haptera.stores.sqlite.database import (
     write_ahead_inode,
 )
 from haptera.stores.writer_thread import WriterThread
-from haptera.vocabulary.errors import AgentError
+from haptera.system.private_files import replaced_file_error
+from haptera.system.processes import monotonic_seconds
 
 LARGEST_GROUP = 512
 

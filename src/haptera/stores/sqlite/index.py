@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import ANY_SESSION, SessionFilter, SessionRecord
 from haptera.stores.append_rules import is_visible
 from haptera.stores.sqlite.connections import SqliteConnections
@@ -18,7 +19,6 @@ from haptera.stores.sqlite.rows import (
     derive_record,
     save_record,
 )
-from haptera.vocabulary.ids import SessionId
 
 _OWNED = "owner = ?1 AND (?2 IS NULL OR project = ?2)"
 _PARENTS = "SELECT key, CAST(parent AS BLOB) FROM session"

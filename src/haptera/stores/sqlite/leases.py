@@ -10,6 +10,8 @@ from typing import Literal
 
 import apsw
 
+from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error
 from haptera.stores.lease_rules import (
@@ -24,12 +26,6 @@ from haptera.stores.lease_rules import (
     wait_for_lease,
 )
 from haptera.stores.notifications import PeriodicThread
-from haptera.stores.processes import (
-    monotonic_seconds,
-    parse_identity,
-    process_state,
-    this_process,
-)
 from haptera.stores.sqlite.connections import SqliteConnections
 from haptera.stores.sqlite.group_writer import Work
 from haptera.stores.sqlite.rows import (
@@ -38,8 +34,12 @@ from haptera.stores.sqlite.rows import (
     move_damaged_end_aside,
     session_key_or_new,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
-from haptera.vocabulary.ids import SessionId
+from haptera.system.processes import (
+    monotonic_seconds,
+    parse_identity,
+    process_state,
+    this_process,
+)
 
 _RETRY_SECONDS = 0.5
 """How often a release that failed is tried again."""

@@ -6,6 +6,11 @@ from itertools import islice
 
 import apsw
 
+from haptera.model.believed_values import time_of
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import EntryId, SessionId
 from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import (
     RECORDED,
@@ -37,11 +42,6 @@ from haptera.stores.sqlite.rows import (
     span_of,
 )
 from haptera.stores.stored_records import to_stored_entry
-from haptera.vocabulary.believed_values import time_of
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.ids import EntryId, SessionId
 
 
 class SqliteLog:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.model.errors import ErrorCode, StoreError
 
 APPLICATION_ID = 0x686F6C64
 """Marks a file as a database of Haptera (`hold` in ASCII)."""

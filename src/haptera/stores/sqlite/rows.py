@@ -15,6 +15,9 @@ from zlib import crc32
 import apsw
 import msgspec
 
+from haptera.model.entries import Entry
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import SessionId
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import encode_details, updated_record, with_details
 from haptera.stores.stored_records import (
@@ -24,9 +27,6 @@ from haptera.stores.stored_records import (
     from_stored_bodies,
     from_stored_body,
 )
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.ids import SessionId
 
 EntryRow: TypeAlias = tuple[int, bytes | None, bytes | None, int | None, bytes | None]
 """place, id, kind, crc, body."""

@@ -11,7 +11,9 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from haptera.ports.own_places import hold_store
+from haptera.model.commands import Command
+from haptera.model.errors import AgentError
+from haptera.model.ids import SessionId
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.sqlite.connections import SqliteConnections, make_connections
@@ -33,9 +35,7 @@ from haptera.stores.stored_records import (
     decode_command,
     verified_blob,
 )
-from haptera.vocabulary.commands import Command
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.ids import SessionId
+from haptera.system.own_places import hold_store
 
 _TIMEOUTS = LockTimeouts()
 

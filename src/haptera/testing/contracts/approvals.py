@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from haptera.blocks.approval_coordinator import ApprovalCoordinatorInterface, Commit
+from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinatorInterface, Commit
+from haptera.model.approvals import Approve, Deny
+from haptera.model.commands import CommandId
+from haptera.model.entries import ApprovalRequested, ApprovalSettled
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.events import Event
+from haptera.model.ids import ApprovalId, CallId, EntryId, QueryId
 from haptera.ports.clock import Clock
 from haptera.testing.clocks import FakeClock
 from haptera.testing.contracts.samples import other_tasks, run_contract
 from haptera.testing.promises import Report, require, require_same
-from haptera.vocabulary.approvals import Approve, Deny
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import ApprovalRequested, ApprovalSettled
-from haptera.vocabulary.errors import ErrorCode, StoreError
-from haptera.vocabulary.events import Event
-from haptera.vocabulary.ids import ApprovalId, CallId, EntryId, QueryId
 
 _ONE, _TWO = ApprovalId("apr_1"), ApprovalId("apr_2")
 

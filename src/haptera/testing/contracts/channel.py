@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
-from haptera.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.model.commands import AbortQuery, Command, new_command_id
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.events import Event, Idle, StatusChanged, TextDelta
+from haptera.model.ids import PartId
 from haptera.testing.contracts.samples import other_tasks, run_contract
 from haptera.testing.promises import Report, require, require_same
-from haptera.vocabulary.commands import AbortQuery, Command, new_command_id
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.events import Event, Idle, StatusChanged, TextDelta
-from haptera.vocabulary.ids import PartId
 
 _MANY = 10_000
 """More events than any channel lets a handler be behind."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from haptera.blocks.conversation.conversation import ConversationInterface
+from haptera.kernel.blocks.conversation.conversation import ConversationInterface
+from haptera.model.ids import MessageId
+from haptera.model.messages import Message
 from haptera.testing.contracts.samples import assistant, compaction, run_contract, user
 from haptera.testing.promises import Report, require, require_same
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import Message
 
 
 def _words(messages: tuple[Message, ...]) -> list[list[str]]:

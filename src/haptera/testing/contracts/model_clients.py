@@ -6,12 +6,9 @@ from contextlib import aclosing
 
 import msgspec
 
-from haptera.ports.model_client import ModelClient
-from haptera.testing.contracts.samples import assistant, user
-from haptera.testing.promises import Report, require, require_same, run_checks
-from haptera.vocabulary.errors import AgentError
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.stream_parts import (
+from haptera.model.errors import AgentError
+from haptera.model.requests import ModelRequest
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
@@ -20,6 +17,9 @@ from haptera.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
+from haptera.ports.model_client import ModelClient
+from haptera.testing.contracts.samples import assistant, user
+from haptera.testing.promises import Report, require, require_same, run_checks
 
 _SECONDS = 60.0
 """How long one check may take: a client may ask a real model."""

@@ -6,20 +6,20 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.engine.agent_blocks import BlockInputs
-from haptera.engine.query_scope import QueryScope
+from haptera.kernel.engine.agent_blocks import BlockInputs
+from haptera.kernel.engine.query_scope import QueryScope
+from haptera.model.commands import SendPrompt, new_command_id
+from haptera.model.events import QuerySummary
+from haptera.model.ids import new_input_id, new_message_id
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart, ToolResultPart
+from haptera.model.results import StopReason
+from haptera.model.settings import Limits
+from haptera.model.stream_parts import FinishKind
 from haptera.ports.runner import Runner
 from haptera.testing.contracts.samples import SETTINGS, CheckStage, run_contract
 from haptera.testing.promises import Report, require, require_same
 from haptera.testing.scripted_provider import Gate, Step, calls, says
-from haptera.vocabulary.commands import SendPrompt, new_command_id
-from haptera.vocabulary.events import QuerySummary
-from haptera.vocabulary.ids import new_input_id, new_message_id
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import TextPart, ToolResultPart
-from haptera.vocabulary.results import StopReason
-from haptera.vocabulary.settings import Limits
-from haptera.vocabulary.stream_parts import FinishKind
 
 MakeRunner: TypeAlias = Callable[[BlockInputs], Runner[QueryScope]]
 

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from haptera.blocks.request_builder import RequestBuilder, RequestExtras
+from haptera.kernel.blocks.request_builder import RequestBuilder, RequestExtras
+from haptera.model.compaction_settings import CompactionSettings
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.parts import ReminderPart
+from haptera.model.requests import OutputSchema
+from haptera.model.settings import Limits, Settings, Timeouts
+from haptera.model.tools import ToolSpec
 from haptera.testing.contracts.samples import assistant, run_contract, user
 from haptera.testing.promises import Report, require, require_same
-from haptera.vocabulary.compaction_settings import CompactionSettings
-from haptera.vocabulary.errors import ErrorCode, SessionError
-from haptera.vocabulary.parts import ReminderPart
-from haptera.vocabulary.requests import OutputSchema
-from haptera.vocabulary.settings import Limits, Settings, Timeouts
-from haptera.vocabulary.tools import ToolSpec
 
 _MESSAGES = (user("1"), assistant("2"), user("3"), assistant("4"))
 _TOOL = ToolSpec(name="look", description="Look.", input_schema={"type": "object"})

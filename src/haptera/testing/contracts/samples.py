@@ -5,21 +5,21 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from haptera.blocks.tool_registry.registry import ToolInput, ToolRegistry
-from haptera.engine.agent_blocks import BlockInputs, join_blocks
-from haptera.engine.held_conversation import HeldConversation
-from haptera.engine.query_scope import QueryScope
-from haptera.engine.turn_runner import TurnRunnerInterface
+from haptera.kernel.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from haptera.kernel.engine.agent_blocks import BlockInputs, join_blocks
+from haptera.kernel.engine.held_conversation import HeldConversation
+from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.turn_runner import TurnRunnerInterface
+from haptera.model.ids import MessageId
+from haptera.model.messages import AssistantMessage, UserMessage
+from haptera.model.parts import CompactionPart, TextPart
+from haptera.model.settings import RetrySettings, Settings
+from haptera.model.usage import Usage
 from haptera.ports.model_client import ModelClient
 from haptera.ports.runner import Runner
 from haptera.testing.clocks import AutoClock
 from haptera.testing.promises import Report, SubjectT, run_checks
 from haptera.testing.scripted_provider import EventRecorder, ScriptedProvider, Step
-from haptera.vocabulary.ids import MessageId
-from haptera.vocabulary.messages import AssistantMessage, UserMessage
-from haptera.vocabulary.parts import CompactionPart, TextPart
-from haptera.vocabulary.settings import RetrySettings, Settings
-from haptera.vocabulary.usage import Usage
 
 _SECONDS = 10.0
 """How long one check may take; nothing in them waits for anything real."""

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-from haptera.blocks.stream_processor.processor import (
+from haptera.kernel.blocks.stream_processor.processor import (
     AnswerInterface,
     AnswerSource,
     StreamProcessorInterface,
 )
+from haptera.model.entries import PartCheckpoint, PartEnded, PartStarted
+from haptera.model.errors import ErrorCode
+from haptera.model.events import Event, TextDelta
+from haptera.model.parts import ReasoningPart, TextPart, ToolCallPart
+from haptera.model.settings import Limits
+from haptera.model.stream_parts import PartDelta, PartOpened, StreamPart
 from haptera.ports.clock import Stamp
 from haptera.testing.clocks import FakeClock
 from haptera.testing.contracts.samples import run_contract
 from haptera.testing.promises import Report, require, require_same
 from haptera.testing.scripted_provider import calls, reasoning, says
-from haptera.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.events import Event, TextDelta
-from haptera.vocabulary.parts import ReasoningPart, TextPart, ToolCallPart
-from haptera.vocabulary.settings import Limits
-from haptera.vocabulary.stream_parts import PartDelta, PartOpened, StreamPart
 
 
 def _begin(subject: StreamProcessorInterface, limits: Limits | None = None) -> AnswerInterface:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from haptera.blocks.tool_registry.registry import (
+from haptera.kernel.blocks.tool_registry.registry import (
     FunctionFailed,
     InvalidInput,
     NotFound,
@@ -15,14 +15,14 @@ from haptera.blocks.tool_registry.registry import (
     ToolRegistryInterface,
     ToolSet,
 )
-from haptera.blocks.tool_registry.tool import AnyTool, as_tool, tool
-from haptera.ports.abort import AbortSignal
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, as_tool, tool
+from haptera.model.ids import CallId, new_session_id
+from haptera.model.json_types import Json
+from haptera.model.parts import TextPart, ToolCallPart
 from haptera.ports.tools import ToolContext
+from haptera.system.abort import AbortSignal
 from haptera.testing.contracts.samples import run_contract
 from haptera.testing.promises import Report, require, require_same
-from haptera.vocabulary.ids import CallId, new_session_id
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.parts import TextPart, ToolCallPart
 
 MakeRegistry: TypeAlias = Callable[[Sequence[ToolInput]], ToolRegistryInterface]
 

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable
 
-from haptera.engine.turn_runner import TurnRunnerInterface
+from haptera.kernel.engine.turn_runner import TurnRunnerInterface
+from haptera.model.entries import PartEnded, TurnEnded, TurnStarted
+from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.messages import AssistantMessage
+from haptera.model.usage import Usage
 from haptera.testing.contracts.samples import CheckStage, run_contract
 from haptera.testing.promises import Report, require, require_same
 from haptera.testing.scripted_provider import Gate, calls, says
-from haptera.vocabulary.entries import PartEnded, TurnEnded, TurnStarted
-from haptera.vocabulary.errors import ErrorCode, ProviderError
-from haptera.vocabulary.messages import AssistantMessage
-from haptera.vocabulary.usage import Usage
 
 
 async def check_an_answer_becomes_a_message(turns: TurnRunnerInterface) -> None:

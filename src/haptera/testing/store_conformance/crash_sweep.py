@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from haptera.model.ids import SessionId
 from haptera.testing.promises import (
     PromiseBrokenError,
     require,
@@ -28,7 +29,6 @@ from haptera.testing.store_conformance.samples import (
     note,
     opened,
 )
-from haptera.vocabulary.ids import SessionId
 
 SYSTEM_CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,mkdir"
 """The calls to be killed at. Acknowledgements use another one and are never the one."""

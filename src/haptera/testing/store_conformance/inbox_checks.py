@@ -2,6 +2,8 @@
 
 import asyncio
 
+from haptera.model.commands import CommandId
+from haptera.model.errors import ErrorCode
 from haptera.testing.promises import (
     require,
     require_error,
@@ -16,8 +18,6 @@ from haptera.testing.store_conformance.samples import (
     opened,
     opening,
 )
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.errors import ErrorCode
 
 
 async def check_commands_wait_in_the_order_they_came(open_store: OpenStore) -> None:

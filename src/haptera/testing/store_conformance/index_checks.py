@@ -2,6 +2,10 @@
 
 from typing import Any
 
+from haptera.model.entries import ContextNoted, QueryEnded, QueryStarted
+from haptera.model.errors import ErrorCode, ErrorReport
+from haptera.model.ids import EntryId, new_entry_id, new_session_id
+from haptera.model.shares import ShareId, StoredShare, sharing, unsharing
 from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.testing.promises import (
     require,
@@ -19,10 +23,6 @@ from haptera.testing.store_conformance.samples import (
     opening,
     seqs_of,
 )
-from haptera.vocabulary.entries import ContextNoted, QueryEnded, QueryStarted
-from haptera.vocabulary.errors import ErrorCode, ErrorReport
-from haptera.vocabulary.ids import EntryId, new_entry_id, new_session_id
-from haptera.vocabulary.shares import ShareId, StoredShare, sharing, unsharing
 
 
 async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> None:

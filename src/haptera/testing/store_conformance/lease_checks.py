@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
+from haptera.model.errors import AgentError, ErrorCode
+from haptera.model.ids import SessionId, new_session_id
 from haptera.ports.session_store import Lease, Store
 from haptera.testing.promises import (
     require,
@@ -21,8 +23,6 @@ from haptera.testing.store_conformance.samples import (
     opening,
     seqs_of,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode
-from haptera.vocabulary.ids import SessionId, new_session_id
 
 MOST_OVERTAKES = 2
 """A caller that releases may ask again before the next one has asked at all: that counts once."""

@@ -7,7 +7,10 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from haptera.serialization.entries import decode_entry, encode_entry
+from haptera.model.entries import Entry
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.errors import ErrorCode
+from haptera.model.ids import new_session_id
 from haptera.testing.promises import (
     require,
     require_error,
@@ -27,9 +30,6 @@ from haptera.testing.store_conformance.samples import (
     opening,
     seqs_of,
 )
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.ids import new_session_id
 
 
 async def check_entries_come_back_in_order_as_they_were(open_store: OpenStore) -> None:

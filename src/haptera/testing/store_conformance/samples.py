@@ -7,9 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.ports.session_store import Lease, Store
-from haptera.vocabulary.commands import AbortQuery, CommandId
-from haptera.vocabulary.entries import (
+from haptera.model.commands import AbortQuery, CommandId
+from haptera.model.entries import (
     Entry,
     HookMessage,
     PartCheckpoint,
@@ -21,7 +20,7 @@ from haptera.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from haptera.vocabulary.ids import (
+from haptera.model.ids import (
     EntryId,
     MessageId,
     PartId,
@@ -29,9 +28,10 @@ from haptera.vocabulary.ids import (
     new_entry_id,
     new_session_id,
 )
-from haptera.vocabulary.json_types import Json
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.parts import ReasoningPart, TextPart
+from haptera.model.json_types import Json
+from haptera.model.messages import UserMessage
+from haptera.model.parts import ReasoningPart, TextPart
+from haptera.ports.session_store import Lease, Store
 
 OWNER, PROJECT = "ana", "/work/house"
 

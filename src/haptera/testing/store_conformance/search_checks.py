@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from haptera.model.entries import TurnDiscarded
+from haptera.model.ids import MessageId, PartId, SessionId, new_entry_id, new_session_id
 from haptera.ports.session_store import SearchHit, Store
 from haptera.testing.promises import (
     require,
@@ -20,8 +22,6 @@ from haptera.testing.store_conformance.samples import (
     opening,
     prompt,
 )
-from haptera.vocabulary.entries import TurnDiscarded
-from haptera.vocabulary.ids import MessageId, PartId, SessionId, new_entry_id, new_session_id
 
 
 async def check_what_users_and_models_said_is_found(open_store: OpenStore) -> None:

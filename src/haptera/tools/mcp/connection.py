@@ -15,16 +15,16 @@ from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from haptera.ports.logs import scrubbed_logger
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.model.errors import ConfigError, ErrorCode, ToolError
+from haptera.model.own_name import OWN_VERSION
 from haptera.ports.tools import ToolContext
+from haptera.system.logs import scrubbed_logger
+from haptera.system.owned_tasks import OwnedTasks
 from haptera.tools.mcp.elicitation import answer_of_person
 from haptera.tools.mcp.http import http_transport
 from haptera.tools.mcp.offered_tools import clean
 from haptera.tools.mcp.server_process import KeptText, ServerProcess
 from haptera.tools.mcp.server_settings import ResolvedServer
-from haptera.vocabulary.errors import ConfigError, ErrorCode, ToolError
-from haptera.vocabulary.own_name import OWN_VERSION
 
 _REFRESH_PAUSE = 1.0
 """Seconds between two listings: a server may say all the time that its list has changed."""

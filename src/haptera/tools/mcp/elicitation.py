@@ -11,11 +11,11 @@ from typing import Any
 import mcp_types as types
 import msgspec
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.approvals import Approve, Decision
+from haptera.model.json_types import Json, JsonObject
 from haptera.ports.tools import ToolContext
+from haptera.system.logs import scrubbed_logger
 from haptera.tools.mcp.offered_tools import clean
-from haptera.vocabulary.approvals import Approve, Decision
-from haptera.vocabulary.json_types import Json, JsonObject
 
 _MOST_ASKED = 16_000
 """Bytes of a question that a person can be expected to read."""

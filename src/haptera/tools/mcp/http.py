@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from haptera.auth.token_sources import origin_of
-from haptera.ports.token_source import TokenSource
+from haptera.system.token_source import TokenSource
+from haptera.system.token_sources import origin_of
 from haptera.tools.mcp.server_process import MOST_MESSAGE, KeptText, flattened
 from haptera.tools.mcp.server_settings import ResolvedServer
 

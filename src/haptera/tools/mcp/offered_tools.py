@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.errors import ToolError
+from haptera.model.json_types import Json, JsonObject, is_too_deep, writable
+from haptera.model.tools import Effect, ToolRules, ToolSpec
+from haptera.model.visible_text import HIDDEN
 from haptera.ports.tools import OfferedTool, PreparedCall, ToolContext
+from haptera.system.logs import scrubbed_logger
 from haptera.tools.mcp.server_settings import RESERVED, ResolvedServer
 from haptera.tools.output import Outputs, read_output_tool
-from haptera.vocabulary.errors import ToolError
-from haptera.vocabulary.json_types import Json, JsonObject, is_too_deep, writable
-from haptera.vocabulary.tools import Effect, ToolRules, ToolSpec
-from haptera.vocabulary.visible_text import HIDDEN
 
 MOST_TOOLS = 512
 """Tools of one server that are offered."""

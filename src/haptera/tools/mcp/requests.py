@@ -7,8 +7,11 @@ from typing import Any
 import mcp_types as types
 from mcp import MCPError
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.errors import ErrorCode, ToolError
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import ResultContent, lines_of
 from haptera.ports.tools import ToolContext
+from haptera.system.logs import scrubbed_logger
 from haptera.tools.mcp.connection import McpConnection
 from haptera.tools.mcp.offered_tools import MOST_TOOLS, ListedTool, OnTools, clean
 from haptera.tools.mcp.results import bounded, content_of, resource_content
@@ -19,9 +22,6 @@ from haptera.tools.mcp.server_facts import (
     McpResource,
 )
 from haptera.tools.mcp.server_settings import ResolvedServer
-from haptera.vocabulary.errors import ErrorCode, ToolError
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import ResultContent, lines_of
 
 MOST_PAGES = 50
 """Pages of a list that are asked for: a list may have no end."""

@@ -5,6 +5,9 @@ from typing import Any
 
 import msgspec
 
+from haptera.model.json_types import JsonObject
+from haptera.model.parts import ResultContent
+from haptera.model.tools import ToolSpec
 from haptera.ports.tools import ToolContext
 from haptera.tools.mcp.offered_tools import (
     OUTPUTS,
@@ -17,9 +20,6 @@ from haptera.tools.mcp.offered_tools import (
 from haptera.tools.mcp.server_facts import McpPrompt, McpPromptMessage, McpResource
 from haptera.tools.mcp.server_settings import ResolvedServer
 from haptera.tools.mcp.supervision import Supervisor
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.parts import ResultContent
-from haptera.vocabulary.tools import ToolSpec
 
 _LIST_RESOURCES = "list_resources"
 _READ_RESOURCE = "read_resource"

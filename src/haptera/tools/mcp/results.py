@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 import mcp_types as types
 import msgspec
 
+from haptera.model.json_types import Json, is_too_deep, writable
+from haptera.model.parts import MediaPart, ResultContent, TextPart
 from haptera.ports.tools import ToolContext
 from haptera.tools.mcp.offered_tools import OUTPUTS, READER, clean
 from haptera.tools.output import MOST_SHOWN
-from haptera.vocabulary.json_types import Json, is_too_deep, writable
-from haptera.vocabulary.parts import MediaPart, ResultContent, TextPart
 
 MOST_MEDIA = 8 << 20
 """Characters of base64 of one image or sound."""

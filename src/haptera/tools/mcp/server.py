@@ -5,8 +5,11 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
-from haptera.ports.logs import scrubbed_logger
+from haptera.model.errors import AgentError, ConfigError, ErrorCode
+from haptera.model.json_types import JsonObject
+from haptera.model.option_declarations import takes
 from haptera.ports.tools import OfferedTool, ToolContext
+from haptera.system.logs import scrubbed_logger
 from haptera.tools.mcp.offered_tools import (
     READ_OUTPUT,
     ListedTool,
@@ -23,9 +26,6 @@ from haptera.tools.mcp.server_settings import (
     mcp_options_of,
 )
 from haptera.tools.mcp.supervision import Supervisor
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.option_declarations import takes
 
 _MOST_INSTRUCTIONS = 4_000
 

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.vocabulary.parts import ResultContent, text_of
+from haptera.model.parts import ResultContent, text_of
 
 McpServerState: TypeAlias = Literal["stopped", "running", "failed"]
 

@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.system.owned_tasks import OwnedTasks
 from haptera.tools.mcp.offered_tools import clean
 from haptera.tools.mcp.server_settings import ResolvedServer
 

@@ -5,21 +5,21 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypedDict
 
-from haptera.auth.token_sources import (
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.given_options import check_given
+from haptera.model.mcp_settings import McpServerSettings, revealed
+from haptera.model.option_declarations import Option
+from haptera.model.secrets import Secret, remember_headers
+from haptera.model.tools import SERVER_NAME, ApprovalMode
+from haptera.ports.clock import Clock
+from haptera.system.token_source import TokenSource
+from haptera.system.token_sources import (
     BoundTokenSource,
     CallableTokenSource,
     StaticTokenSource,
     origin_of,
 )
-from haptera.ports.clock import Clock
-from haptera.ports.token_source import TokenSource
 from haptera.tools.shell import choose_variables
-from haptera.vocabulary.errors import ConfigError, ErrorCode
-from haptera.vocabulary.given_options import check_given
-from haptera.vocabulary.mcp_settings import McpServerSettings, revealed
-from haptera.vocabulary.option_declarations import Option
-from haptera.vocabulary.secrets import Secret, remember_headers
-from haptera.vocabulary.tools import SERVER_NAME, ApprovalMode
 
 McpToken: TypeAlias = str | Secret | TokenSource | Callable[[], str | Secret | Awaitable[Any]]
 """A bearer token, or what gives one for each request."""

@@ -5,12 +5,12 @@ from contextvars import Context
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from haptera.ports.logs import scrubbed_logger
-from haptera.ports.owned_tasks import OwnedTasks
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, ToolError
+from haptera.model.late_names import late_module
+from haptera.system.logs import scrubbed_logger
+from haptera.system.owned_tasks import OwnedTasks
 from haptera.tools.mcp.offered_tools import OnTools
 from haptera.tools.mcp.server_settings import ResolvedServer
-from haptera.vocabulary.errors import AgentError, ConfigError, ErrorCode, ToolError
-from haptera.vocabulary.late_names import late_module
 
 if TYPE_CHECKING:
     from haptera.tools.mcp.requests import ServerRequests

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from haptera.ports.logs import scrubbed_logger
-from haptera.ports.own_places import UserFolders
+from haptera.system.logs import scrubbed_logger
+from haptera.system.own_places import UserFolders
 from haptera.tools.sandbox.plan import is_beneath
 
 _SHOWN = frozenset({

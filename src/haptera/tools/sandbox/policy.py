@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from haptera.ports.own_places import UserFolders, own_places
+from haptera.model.own_name import FORMER_NAME
+from haptera.system.own_places import UserFolders, own_places
 from haptera.tools.sandbox.home_secrets import Home, shown_paths
 from haptera.tools.sandbox.plan import LASTING_TEMPORARY, LAYERS, TEMPORARY, Plan, is_beneath
 from haptera.tools.sandbox.private_paths import (
@@ -15,7 +16,6 @@ from haptera.tools.sandbox.private_paths import (
     known_users,
     user_of,
 )
-from haptera.vocabulary.own_name import FORMER_NAME
 
 _SYSTEM = (
     "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/sbin", "/sys", "/usr",

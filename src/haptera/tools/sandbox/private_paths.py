@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
-from haptera.ports.own_places import OwnPlaces, UserFolders, own_places
+from haptera.system.own_places import OwnPlaces, UserFolders, own_places
 from haptera.tools.sandbox.home_secrets import (
     SECRET_NAMES,
     Home,

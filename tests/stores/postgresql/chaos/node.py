@@ -15,18 +15,18 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from haptera import Agent, AgentError, AgentSession, tool
-from haptera.administration.worker import SessionWorker, WorkerSettings
+from haptera.access.worker import SessionWorker, WorkerSettings
+from haptera.model.commands import CommandId
+from haptera.model.entries import Entry
+from haptera.model.messages import AssistantMessage, UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.requests import ModelRequest, TokenCount
+from haptera.model.settings import RuntimeSettings
+from haptera.model.stream_parts import StreamPart
 from haptera.ports.session_store import Lease
 from haptera.stores.postgresql.log import PostgresLog
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import calls, says
-from haptera.vocabulary.commands import CommandId
-from haptera.vocabulary.entries import Entry
-from haptera.vocabulary.messages import AssistantMessage, UserMessage
-from haptera.vocabulary.parts import TextPart
-from haptera.vocabulary.requests import ModelRequest, TokenCount
-from haptera.vocabulary.settings import RuntimeSettings
-from haptera.vocabulary.stream_parts import StreamPart
 
 OWNER, PROJECT = "ana", "chaos"
 SESSIONS = 8

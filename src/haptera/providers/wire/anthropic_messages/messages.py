@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from haptera.providers.wire.lenient_decoding import with_text_ids
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message
-from haptera.vocabulary.parts import (
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -19,6 +18,7 @@ from haptera.vocabulary.parts import (
     argument_object,
     reminder_text,
 )
+from haptera.providers.wire.lenient_decoding import with_text_ids
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENT_TYPES = ("application/pdf", "text/plain")

@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message
-from haptera.vocabulary.parts import ProviderPart, ReasoningPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.settings import Thinking
-from haptera.vocabulary.tools import ToolSpec
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import ProviderPart, ReasoningPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.settings import Thinking
+from haptera.model.tools import ToolSpec
 
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 

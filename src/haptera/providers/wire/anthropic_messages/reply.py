@@ -5,6 +5,14 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
+from haptera.model.errors import ErrorCode, ProviderError, RequestError
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.stream_parts import (
+    PartDelta,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
 from haptera.providers.wire.anthropic_messages.reply_blocks import (
     ReplyBlock,
     implied_block,
@@ -42,14 +50,6 @@ from haptera.providers.wire.lenient_decoding import (
     decode_lenient,
 )
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode, ProviderError, RequestError
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.stream_parts import (
-    PartDelta,
-    StreamFinished,
-    StreamOpened,
-    StreamPart,
-)
 
 _ENVELOPES: dict[str, type[MessageStart | MessageDelta | WholeMessage]] = {
     "message_start": MessageStart,

@@ -6,7 +6,17 @@ provider would have sent it in one piece, and becomes an opaque part.
 
 from typing import TypeAlias
 
-from haptera.blocks.stream_processor.aggregators import GrowingText
+from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
+from haptera.model.errors import ProviderError
+from haptera.model.json_types import JsonObject, objects_in
+from haptera.model.parts import PartKind
+from haptera.model.stream_parts import (
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamPart,
+)
 from haptera.providers.wire.anthropic_messages.reply_types import (
     CitationsDelta,
     CompactionDelta,
@@ -21,16 +31,6 @@ from haptera.providers.wire.lenient_decoding import (
     decode_lenient,
     encode_lenient,
     with_text_ids,
-)
-from haptera.vocabulary.errors import ProviderError
-from haptera.vocabulary.json_types import JsonObject, objects_in
-from haptera.vocabulary.parts import PartKind
-from haptera.vocabulary.stream_parts import (
-    PartClosed,
-    PartDelta,
-    PartOpaque,
-    PartOpened,
-    StreamPart,
 )
 
 _KINDS: dict[str, PartKind] = {

@@ -5,12 +5,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject, objects_in
+from haptera.model.stream_parts import FinishKind
+from haptera.model.usage import Usage
 from haptera.providers.wire.failures import Failure, FailureRules, code_table, error_object
 from haptera.providers.wire.lenient_decoding import as_text, convert_leniently
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject, objects_in
-from haptera.vocabulary.stream_parts import FinishKind
-from haptera.vocabulary.usage import Usage
 
 
 class _Tagged(msgspec.Struct, tag_field="type"):

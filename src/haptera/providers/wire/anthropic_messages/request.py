@@ -4,6 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import Message, UserMessage
+from haptera.model.parts import ProviderPart, ReminderPart, ToolResultPart
+from haptera.model.requests import ModelRequest
+from haptera.model.tools import ToolSpec
 from haptera.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
 from haptera.providers.wire.anthropic_messages.models import Features, features_of
 from haptera.providers.wire.lenient_decoding import encode_lenient, read_token_count
@@ -14,11 +19,6 @@ from haptera.providers.wire.prefix_cache import (
     stable_length,
 )
 from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import Message, UserMessage
-from haptera.vocabulary.parts import ProviderPart, ReminderPart, ToolResultPart
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.tools import ToolSpec
 
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from haptera.model.settings import Thinking
 from haptera.providers.wire.message_forms import JPEG, WEB_IMAGES
-from haptera.vocabulary.settings import Thinking
 
 ThinkingStyle: TypeAlias = Literal[
     "none", "reasoning_effort", "reasoning", "reasoning_switch", "thinking_type", "template"

@@ -9,14 +9,9 @@ from itertools import pairwise
 
 import msgspec
 
-from haptera.providers.wire.chat_completions.dialects import Dialect
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import (
-    CUSTOM_INPUT,
-)
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -28,6 +23,11 @@ from haptera.vocabulary.parts import (
     ToolResultPart,
     argument_object,
     reminder_text,
+)
+from haptera.providers.wire.chat_completions.dialects import Dialect
+from haptera.providers.wire.lenient_decoding import encode_lenient
+from haptera.providers.wire.message_forms import (
+    CUSTOM_INPUT,
 )
 
 

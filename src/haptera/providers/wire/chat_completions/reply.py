@@ -7,7 +7,18 @@ to be complete, so that a call in a stream that broke off is never mistaken for 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from haptera.blocks.stream_processor.aggregators import GrowingText
+from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
+from haptera.model.errors import ErrorCode, error_with_code
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.stream_parts import (
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
 from haptera.providers.wire.chat_completions.dialects import CostField
 from haptera.providers.wire.chat_completions.reply_pieces import (
     CallAssembler,
@@ -30,17 +41,6 @@ from haptera.providers.wire.chat_completions.reply_types import (
 )
 from haptera.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_lenient
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode, error_with_code
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.stream_parts import (
-    PartClosed,
-    PartDelta,
-    PartOpaque,
-    PartOpened,
-    StreamFinished,
-    StreamOpened,
-    StreamPart,
-)
 
 _Kind: TypeAlias = Literal["text", "reasoning"]
 _EMPTY_DELTAS = (Delta(), Delta(content=""))

@@ -10,6 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from haptera.model.errors import AgentError, ErrorCode, ProviderError, error_with_code
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.stream_parts import FinishKind
+from haptera.model.usage import Usage
 from haptera.providers.wire.chat_completions.dialects import CostField
 from haptera.providers.wire.failures import Failure, FailureRules, code_table, status_among
 from haptera.providers.wire.lenient_decoding import (
@@ -18,10 +22,6 @@ from haptera.providers.wire.lenient_decoding import (
     cost_in_ticks,
     decode_lenient,
 )
-from haptera.vocabulary.errors import AgentError, ErrorCode, ProviderError, error_with_code
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.stream_parts import FinishKind
-from haptera.vocabulary.usage import Usage
 
 
 class Function(msgspec.Struct, gc=False):

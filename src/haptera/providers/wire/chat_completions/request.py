@@ -9,6 +9,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import Message
+from haptera.model.parts import ReminderPart
+from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.model.settings import Thinking
+from haptera.model.tools import ToolSpec
 from haptera.providers.wire.chat_completions.dialects import (
     GENERIC,
     Dialect,
@@ -30,12 +36,6 @@ from haptera.providers.wire.prefix_cache import (
     stable_length,
 )
 from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import Message
-from haptera.vocabulary.parts import ReminderPart
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
-from haptera.vocabulary.settings import Thinking
-from haptera.vocabulary.tools import ToolSpec
 
 _CONTINUE: JsonObject = {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
 """Added after an assistant message at the end: some servers refuse a history that ends so."""

@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.settings import Thinking
+from haptera.model.json_types import JsonObject
+from haptera.model.settings import Thinking
 
 
 class GeminiDialect(msgspec.Struct, frozen=True, kw_only=True):

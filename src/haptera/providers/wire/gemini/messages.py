@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from haptera.providers.wire.gemini.dialects import is_gemini_3, is_same_gemini_model
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.ids import CallId
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -19,6 +18,7 @@ from haptera.vocabulary.parts import (
     argument_object,
     reminder_text,
 )
+from haptera.providers.wire.gemini.dialects import is_gemini_3, is_same_gemini_model
 
 UNSIGNED = "skip_thought_signature_validator"
 """What Gemini 3 accepts in place of a signature, for a call of another model."""

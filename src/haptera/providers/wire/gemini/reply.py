@@ -11,6 +11,20 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict, replace
 
+from haptera.model.errors import ErrorCode, RequestError
+from haptera.model.json_types import Json, JsonObject, objects_in
+from haptera.model.parts import PartKind
+from haptera.model.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from haptera.model.usage import Usage
 from haptera.providers.wire.gemini.reply_types import (
     ERRORS,
     Candidate,
@@ -26,20 +40,6 @@ from haptera.providers.wire.lenient_decoding import (
     decode_lenient,
 )
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode, RequestError
-from haptera.vocabulary.json_types import Json, JsonObject, objects_in
-from haptera.vocabulary.parts import PartKind
-from haptera.vocabulary.stream_parts import (
-    FinishKind,
-    PartClosed,
-    PartDelta,
-    PartOpaque,
-    PartOpened,
-    StreamFinished,
-    StreamOpened,
-    StreamPart,
-)
-from haptera.vocabulary.usage import Usage
 
 _decode = msgspec.json.Decoder(Reply).decode
 

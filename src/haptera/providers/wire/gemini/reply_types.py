@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import msgspec
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.providers.wire.failures import (
     Failure,
     FailureRules,
@@ -13,8 +15,6 @@ from haptera.providers.wire.failures import (
     status_among,
 )
 from haptera.providers.wire.lenient_decoding import as_text
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject, objects_in
 
 
 class PartialArgument(msgspec.Struct, rename="camel"):

@@ -7,6 +7,10 @@ OpenAPI's. `providers.schema_targets` has already fitted the schemas to the one 
 from collections.abc import Iterator
 from functools import partial
 
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import UserMessage
+from haptera.model.requests import ModelRequest
+from haptera.model.tools import ToolSpec
 from haptera.providers.wire.gemini.dialects import (
     GEMINI_API,
     GeminiDialect,
@@ -19,10 +23,6 @@ from haptera.providers.wire.lenient_decoding import encode_lenient, read_token_c
 from haptera.providers.wire.message_forms import tool_description
 from haptera.providers.wire.prefix_cache import EncodedMessages, append_apart, body_with_array
 from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import UserMessage
-from haptera.vocabulary.requests import ModelRequest
-from haptera.vocabulary.tools import ToolSpec
 
 SERVER_TOOLS: dict[str, JsonObject] = {
     "google_search": {"googleSearch": {}},

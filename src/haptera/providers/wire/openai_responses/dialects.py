@@ -5,8 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from haptera.model.settings import Thinking
 from haptera.providers.wire.message_forms import JPEG, WEB_IMAGES
-from haptera.vocabulary.settings import Thinking
 
 
 class ReasoningLevels(msgspec.Struct, frozen=True, kw_only=True):

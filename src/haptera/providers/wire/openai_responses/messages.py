@@ -7,17 +7,10 @@ preceded by its reasoning.
 
 from collections.abc import Iterator
 
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import (
-    CUSTOM_INPUT,
-    marked_result,
-)
-from haptera.providers.wire.openai_responses.dialects import ResponsesDialect
-from haptera.providers.wire.openai_responses.reply_items import plain_item
-from haptera.vocabulary.ids import CallId
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message, UserMessage
-from haptera.vocabulary.parts import (
+from haptera.model.ids import CallId
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
@@ -30,6 +23,13 @@ from haptera.vocabulary.parts import (
     argument_object,
     reminder_text,
 )
+from haptera.providers.wire.lenient_decoding import encode_lenient
+from haptera.providers.wire.message_forms import (
+    CUSTOM_INPUT,
+    marked_result,
+)
+from haptera.providers.wire.openai_responses.dialects import ResponsesDialect
+from haptera.providers.wire.openai_responses.reply_items import plain_item
 
 _ANSWERED_BY_CLIENT = frozenset(
     {"apply_patch_call", "computer_call", "local_shell_call", "shell_call"}

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.blocks.stream_processor.aggregators import MANY_PIECES
+from haptera.kernel.blocks.stream_processor.aggregators import MANY_PIECES
+from haptera.model.errors import ErrorCode, RequestError
+from haptera.model.json_types import JsonObject
+from haptera.model.stream_parts import (
+    FinishKind,
+    PartDelta,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
 from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     as_text,
@@ -28,15 +37,6 @@ from haptera.providers.wire.openai_responses.reply_types import (
     read_usage,
 )
 from haptera.providers.wire.protocol import Frame
-from haptera.vocabulary.errors import ErrorCode, RequestError
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.stream_parts import (
-    FinishKind,
-    PartDelta,
-    StreamFinished,
-    StreamOpened,
-    StreamPart,
-)
 
 _INCOMPLETE: dict[str, FinishKind] = {"max_output_tokens": "length", "content_filter": "refusal"}
 

@@ -10,18 +10,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.blocks.stream_processor.aggregators import GrowingText
-from haptera.providers.wire.lenient_decoding import as_text, id_text, with_text_ids
-from haptera.providers.wire.message_forms import CUSTOM_INPUT
-from haptera.providers.wire.openai_responses.reply_types import Event
-from haptera.vocabulary.json_types import Json, JsonObject, objects_in
-from haptera.vocabulary.stream_parts import (
+from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
+from haptera.model.json_types import Json, JsonObject, objects_in
+from haptera.model.stream_parts import (
     PartClosed,
     PartDelta,
     PartOpaque,
     PartOpened,
     StreamPart,
 )
+from haptera.providers.wire.lenient_decoding import as_text, id_text, with_text_ids
+from haptera.providers.wire.message_forms import CUSTOM_INPUT
+from haptera.providers.wire.openai_responses.reply_types import Event
 
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
 

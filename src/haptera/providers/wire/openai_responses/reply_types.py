@@ -10,6 +10,9 @@ from decimal import Decimal
 
 import msgspec
 
+from haptera.model.errors import ErrorCode
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.usage import Usage
 from haptera.providers.wire.failures import Failure, FailureRules, code_table, status_among
 from haptera.providers.wire.lenient_decoding import (
     as_text,
@@ -18,9 +21,6 @@ from haptera.providers.wire.lenient_decoding import (
     cost_in_ticks,
     decode_lenient,
 )
-from haptera.vocabulary.errors import ErrorCode
-from haptera.vocabulary.json_types import Json, JsonObject
-from haptera.vocabulary.usage import Usage
 
 
 class Event(msgspec.Struct, gc=False):

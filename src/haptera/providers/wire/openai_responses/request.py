@@ -7,16 +7,16 @@ itself, so there are no cache marks.
 import re
 from functools import partial
 
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import CompactionPart
+from haptera.model.requests import ModelRequest, OutputSchema
 from haptera.providers.wire.lenient_decoding import read_token_count
 from haptera.providers.wire.message_forms import tool_description
 from haptera.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from haptera.providers.wire.openai_responses.messages import custom_calls, items_of
 from haptera.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from haptera.providers.wire.protocol import WireRequest
-from haptera.vocabulary.json_types import JsonObject
-from haptera.vocabulary.messages import AssistantMessage, Message
-from haptera.vocabulary.parts import CompactionPart
-from haptera.vocabulary.requests import ModelRequest, OutputSchema
 
 BODY_SWITCHES = frozenset({"store", "background"})
 SERVER_TOOLS: dict[str, JsonObject] = {

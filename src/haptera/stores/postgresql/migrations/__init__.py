@@ -10,7 +10,7 @@ from importlib import resources
 import psycopg
 from psycopg import sql
 
-from haptera.vocabulary.errors import ErrorCode, StoreError
+from haptera.model.errors import ErrorCode, StoreError
 
 _LOCK = 0x686F6C64
 """The number of the advisory lock that one process at a time migrates under (`hold` in ASCII)."""

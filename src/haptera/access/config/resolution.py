@@ -1,0 +1,257 @@
+"""Which value holds: arguments, else environment, project file, the user's file, defaults.
+
+A pure function of what was handed in. Nested settings are merged field by field, except where an
+argument is a whole value of ours: that one replaces what stood below it.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from haptera.access.config.environment import PREFIX, Environment
+from haptera.access.config.file import ConfigFile
+from haptera.access.config.schema import ModelEntry, checked, dotted
+from haptera.access.config.toml_lines import KeyPath
+from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.json_types import Json, JsonObject, plain_value, python_words
+from haptera.model.option_declarations import did_you_mean, meant_name, unknown_name
+from haptera.model.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
+from haptera.model.vendors import split_model
+
+ValueSource: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
+
+_SETTINGS = frozenset(Settings.__struct_fields__)
+_RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
+_AGENT = frozenset(AgentDefaults.__struct_fields__)
+_POOL = frozenset(PoolSettings.__struct_fields__)
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds, and where each value came from."""
+
+    settings: Settings
+    runtime: RuntimeSettings
+    agent: AgentDefaults
+    pool: PoolSettings
+    """No argument of an agent sets these: an agent has no pool."""
+    alias: ModelEntry | None = None
+    """The entry of the chosen model, if it was chosen by its short name."""
+    origins: dict[str, ValueSource]
+    """By dotted path; what is not here is the default."""
+
+    def origin_of(self, path: str) -> ValueSource:
+        """Return where a value came from."""
+        return self.origins.get(path, "default")
+
+
+_NO_FILE = ConfigFile()
+
+
+def resolve(
+    arguments: Mapping[str, object],
+    *,
+    environment: Environment,
+    file: ConfigFile,
+    project: ConfigFile = _NO_FILE,
+) -> Resolved:
+    """Decide every setting. `project` is the trusted file of a project, which has only settings.
+
+    `arguments` holds only what was given, under the names of the fields of `Settings`,
+    `RuntimeSettings` and `AgentDefaults`; a `runtime` replaces the `RuntimeSettings` as a whole.
+
+    Raises CONFIG_INVALID, naming the argument, the variable, or the file, line and field.
+    """
+    given = check_arguments(arguments)
+    runtime = given.pop("runtime", None)
+    variables = _checked_variables(environment)
+    below = merged_tables(file.defaults, file.runtime)
+    # The model first: which settings of the file hold depends on it, wherever it was chosen.
+    name = next(
+        (
+            layer["model"]
+            for layer in (given, variables, project.defaults, below)
+            if layer.get("model")
+        ),
+        "",
+    )
+    if name:
+        _refuse_unknown_model(name, given=given, variables=variables, project=project, file=file)
+    _refuse_unknown_plans(file)
+    alias = file.models.get(name)
+    plan = fallback_plan(name, file)
+    # From the most general to the most specific: each is laid over those before it.
+    layers: list[tuple[ValueSource, JsonObject]] = [
+        ("file", below),
+        ("file", {"fallbacks": plan} if plan else {}),
+        ("file", {} if alias is None else alias.settings),
+        ("project", project.defaults),
+        ("environment", variables),
+        ("argument", given),
+    ]
+    values: JsonObject = {}
+    origins: dict[str, ValueSource] = {}
+    for origin, layer in layers:
+        values = merged_tables(values, layer)
+        origins = _without(origins, layer) | dict.fromkeys(_leaves(layer), origin)
+    if name:
+        values["model"] = alias.model if alias is not None else _full_name(name, file)
+    return Resolved(
+        settings=_built({k: v for k, v in values.items() if k in _SETTINGS}, Settings),
+        runtime=_built(
+            {k: v for k, v in values.items() if k in _RUNTIME} if runtime is None else runtime,
+            RuntimeSettings,
+        ),
+        agent=_built({k: v for k, v in values.items() if k in _AGENT}, AgentDefaults),
+        pool=_built({k: v for k, v in values.items() if k in _POOL}, PoolSettings),
+        alias=alias,
+        origins=origins,
+    )
+
+
+def model_named(name: str, file: ConfigFile) -> str:
+    """Return `provider/model` for a short name or itself; raises CONFIG_INVALID for neither."""
+    alias = file.models.get(name)
+    return alias.model if alias is not None else _full_name(name, file)
+
+
+def fallback_plan(name: str, file: ConfigFile) -> tuple[ModelStep, ...]:
+    """Return the models to go on with after `name`, short names replaced."""
+    alias = file.models.get(name)
+    model = name if alias is None else alias.model
+    for key in (name, model, "default"):
+        if (steps := file.fallbacks.get(key)) is not None:
+            found = [_step(step, (key, index), file) for index, step in enumerate(steps)]
+            return tuple(step for step in found if step.model != model)
+    return ()
+
+
+def merged_tables(below: JsonObject, above: JsonObject) -> JsonObject:
+    """Lay one set of values over another; tables are laid over each other field by field."""
+    result = dict(below)
+    for name, value in above.items():
+        under = result.get(name)
+        if isinstance(value, dict) and isinstance(under, dict):
+            result[name] = merged_tables(under, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _step(step: ModelStep, position: tuple[str, int], file: ConfigFile) -> ModelStep:
+    alias = file.models.get(step.model)
+    if alias is None and "/" not in step.model:
+        path: KeyPath = ("fallbacks", *position)
+        raise file.error(path, _unknown_model(step.model, file))
+    if alias is None:
+        return step
+    thinking = step.thinking or alias.settings.get("thinking")
+    return msgspec.structs.replace(step, model=alias.model, thinking=thinking)
+
+
+def _refuse_unknown_model(
+    name: str,
+    *,
+    given: JsonObject,
+    variables: JsonObject,
+    project: ConfigFile,
+    file: ConfigFile,
+) -> None:
+    """Raise for a model that is none, naming where it was said."""
+    if name in file.models or all(split_model(name)):
+        return
+    words = _unknown_model(name, file)
+    if given.get("model"):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, words)
+    if variables.get("model"):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{PREFIX}MODEL: {words}")
+    said_in = project if project.defaults.get("model") else file
+    raise said_in.error(("defaults", "model"), words)
+
+
+def _refuse_unknown_plans(file: ConfigFile) -> None:
+    """Raise for a plan that no model has, and for a step of any plan that is no model."""
+    for name in file.fallbacks:
+        if name != "default" and name not in file.models and not all(split_model(name)):
+            raise file.error(("fallbacks", name), _unknown_model(name, file))
+        fallback_plan(name, file)  # raises for its steps
+
+
+def _full_name(name: str, file: ConfigFile) -> str:
+    if all(split_model(name)):
+        return name
+    raise ConfigError(ErrorCode.CONFIG_INVALID, _unknown_model(name, file))
+
+
+def _unknown_model(name: str, file: ConfigFile) -> str:
+    provider, slash, model = name.partition("/")
+    if slash and provider and not model:
+        usual = [found for found in file.find_models(name) if found.startswith(name)]
+        such_as = f", such as {usual[0]!r}" if usual else ""
+        return f"{name!r} names a provider and no model; write it as 'provider/model'{such_as}"
+    hint = meant_name(name, file.models)
+    if not hint and (found := file.find_models(name)):
+        hint = f"; {did_you_mean(found)}"
+    return (
+        f"the model {name!r} is neither written as 'provider/model' nor a short name of [models]"
+        f"{hint}"
+    )
+
+
+def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
+    """Check what the caller gave, and return it; an error names the argument."""
+
+    def complain(path: KeyPath, message: str) -> ConfigError:
+        told = f"{dotted(path)}: {python_words(message)}"
+        return ConfigError(ErrorCode.CONFIG_INVALID, told)
+
+    known = _SETTINGS | _RUNTIME | _AGENT | {"runtime"}
+    for name in arguments:
+        if name not in known:
+            raise complain((name,), unknown_name(name, known))
+    for kind in (Settings, RuntimeSettings, AgentDefaults):
+        own = {n: plain_value(v) for n, v in arguments.items() if n in kind.__struct_fields__}
+        checked(own, kind, at=(), complain=complain)
+    if "runtime" in arguments:
+        whole = plain_value(arguments["runtime"])
+        checked(whole, RuntimeSettings, at=("runtime",), complain=complain)
+        return {**arguments, "runtime": whole}
+    return dict(arguments)
+
+
+def _checked_variables(environment: Environment) -> JsonObject:
+    """Check what the environment says; an error names the variable."""
+
+    def complain(path: KeyPath, message: str) -> ConfigError:
+        variables = environment.options()
+        steps = [str(step) for step in path if isinstance(step, str)]
+        named = (variables.get(".".join(steps[:length])) for length in range(len(steps), 0, -1))
+        variable = next((name for name in named if name), PREFIX + "…")
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable}: {message}")
+
+    values = environment.values()
+    for kind in (Settings, RuntimeSettings, AgentDefaults, PoolSettings):
+        own = {name: value for name, value in values.items() if name in kind.__struct_fields__}
+        checked(own, kind, at=(), complain=complain)
+    return values
+
+
+def _built(values: JsonObject, kind: type[msgspec.Struct]) -> Json:
+    """Make a value of parts that were each checked before."""
+    return msgspec.convert({name: plain_value(value) for name, value in values.items()}, kind)
+
+
+def _without(origins: dict[str, ValueSource], layer: JsonObject) -> dict[str, ValueSource]:
+    """Forget where the fields of a value came from that is now replaced as a whole."""
+    replaced = tuple(f"{path}." for path in _leaves(layer))
+    return {path: origin for path, origin in origins.items() if not path.startswith(replaced)}
+
+
+def _leaves(values: JsonObject, inside: str = "") -> list[str]:
+    """Return the dotted paths of all values in nested tables."""
+    paths: list[str] = []
+    for name, value in values.items():
+        path = f"{inside}{name}"
+        paths += _leaves(value, f"{path}.") if isinstance(value, dict) else [path]
+    return paths

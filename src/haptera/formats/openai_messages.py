@@ -1,0 +1,257 @@
+"""OpenAI messages: the list of a Chat Completions request as one JSON document, in and out."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from haptera.formats.bounded_input import (
+    ByteStream,
+    checked_count,
+    document_of,
+    refused,
+)
+from haptera.formats.forms import (
+    UniqueCallIds,
+    call_from_text,
+    media_from_data,
+    media_from_url,
+    object_in,
+    result_as_text,
+    stand_in,
+    text_in,
+    tool_name,
+    with_content,
+)
+from haptera.formats.message_builder import AnswerFacts, MessageBuilder
+from haptera.formats.responses_items import ItemReader, piece_of_item
+from haptera.formats.values import (
+    LIMITS,
+    ImportedSession,
+    ImportLimits,
+    SessionExport,
+)
+from haptera.model.ids import CallId
+from haptera.model.json_types import Json, JsonObject, objects_in
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    argument_object,
+    reminder_text,
+)
+
+FORMAT = "openai"
+
+_SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
+
+
+def leaves_out(_message: Message, part: Part) -> bool:
+    """Whether a part has no place in the file: empty text, reasoning, what providers attach."""
+    match part:
+        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
+            return not text
+        case ReasoningPart() | ProviderPart():
+            return True
+        case _:
+            return False
+
+
+def write_openai_messages(export: SessionExport) -> Iterator[bytes]:
+    """Write the list of messages, system prompts first, ready to be sent with a model."""
+    yield b"["
+    comma = b"\n"
+    for message in _messages(export):
+        yield comma + msgspec.json.encode(message)
+        comma = b",\n"
+    yield b"\n]\n"
+
+
+def _messages(export: SessionExport) -> Iterator[JsonObject]:
+    for prompt in export.system_prompts:
+        if prompt:
+            yield {"role": "system", "content": prompt}
+    ids = UniqueCallIds()
+    for each in export.messages:
+        message = each.message
+        kept = [part for part in message.parts if not leaves_out(message, part)]
+        if isinstance(message, AssistantMessage):
+            yield from _answer(kept, ids)
+            continue
+        for part in kept:
+            if isinstance(part, ToolResultPart):
+                given = ids.of_result(part.call_id)
+                yield {"role": "tool", "tool_call_id": given, "content": result_as_text(part)}
+        pieces = [_piece(part, export) for part in kept if not isinstance(part, ToolResultPart)]
+        if pieces:
+            yield {"role": "user", "content": _plain(pieces)}
+
+
+def _answer(parts: list[Part], ids: UniqueCallIds) -> Iterator[JsonObject]:
+    """Yield an answer: its texts first, then its calls, which is the only order that there is."""
+    texts = [
+        {"type": "text", "text": part.text}
+        for part in parts
+        if isinstance(part, TextPart | CompactionPart)
+    ]
+    calls = [
+        {
+            "id": ids.of_call(part.call_id),
+            "type": "function",
+            "function": {
+                "name": tool_name(part.name),
+                "arguments": msgspec.json.encode(argument_object(part)).decode(),
+            },
+        }
+        for part in parts
+        if isinstance(part, ToolCallPart)
+    ]
+    if texts or calls:
+        content = _plain(texts) if texts else None
+        yield {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
+
+
+def _plain(pieces: list[JsonObject]) -> Json:
+    """Return content as a text where it is a single one."""
+    is_plain = len(pieces) == 1 and pieces[0]["type"] == "text"
+    return pieces[0]["text"] if is_plain else pieces
+
+
+def _piece(part: Part, export: SessionExport) -> JsonObject:
+    if isinstance(part, ReminderPart):
+        return {"type": "text", "text": reminder_text(part.text)}
+    if not isinstance(part, MediaPart):
+        return {"type": "text", "text": getattr(part, "text", "")}
+    media = with_content(part, export)
+    has_data = bool(media.data) and media.is_readable
+    if media.mime.startswith("image/") and (media.url or has_data):
+        return {"type": "image_url", "image_url": {"url": media.url or media.data_url}}
+    if media.mime in _SOUNDS and has_data:
+        sound = {"data": media.data, "format": _SOUNDS[media.mime]}
+        return {"type": "input_audio", "input_audio": sound}
+    if has_data:
+        file = {"filename": media.filename or "file", "file_data": media.data_url}
+        return {"type": "file", "file": file}
+    return {"type": "text", "text": stand_in(media)}
+
+
+def read_openai_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedSession:
+    """Read a list of messages, or a request's body that has one.
+
+    Raises:
+        ConfigError: CONFIG_INVALID if it is no such document, or exceeds a limit.
+
+    """
+    document = document_of(stream, limits)
+    given = document
+    if isinstance(document, dict):
+        # A request of the Responses API names its list `input`.
+        given = document.get("messages", document.get("input", document.get("output")))
+    if not isinstance(given, list):
+        raise refused("this is not a document of OpenAI messages: it has no list of messages")
+    builder = MessageBuilder(FORMAT)
+    builder.facts.model = text_in(document, "model")
+    _add_system(document.get("instructions") if isinstance(document, dict) else None, builder)
+    items = ItemReader(builder)
+    items.model = builder.facts.model
+    for place, message in enumerate(checked_count(given, limits), start=1):
+        builder.records += 1
+        if not isinstance(message, dict) or not _add(message, builder, items):
+            raw, kind = msgspec.json.encode(message), text_in(message, "role", "type")
+            builder.opaque(kind, "not understood", place=place, raw=raw)
+    return builder.finish("a document of OpenAI messages")
+
+
+def _add(message: JsonObject, builder: MessageBuilder, items: ItemReader) -> bool:
+    """Add a message, or an item of the Responses API; False if its role is not known."""
+    if message.get("type", "message") != "message":
+        return items.add(message, 0)
+    content = message.get("content")
+    match message.get("role"):
+        case "system" | "developer":
+            _add_system(content, builder)
+        case "user":
+            builder.user(_parts_of(content, builder))
+        case "assistant":
+            facts = AnswerFacts(model=builder.facts.model)
+            builder.assistant(_said(message, builder), facts)
+        case "tool" | "function":
+            # The role `function` is the form before `tool`. Its calls had no ids, and are found by
+            # name.
+            call_id = text_in(message, "tool_call_id", "name")
+            parts = _parts_of(content, builder)
+            texts = tuple(part for part in parts if isinstance(part, TextPart | MediaPart))
+            result = ToolResultPart(call_id=CallId(call_id), name="", content=texts)
+            builder.user([result])
+        case _:
+            return False
+    return True
+
+
+def _add_system(content: Json, builder: MessageBuilder) -> None:
+    """Take what comes before the conversation for a prompt, and what comes later for a note."""
+    texts = [part.text for part in _parts_of(content, builder) if isinstance(part, TextPart)]
+    if len(builder):
+        builder.user([ReminderPart(text=text, persisted=True) for text in texts if text])
+    else:
+        builder.facts.system_prompts += tuple(text for text in texts if text)
+
+
+def _said(message: JsonObject, builder: MessageBuilder) -> list[Part]:
+    reasoning = text_in(message, "reasoning_content", "reasoning")
+    parts: list[Part] = [ReasoningPart(text=reasoning)] if reasoning else []
+    parts += _parts_of(message.get("content"), builder)
+    if refusal := text_in(message, "refusal"):
+        parts.append(TextPart(text=refusal))
+    for call in objects_in(message.get("tool_calls")):
+        parts.append(_call_of(call) or builder.opaque_part(call))
+    old = object_in(message, "function_call")
+    if name := text_in(old, "name"):  # the form before `tool_calls`; the name is the id
+        parts.append(call_from_text(name, name, old.get("arguments")))
+    return parts
+
+
+def _call_of(call: JsonObject) -> Part | None:
+    function, custom = object_in(call, "function"), object_in(call, "custom")
+    call_id = text_in(call, "id")
+    if call_id and text_in(function, "name"):
+        return call_from_text(call_id, text_in(function, "name"), function.get("arguments"))
+    if call_id and text_in(custom, "name"):
+        # The name that the wire protocols use, whose room is above this one.
+        arguments = {"__input__": text_in(custom, "input")}
+        return call_from_text(call_id, text_in(custom, "name"), arguments)
+    return None
+
+
+def _parts_of(content: Json, builder: MessageBuilder) -> list[Part]:
+    if isinstance(content, str):
+        return [TextPart(text=content)] if content else []
+    pieces = content if isinstance(content, list) else [] if content is None else [content]
+    return [_part_of(piece) or builder.opaque_part(piece) for piece in pieces]
+
+
+def _part_of(piece: Json) -> Part | None:
+    match text_in(piece, "type"):
+        case "text" | "refusal" if text_in(piece, "text", "refusal"):
+            return TextPart(text=text_in(piece, "text", "refusal"))
+        case "input_text" | "output_text" | "input_image" | "input_file":
+            return piece_of_item(piece)
+        case "image_url":
+            url = text_in(object_in(piece, "image_url"), "url") or text_in(piece, "image_url")
+            return media_from_url(url, mime="image/png")
+        case "input_audio":
+            sound = object_in(piece, "input_audio")
+            mime = next((mime for mime, name in _SOUNDS.items() if name == sound.get("format")), "")
+            return media_from_data(text_in(sound, "data"), mime=mime)
+        case "file":
+            file = object_in(piece, "file")
+            name = text_in(file, "filename") or None
+            return media_from_url(text_in(file, "file_data"), filename=name)
+        case _:
+            return None

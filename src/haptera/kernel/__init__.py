@@ -1,0 +1,1 @@
+"""The kernel: agents, sessions, queries and turns, by what lives how long."""

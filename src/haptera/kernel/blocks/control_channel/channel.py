@@ -1,0 +1,320 @@
+"""ControlChannel: events out to every subscriber, commands in to the one receiver."""
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Protocol, TypeAlias, TypeVar, cast
+
+from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.model.commands import Command
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.events import Event, check_handler
+from haptera.system.logs import scrubbed_logger
+from haptera.system.owned_tasks import OwnedTasks
+
+EventT = TypeVar("EventT", bound=Event)
+EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
+CommandReceiver: TypeAlias = Callable[[Command], None]
+
+_logger = scrubbed_logger(__name__)
+
+_STOP_SECONDS = 0.5
+"""How long a handler that was stopped is waited for."""
+
+_delivers_to: "ContextVar[_PumpedSubscription | None]" = ContextVar("haptera_handler", default=None)
+"""The subscription whose handler runs, for that handler and whatever it starts."""
+
+
+class _PumpedSubscription(Subscription[Event]):
+    """A subscription that calls a handler with the events of one kind, one at a time.
+
+    A plain function is called while the event is published. When a call returns an awaitable, a
+    task awaits it and goes on with what is buffered meanwhile. The handler runs in the context in
+    which it was subscribed, not in that of the publisher: it does not belong to the query whose
+    events it sees.
+    """
+
+    def __init__(self, kind: type[object], handler: EventHandler, *, limit: int) -> None:
+        super().__init__(limit=limit)
+        self._kind = kind
+        self._handler = handler
+        self._context = contextvars.copy_context()
+        self._context.run(_delivers_to.set, self)
+        self._tasks = OwnedTasks()
+        self.worker: asyncio.Task[None] | None = None
+        self.is_closing = False
+        """Whether the handler itself waits for the channel to be closed."""
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Deliver to a plain function at once; buffer for one that still works on an event."""
+        # Sorted out before they are buffered: events of other kinds do not bring the handler
+        # behind.
+        wanted = [event for event in events if isinstance(event, self._kind)]
+        # A call now would overtake what is buffered.
+        if self.worker is not None or self.ended or self.abandoned:
+            super().publish(wanted)
+            return
+        for index, event in enumerate(wanted):
+            outcome = self._call(event)
+            if inspect.isawaitable(outcome):
+                super().publish(wanted[index + 1 :])
+                self.worker = worker = self._tasks.start(
+                    self._pump(outcome), name="haptera-handler", context=self._context.copy()
+                )
+                worker.add_done_callback(self._forget_worker)
+                return
+
+    def stop(self) -> None:
+        """Give up on what was not delivered, and on a handler that is still at work."""
+        self.abandon()
+        if self.worker is not None:
+            self.worker.cancel()
+
+    def _call(self, event: Event) -> Awaitable[None] | None:
+        try:
+            # A copy for each call: a context cannot be entered twice, and a handler may cause
+            # further events.
+            return self._context.copy().run(self._handler, event)
+        except Exception:
+            _logger.exception("a handler failed on %s", event.kind)
+            return None
+
+    async def _pump(self, outcome: Awaitable[None] | None) -> None:
+        """Await what the handler began, then hand it one buffered event after the other."""
+        while True:
+            if inspect.isawaitable(outcome):
+                try:
+                    await outcome
+                except Exception:
+                    _logger.exception("a handler failed")
+            # No wait from here to `worker = None`: what is published next calls the handler.
+            event = self.next_event()
+            if event is None:
+                self.worker = None
+                return
+            outcome = self._call(event)
+
+    def _forget_worker(self, worker: "asyncio.Task[None]") -> None:
+        if self.worker is worker:  # it was stopped
+            self.worker = None
+
+
+class ControlChannelInterface(Protocol):
+    """Carries events out and commands in; a substitute for `ControlChannel` has these members.
+
+    - `publish` does not wait. Each handler gets the events in order, one at a time; an async
+      handler is awaited before its next event. A handler that raises disturbs nothing else.
+    - `wait_for_space` returns when no handler is too far behind.
+    - `submit` hands a command to the receiver at once.
+    - After `close`, which delivers what was published before, `publish` and `submit` raise CLOSED.
+    """
+
+    has_space: bool
+    receiver: CommandReceiver | None
+
+    def subscribe(self, handler: EventHandler) -> Callable[[], None]:
+        """Call `handler` with every event; returns a function that ends this."""
+        ...
+
+    def on(
+        self, kind: type[EventT], handler: Callable[[EventT], Awaitable[None] | None]
+    ) -> Callable[[], None]:
+        """Call `handler` with every event of a kind; returns a function that ends this."""
+        ...
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand events to every subscriber."""
+        ...
+
+    async def wait_for_space(self) -> None:
+        """Wait until no subscriber is too far behind."""
+        ...
+
+    def submit(self, command: Command) -> None:
+        """Hand a command to the receiver."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until every handler has seen everything that was published so far."""
+        ...
+
+    async def close(self) -> None:
+        """Deliver what was published, and end."""
+        ...
+
+
+class ControlChannel:
+    """Lives as long as its session; queries come and go and never close it.
+
+    Publishing never waits. Each subscriber has a `Subscription` of its own: it sees events in
+    order, and its failures stay its own. A handler (`subscribe`, `on`) that is `limit` events
+    behind makes publishers wait in `wait_for_space`, so that a slow handler slows the query down
+    like a slow consumer of its stream, and misses nothing but a tool's progress. Other consumers
+    bring a subscription of their own (`attach`) and pull from it.
+
+    Owns the list of subscribers; does not own what commands do. A session's commands are its
+    methods, and other processes leave theirs in the store: `submit` is for programs that use this
+    block without a session.
+    """
+
+    def __init__(self, *, limit: int = 100) -> None:
+        self._limit = limit
+        # In their order; a dictionary, because many streams come and go.
+        self._subscriptions: dict[Subscription[Event], None] = {}
+        self.receiver: CommandReceiver | None = None
+        """What takes the commands."""
+        self._closing_timeout: asyncio.Timeout | None = None
+        self.has_space = True
+        """Whether no subscriber was too far behind after the last batch."""
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def subscribe(self, handler: EventHandler) -> Callable[[], None]:
+        """Call `handler` with every event; returns a function that ends this.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the handler is no function.
+
+        """
+        check_handler(object, handler)
+        return self._add_handler(object, handler)
+
+    def on(
+        self, kind: type[EventT], handler: Callable[[EventT], Awaitable[None] | None]
+    ) -> Callable[[], None]:
+        """Call `handler` with every event of a kind; returns a function that ends this.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the kind is no class of events, or the handler no
+                function.
+
+        """
+        check_handler(kind, handler)
+        return self._add_handler(kind, cast("EventHandler", handler))
+
+    def _add_handler(self, kind: type[object], handler: EventHandler) -> Callable[[], None]:
+        subscription = _PumpedSubscription(kind, handler, limit=self._limit)
+        detach = self.attach(subscription)
+
+        def unsubscribe() -> None:
+            detach()
+            subscription.abandon()
+
+        return unsubscribe
+
+    def attach(self, subscription: Subscription[Event]) -> Callable[[], None]:
+        """Publish to a subscription that its consumer pulls; returns a function that ends this."""
+        if self.closed:
+            subscription.end()
+        else:
+            self._subscriptions[subscription] = None
+
+        def detach() -> None:
+            self._subscriptions.pop(subscription, None)
+
+        return detach
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand events to every subscriber.
+
+        Raises:
+            SessionError: CLOSED after `close`.
+
+        """
+        if self.closed:
+            raise SessionError(ErrorCode.CLOSED, "this channel is closed")
+        has_space = True
+        # A copy, because a handler may subscribe or unsubscribe while it is called.
+        for subscription in tuple(self._subscriptions):
+            subscription.publish(events)
+            has_space = has_space and subscription.has_space
+        self.has_space = has_space
+
+    async def wait_for_space(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
+        """Wait until no subscriber is too far behind; not once one of `unless` is done."""
+        for subscription in tuple(self._subscriptions):
+            if not subscription.has_space:
+                await subscription.wait_for_space(unless=unless)
+
+    def excuse(self, *, closing: bool = False) -> None:
+        """Let nothing wait for the handler that calls this, until it takes its next event.
+
+        The handler is about to wait for the publisher, or for `close`: both would wait for the
+        handler, for ever. It is known by its context, so that it may wait through tasks and
+        threads of its own.
+        """
+        subscription = _delivers_to.get()
+        if subscription is not None and subscription in self._subscriptions:
+            subscription.excuse()
+            subscription.is_closing = subscription.is_closing or closing
+
+    def submit(self, command: Command) -> None:
+        """Hand a command to the receiver.
+
+        Raises:
+            SessionError: CLOSED when there is none.
+
+        """
+        if self.receiver is None:
+            raise SessionError(ErrorCode.CLOSED, "this channel has no receiver for commands")
+        self.receiver(command)
+
+    async def drain(self) -> None:
+        """Wait until every handler has seen everything that was published so far."""
+        # Again and again: a worker ends with an empty buffer, and the next event starts another.
+        while workers := self._workers():
+            await asyncio.wait(workers)
+
+    async def close(self, *, within: float | None = None) -> None:
+        """Deliver what was published to the handlers, for so many seconds at most, and end.
+
+        From the beginning handlers and the receiver get nothing new; subscriptions that are pulled
+        do until the end. A handler that still works when the time is up is stopped, and left behind
+        when it does not let itself be. One that was excused because it closes waits for this end
+        itself, and is not waited for.
+        """
+        self.receiver = None
+        for handler in self._handlers():
+            handler.end()
+        try:
+            if self._workers():
+                async with asyncio.timeout(within) as self._closing_timeout:
+                    await self.drain()
+        except TimeoutError:
+            await self._stop_all()
+        self.closed = True
+        for subscription in tuple(self._subscriptions):
+            subscription.end()
+        self._subscriptions.clear()
+
+    def hurry(self, *, within: float) -> None:
+        """Let a close that is under way wait no longer than so many seconds from now."""
+        with suppress(RuntimeError):  # there is none, or its wait is over
+            if self._closing_timeout is not None:
+                self._closing_timeout.reschedule(asyncio.get_running_loop().time() + within)
+
+    async def _stop_all(self) -> None:
+        # Collected first: a worker that ends is forgotten.
+        workers = self._workers()
+        for handler in self._handlers():
+            # A handler that closes the session waits for this very close, and must not be cancelled
+            # by it.
+            if not handler.is_closing:
+                handler.stop()
+        if workers:
+            _, left = await asyncio.wait(workers, timeout=_STOP_SECONDS)
+            for worker in left:
+                _logger.warning("a handler does not let itself be cancelled: %r", worker)
+
+    def _handlers(self) -> list[_PumpedSubscription]:
+        return [item for item in self._subscriptions if isinstance(item, _PumpedSubscription)]
+
+    def _workers(self) -> "list[asyncio.Task[None]]":
+        """Return what is still to be waited for."""
+        working = [item for item in self._handlers() if not item.is_closing]
+        return [item.worker for item in working if item.worker is not None]

@@ -1,0 +1,51 @@
+"""What is known of a tool: its face to the model and its rules for the runtime."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from haptera.model.json_types import JsonObject
+from haptera.model.option_declarations import Option
+
+Effect: TypeAlias = Literal["read", "write", "external"]
+"""What a run does to the world: it only looks, it changes what is here, or it reaches elsewhere."""
+ApprovalMode: TypeAlias = Literal["never", "ask"]
+SERVER_NAME = r"(?!mcp$)(?!.*__)[A-Za-z0-9_-]{1,32}"
+"""What an MCP server may be called: `mcp` is in front of the tools that all servers share."""
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as a model sees it."""
+
+    name: Annotated[str, Option("The name that a model calls it by.")]
+    description: Annotated[str, Option("What it does, for the model.")] = ""
+    input_schema: JsonObject = msgspec.field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
+    input_examples: Annotated[
+        tuple[JsonObject, ...], Option("Examples of its arguments for the model.")
+    ] = ()
+
+
+class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the runtime treats a tool. Each field is the one declaration of an option of `@tool`."""
+
+    approval: Annotated[ApprovalMode, Option("Whether a person is asked before each call.")] = (
+        "never"
+    )
+    timeout: Annotated[
+        float | None, Option("Seconds that a call may take; 0 or None: any.", least=0)
+    ] = None
+    idempotent: Annotated[
+        bool,
+        Option(
+            "Whether running it twice is the same as once; only then may it be run again after a "
+            "crash."
+        ),
+    ] = False
+    retries: Annotated[
+        int, Option("How often it is repeated when it fails; only if it is idempotent.", least=0)
+    ] = 0
+    effect: Annotated[Effect, Option("What it does to the world; an approver is told.")] = (
+        "external"
+    )

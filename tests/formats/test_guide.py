@@ -1,0 +1,32 @@
+"""The guide to export and import: its code runs, and its tables name what there is."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.formats.values import ImportLimits
+
+PAGE = (Path(__file__).parents[3] / "docs" / "export-and-import.md").read_text()
+
+
+def test_the_code_of_the_guide_runs() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, "export-and-import.md", "exec"), names)  # noqa: S102 - our own page
+    assert names["session"].title is None
+
+
+def test_the_guide_names_every_format_and_whether_it_is_read() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| .* \| (yes|no) \| yes \|$", PAGE, re.MULTILINE)
+    known = {name: "yes" if each.read else "no" for name, each in FORMATS.items()}
+    assert dict(rows) == {ARCHIVE: "yes", **known}
+
+
+def test_the_guide_names_every_limit() -> None:
+    named = {
+        name for row in re.findall(r"^\| `(\w+)`[^|]*\|", PAGE, re.MULTILINE) for name in [row]
+    }
+    assert {field.name for field in msgspec.structs.fields(ImportLimits)} <= named
