@@ -41,7 +41,7 @@ def _shared_database(postgres: PostgresServer) -> Iterator[str]:
 def emptied_database(postgres: PostgresServer, _shared_database: str) -> str:
     """A database without sessions, for tests that leave its tables as they are; its name."""
     postgres.execute(
-        "TRUNCATE haptera.node, haptera.kernel.session, haptera.entry, haptera.command,"
+        "TRUNCATE haptera.node, haptera.session, haptera.entry, haptera.command,"
         " haptera.blob, haptera.waiter, haptera.text",
         database=_shared_database,
     )

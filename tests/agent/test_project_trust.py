@@ -49,7 +49,7 @@ def write(folder: Path, content: str | bytes) -> None:
     """Write the project's file."""
     (folder / ".haptera").mkdir(exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    (folder / ".haptera/access/config.toml").write_bytes(data)
+    (folder / ".haptera/config.toml").write_bytes(data)
 
 
 def places(folder: Path) -> ConfigurationSources:
@@ -242,10 +242,10 @@ async def test_a_query_is_answered_although_a_file_that_is_not_trusted_is_no_con
 
 async def test_what_is_no_regular_file_is_no_project_file(folder: Path) -> None:
     (folder / ".haptera").mkdir()
-    os.mkfifo(folder / ".haptera/access/config.toml")
+    os.mkfifo(folder / ".haptera/config.toml")
     assert project_file(places(folder)) is None
-    (folder / ".haptera/access/config.toml").unlink()
-    (folder / ".haptera/access/config.toml").mkdir()
+    (folder / ".haptera/config.toml").unlink()
+    (folder / ".haptera/config.toml").mkdir()
     assert project_file(places(folder)) is None
 
 

@@ -18,7 +18,7 @@ import haptera.access.assembly.late
 import haptera.agent.late
 import haptera.cli.late
 import haptera.providers.local
-from haptera import administration
+from haptera import access
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
 
@@ -115,7 +115,7 @@ def test_what_is_loaded_late_is_what_type_checkers_see(module: ModuleType) -> No
 
 def test_names_that_are_loaded_when_used_are_seen_before() -> None:
     assert set(haptera.__all__) <= set(dir(haptera))
-    assert haptera.pull_model is administration.pull_model
+    assert haptera.pull_model is access.pull_model
     assert not hasattr(haptera, "no_such_name")
 
 

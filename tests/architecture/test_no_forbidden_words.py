@@ -134,7 +134,7 @@ def test_a_public_name_means_one_thing() -> None:
 
 def test_a_name_with_two_meanings_is_noticed(tmp_path: Path) -> None:
     texts = {
-        "kernel/engine/turns.py": "LIMIT = 1\nT = TypeVar('T')\ndef cost_of(): ...\ndef main(): ...",
+        "kernel/engine/turns.py": "LIMIT = 1\nT = TypeVar('T')\ndef cost_of(): ...\ndef main(): .",
         "kernel/blocks/prices.py": "LIMIT: int = 2\nT = TypeVar('T')\nasync def cost_of(): ...",
         "access/auth/storage.py": "Place: TypeAlias = Literal['a', 'b']\ndef main(): ...",
         "tools/paths.py": "class Place: ...\n_own = 1",

@@ -438,7 +438,7 @@ def test_a_chat_without_a_terminal_is_refused(run: Run) -> None:
 
 
 def test_trusting_nothing_names_the_file_that_is_missing(run: Run) -> None:
-    assert ".haptera/access/config.toml" in run("trust").err
+    assert ".haptera/config.toml" in run("trust").err
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def _program(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def _with_mcp_server(place: Place, program: Path) -> None:
-    config = Path(place.environment["HOME"]) / ".config/haptera/access/config.toml"
+    config = Path(place.environment["HOME"]) / ".config/haptera/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'[mcpServers.clock]\ncommand = "{program}"\n')
 

@@ -72,7 +72,7 @@ async def test_words_that_no_shell_sees_are_judged_as_well(world: World) -> None
 async def test_a_command_that_makes_configuration_changes_no_later_agent(world: World) -> None:
     text = '[defaults]\\npermission_mode = "accept_edits"\\ntemperature = 0.5'
     commands = [
-        f"mkdir -p .haptera && printf '{text}' > .haptera/access/config.toml",
+        f"mkdir -p .haptera && printf '{text}' > .haptera/config.toml",
         "mkdir -p .git/hooks && printf 'touch ran-hook' > .git/hooks/post-checkout",
         "git config --file .git/config core.fsmonitor 'touch ran-monitor'",
         "printf 'HAPTERA_PERMISSION_MODE=accept_edits' > .env",

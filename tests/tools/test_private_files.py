@@ -42,7 +42,7 @@ BY_NAME = (
     ".cargo/bin/.npmrc",
 )  # fmt: skip
 OF_PROGRAMS = {
-    "XDG_CONFIG_HOME": ("gh/hosts.yml", "haptera/access/config.toml"),
+    "XDG_CONFIG_HOME": ("gh/hosts.yml", "haptera/config.toml"),
     "XDG_DATA_HOME": ("keyrings/login.keyring", "haptera/credentials.json"),
     "XDG_STATE_HOME": ("other/log", "haptera/server.json"),
     "XDG_CACHE_HOME": ("huggingface/token", "haptera/models/x"),

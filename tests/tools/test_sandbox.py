@@ -159,7 +159,7 @@ async def test_what_may_be_read_in_a_temporary_folder_is_seen_and_not_changed(
 
 
 CREATED = [
-    ".git/hooks/post-checkout", ".git/config", ".git/info/attributes", ".haptera/access/config.toml",
+    ".git/hooks/post-checkout", ".git/config", ".git/info/attributes", ".haptera/config.toml",
     ".haptera/hooks/run", ".holdfast/config.toml",
 ]  # fmt: skip
 WAYS = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from msgspec.structs import replace
 
 from haptera import agent as agent_names
-from haptera import assembly
+from haptera.access import assembly
 from haptera.access.assembly.agent_inputs import checked_model
 from haptera.agent.agent_options import AgentOptions, SubAgentOptions
 from haptera.agent.option_checks import (

@@ -69,7 +69,7 @@ def trust(*, undo: bool, yes: bool) -> None:
         return
     found = project_file()
     if found is None:
-        raise click.UsageError("there is no .haptera/access/config.toml in this folder or above it")
+        raise click.UsageError("there is no .haptera/config.toml in this folder or above it")
     output.line(f"{safe_line(str(found.path))}:\n")
     output.line(found.content.decode(errors="replace"))
     confirm("Let these settings and rules count in this project?", yes=yes)

@@ -52,7 +52,7 @@ def _replica_has(replica: PostgresServer, lease: Lease, head: int) -> None:
         while found != (head,):
             with contextlib.suppress(psycopg.errors.UndefinedTable):
                 found = connection.execute(
-                    "SELECT head FROM haptera.kernel.session WHERE id = %s", (lease.session_id,)
+                    "SELECT head FROM haptera.session WHERE id = %s", (lease.session_id,)
                 ).fetchone()
 
 

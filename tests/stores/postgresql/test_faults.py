@@ -112,7 +112,7 @@ async def test_an_append_whose_answer_was_lost_counts_although_the_session_was_t
         proxy.lose_replies_after = b"haptera.append"
         # The statement waits for this lock, so that the take-over comes right behind it.
         with psycopg.connect(postgres.url(database)) as blocker:
-            blocker.execute("SELECT 1 FROM haptera.kernel.session FOR UPDATE")
+            blocker.execute("SELECT 1 FROM haptera.session FOR UPDATE")
             appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
             await _until_waiting(postgres, database)
             taking = asyncio.ensure_future(_take_over(postgres, database))
@@ -144,7 +144,7 @@ async def _take_over(postgres: PostgresServer, database: str) -> None:
     """Give the session to another holder, as after the expiry of its lease."""
     await asyncio.to_thread(
         postgres.execute,
-        "UPDATE haptera.kernel.session SET epoch = epoch + 1, lease_holder = 'another'",
+        "UPDATE haptera.session SET epoch = epoch + 1, lease_holder = 'another'",
         database=database,
     )
 
@@ -177,7 +177,7 @@ async def test_a_damaged_entry_harms_itself_alone(postgres: PostgresServer, data
         r"UPDATE haptera.entry SET body = '\x7b00ff' WHERE seq = 3",
         "DELETE FROM haptera.entry WHERE seq = 5",
         r"INSERT INTO haptera.command (session, id, body) SELECT key, 'c', '\xff'"
-        " FROM haptera.kernel.session",
+        " FROM haptera.session",
         database=database,
     )
     assert await seqs_of(store, lease.session_id) == [1, 2, 4, 6]
@@ -202,7 +202,7 @@ async def test_an_append_that_the_database_refuses_harms_no_other_of_its_group(
     with psycopg.connect(postgres.url(database)) as blocker:
         # The first append waits for this lock, so that the others become one group behind it.
         blocker.execute(
-            "SELECT 1 FROM haptera.kernel.session WHERE id = %s FOR UPDATE", (leases[0].session_id,)
+            "SELECT 1 FROM haptera.session WHERE id = %s FOR UPDATE", (leases[0].session_id,)
         )
         texts = ["first", "fine", "refused", "fine", "fine", "fine"]
         appends = [
@@ -230,7 +230,7 @@ async def test_a_log_that_lost_its_end_is_found_searched_and_appended_to(
     assert record is not None
     assert record.head == 6
     assert [hit.seq for hit in await store.search.find("find", owner=OWNER)] == [2]
-    postgres.execute("UPDATE haptera.kernel.session SET indexed = 3", database=database)
+    postgres.execute("UPDATE haptera.session SET indexed = 3", database=database)
     assert [hit.seq for hit in await store.search.find("me", owner=OWNER)] == [2]
     await store.log.append(lease, [note(7)])
     assert await seqs_of(store, lease.session_id) == [1, 2, 3, 7]

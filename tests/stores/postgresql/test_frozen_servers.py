@@ -87,9 +87,7 @@ async def test_locked_rows_stop_no_other_session(postgres: PostgresServer, datab
     await store.leases.release(waiting_for)
     ids = [lease.session_id for lease in [*locked, waiting_for]]
     with psycopg.connect(postgres.url(database)) as blocker:
-        blocker.execute(
-            "SELECT 1 FROM haptera.kernel.session WHERE id = ANY (%s) FOR UPDATE", (ids,)
-        )
+        blocker.execute("SELECT 1 FROM haptera.session WHERE id = ANY (%s) FOR UPDATE", (ids,))
         stuck = [asyncio.ensure_future(store.log.append(lease, [note(2)])) for lease in locked]
         acquiring = asyncio.ensure_future(store.leases.acquire(waiting_for.session_id, "patient"))
         async with asyncio.timeout(10):
@@ -139,7 +137,7 @@ async def test_a_cancelled_append_is_done_all_the_same(
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
     with psycopg.connect(postgres.url(database)) as blocker:
-        blocker.execute("SELECT 1 FROM haptera.kernel.session FOR UPDATE")
+        blocker.execute("SELECT 1 FROM haptera.session FOR UPDATE")
         appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
         while not await asyncio.to_thread(postgres.cancel_statements, database, "Lock"):
             pass

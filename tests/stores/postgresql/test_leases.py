@@ -110,15 +110,13 @@ async def test_one_row_is_renewed_however_many_leases_are_held(
     store = PostgresStore(postgres.url(database), lease_seconds=0.1)
     leases: list[Lease] = [await new_session(store) for _ in range(20)]
     with psycopg.connect(postgres.url(database), autocommit=True) as connection:
-        rows = connection.execute("SELECT xmin::text FROM haptera.kernel.session").fetchall()
+        rows = connection.execute("SELECT xmin::text FROM haptera.session").fetchall()
         until = "SELECT until FROM haptera.node"
         before = now = connection.execute(until).fetchall()
         while now == before:
             now = connection.execute(until).fetchall()
         assert len(now) == 1
-        assert (
-            rows == connection.execute("SELECT xmin::text FROM haptera.kernel.session").fetchall()
-        )
+        assert rows == connection.execute("SELECT xmin::text FROM haptera.session").fetchall()
     await store.log.append(leases[0], [note(2)])
     await store.close()
 
@@ -131,7 +129,7 @@ async def test_a_store_that_was_closed_leaves_no_node_and_no_lease(
     await store.close()
     with psycopg.connect(postgres.url(database)) as connection:
         assert connection.execute("SELECT * FROM haptera.node").fetchall() == []
-        held = "SELECT count(*) FROM haptera.kernel.session WHERE lease_holder IS NOT NULL"
+        held = "SELECT count(*) FROM haptera.session WHERE lease_holder IS NOT NULL"
         assert connection.execute(held).fetchone() == (0,)
 
 

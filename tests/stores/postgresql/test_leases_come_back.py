@@ -42,7 +42,7 @@ async def test_a_release_that_was_cancelled_is_done_all_the_same(
     kept, lease = await new_session(store), await new_session(store)
     with psycopg.connect(postgres.url(database)) as blocker:
         blocker.execute(
-            "SELECT 1 FROM haptera.kernel.session WHERE id = %s FOR UPDATE", (lease.session_id,)
+            "SELECT 1 FROM haptera.session WHERE id = %s FOR UPDATE", (lease.session_id,)
         )
         releasing = asyncio.ensure_future(store.leases.release(lease))
         for _ in range(20):
@@ -148,7 +148,7 @@ async def test_a_lease_that_was_granted_meanwhile_is_not_taken_for_the_lost_one(
         del process
         if not taken:
             postgres.execute(
-                "UPDATE haptera.kernel.session SET lease_holder = NULL, lease_node = NULL",
+                "UPDATE haptera.session SET lease_holder = NULL, lease_node = NULL",
                 database=database,
             )
             taken.append(grant())
@@ -184,7 +184,7 @@ async def test_what_a_node_holds_is_compared_by_what_it_is_not_by_its_number(
     store.leases._forget(unused)
     with psycopg.connect(postgres.url(database)) as connection:
         connection.execute(
-            "UPDATE haptera.kernel.session SET lease_holder = NULL, lease_node = NULL WHERE id = %s",
+            "UPDATE haptera.session SET lease_holder = NULL, lease_node = NULL WHERE id = %s",
             (lost.session_id,),
         )
     await asyncio.wait_for(losing, SOON)
@@ -223,7 +223,7 @@ async def test_a_session_that_was_given_up_is_answered_again_when_something_new_
     store = PostgresStore(postgres.url(database))
     lease = await new_session(store)
     await store.leases.release(lease)
-    postgres.execute("UPDATE haptera.kernel.session SET attempts = 5", database=database)
+    postgres.execute("UPDATE haptera.session SET attempts = 5", database=database)
     await store.inbox.put(lease.session_id, command("new"))
     claimed = await store.unowned.claim(
         limit=5, most_attempts=5, first_pause=0.0, longest_pause=0.0

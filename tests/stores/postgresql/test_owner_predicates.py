@@ -216,7 +216,7 @@ async def _fill(url: str) -> Target:
     await hers.log.append(lease, [note(3)])
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute(
-            "SELECT key, indexed, head, lease_node FROM haptera.kernel.session WHERE id = %s",
+            "SELECT key, indexed, head, lease_node FROM haptera.session WHERE id = %s",
             (session_id,),
         ).fetchone()
         assert row is not None
@@ -229,7 +229,7 @@ async def _fill(url: str) -> Target:
         await hers.close()
         # As it was while she held it, except that her node has gone.
         connection.execute(
-            "UPDATE haptera.kernel.session SET lease_holder = %s, lease_node = %s WHERE id = %s",
+            "UPDATE haptera.session SET lease_holder = %s, lease_node = %s WHERE id = %s",
             (lease.holder, row[3], session_id),
         )
     return Target(

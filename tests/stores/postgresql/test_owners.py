@@ -143,7 +143,7 @@ async def test_row_level_security_hides_rows_from_statements_without_a_predicate
         # After a transaction with an owner the setting is empty, not unset.
         connection.execute("SELECT set_config('haptera.owner', 'o:ana', true)")
         connection.commit()
-        row = connection.execute("SELECT count(*) FROM haptera.kernel.session").fetchone()
+        row = connection.execute("SELECT count(*) FROM haptera.session").fetchone()
         assert row == (0,)
     for store in stores.values():
         await store.close()

@@ -71,7 +71,7 @@ async def test_a_column_spoils_no_other_session(
         await agent.sessions.search("words", everywhere=True)  # the index has both now
         for value in COLUMNS[place]:
             with psycopg.connect(url, autocommit=True) as connection:
-                find = "SELECT key FROM haptera.kernel.session WHERE id = %s"
+                find = "SELECT key FROM haptera.session WHERE id = %s"
                 (key,) = connection.execute(find, (victim,)).fetchone() or (None,)
                 session = sql.Identifier("key" if place[0] == "session" else "session")
                 (before,) = connection.execute(read(column, table, session), (key,)).fetchone() or (
@@ -152,9 +152,7 @@ def test_a_store_that_is_never_closed_ends_without_a_traceback(
     for _ in range(3):
         command = [sys.executable, "-c", UNCLOSED, postgres.url(emptied_database)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        postgres.execute(
-            "TRUNCATE haptera.kernel.session, haptera.entry", database=emptied_database
-        )
+        postgres.execute("TRUNCATE haptera.session, haptera.entry", database=emptied_database)
         assert "Traceback" not in ended.stderr, ended.stderr
 
 

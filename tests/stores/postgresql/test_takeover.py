@@ -138,7 +138,7 @@ async def _leave_unfinished(node: Node, postgres: PostgresServer, database: str)
     # reaches the log.
     await asyncio.to_thread(
         postgres.execute,
-        "UPDATE haptera.kernel.session SET lease_node = 'gone', epoch = epoch + 1",
+        "UPDATE haptera.session SET lease_node = 'gone', epoch = epoch + 1",
         database=database,
     )
     asking.cancel()
@@ -197,14 +197,14 @@ async def test_a_session_that_cannot_be_carried_on_is_tried_so_often_and_ever_la
                 attempts += [query.attempt for query in claimed]
                 row = connection.execute(
                     "SELECT extract(epoch FROM resume_after - clock_timestamp())"
-                    " FROM haptera.kernel.session"
+                    " FROM haptera.session"
                 ).fetchone()
                 pauses.append(round(float(row[0]), -1) if row else None)
                 again = await alive.store.unowned.claim(
                     limit=10, most_attempts=3, first_pause=100, longest_pause=350
                 )
                 assert list(again) == []
-                connection.execute("UPDATE haptera.kernel.session SET resume_after = '-infinity'")
+                connection.execute("UPDATE haptera.session SET resume_after = '-infinity'")
         assert attempts == [1, 2, 3]
         assert pauses[:3] == [100, 200, 350]
         assert list(claimed) == []

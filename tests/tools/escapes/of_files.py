@@ -183,7 +183,7 @@ def _hook(target: Target) -> str:
 
 def _settings(target: Target) -> None:
     os.mkdir(f"{target.root}/.haptera")
-    make(f"{target.root}/.haptera/access/config.toml")
+    make(f"{target.root}/.haptera/config.toml")
 
 
 def _former_settings(target: Target) -> None:

@@ -34,12 +34,12 @@ _MOST_NAMES = 400
 _ALL = "*"
 
 _HEADS = (
-    "SELECT id, head, epoch, lease_holder IS NULL FROM haptera.kernel.session"
+    "SELECT id, head, epoch, lease_holder IS NULL FROM haptera.session"
     " WHERE id = ANY (%s) AND (%s::text IS NULL OR owner = %s)"
 )
 _PENDING = (
     "SELECT s.id, count(*), max(c.arrived) FROM haptera.command c"
-    " JOIN haptera.kernel.session s ON s.key = c.session"
+    " JOIN haptera.session s ON s.key = c.session"
     " WHERE c.body IS NOT NULL AND (%s::text IS NULL OR c.owner = %s) GROUP BY s.id"
 )
 

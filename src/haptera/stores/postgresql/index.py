@@ -16,7 +16,7 @@ from haptera.stores.postgresql.log import read_rows
 from haptera.stores.postgresql.records import COLUMNS, open_work, record_of, saved_values
 
 _OWNED = (
-    " FROM haptera.kernel.session WHERE owner = %s AND project IS NOT NULL"
+    " FROM haptera.session WHERE owner = %s AND project IS NOT NULL"
     " AND (%s::text IS NULL OR project = %s) AND (%s::text IS NULL OR owner = %s)"
 )
 # A session with this id comes before those that have the text as their name.
@@ -32,13 +32,13 @@ _BROWSE = (
     " ORDER BY updated DESC, id DESC LIMIT %s"
 )
 _SAVE = (
-    "UPDATE haptera.kernel.session SET owner = %s, project = %s, name = %s, title = %s, model = %s,"
+    "UPDATE haptera.session SET owner = %s, project = %s, name = %s, title = %s, model = %s,"
     " parent = %s, native_session_id = %s, created = %s, updated = %s, head = %s, details = %s,"
     " indexed = 0, query_open = %s, query_rests = %s, inputs_waiting = %s"
     " WHERE id = %s AND head = %s AND (%s::text IS NULL OR owner = %s) RETURNING key"
 )
-_ALL = "SELECT id FROM haptera.kernel.session WHERE (%s::text IS NULL OR owner = %s) ORDER BY key"
-_HEAD = "SELECT head FROM haptera.kernel.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
+_ALL = "SELECT id FROM haptera.session WHERE (%s::text IS NULL OR owner = %s) ORDER BY key"
+_HEAD = "SELECT head FROM haptera.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 _PAGE = 200
 
 

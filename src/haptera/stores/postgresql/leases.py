@@ -63,7 +63,7 @@ _RENEW = "SELECT * FROM haptera.renew_leases(%s, %s, %s, %s, %s)"
 _RELEASE = "SELECT haptera.release_lease(%s, %s, %s)"
 _HOLDER = (
     "SELECT lease_holder, epoch = %s AND lease_holder = %s AND epoch >> 40 = haptera.timeline()"
-    " FROM haptera.kernel.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
+    " FROM haptera.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 )
 
 

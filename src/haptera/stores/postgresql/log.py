@@ -18,16 +18,16 @@ from haptera.stores.postgresql.records import record_changes
 from haptera.stores.stored_records import command_damage
 
 _READ = (
-    "SELECT e.seq, e.body FROM haptera.kernel.session s JOIN haptera.entry e ON e.session = s.key"
+    "SELECT e.seq, e.body FROM haptera.session s JOIN haptera.entry e ON e.session = s.key"
     " WHERE s.id = %s AND e.seq > %s AND (%s::text IS NULL OR s.owner = %s)"
     " AND (%s::text IS NULL OR e.owner = %s) ORDER BY e.seq LIMIT %s"
 )
 _COMMANDS = (
-    "SELECT c.arrived, c.body FROM haptera.kernel.session s JOIN haptera.command c ON c.session = s.key"
+    "SELECT c.arrived, c.body FROM haptera.session s JOIN haptera.command c ON c.session = s.key"
     " WHERE s.id = %s AND c.body IS NOT NULL AND (%s::text IS NULL OR c.owner = %s)"
     " ORDER BY c.arrived"
 )
-_HEAD = "SELECT head FROM haptera.kernel.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
+_HEAD = "SELECT head FROM haptera.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 _PAGE = 1000
 """The most rows that are read at once; a big log is decoded page by page."""
 

@@ -17,13 +17,13 @@ from haptera.stores.stored_records import blob_name
 from haptera.stores.text_search import SearchableText, TextCollector, TextQuery, hit_of
 
 _BEHIND = (
-    "SELECT key, id, indexed, head FROM haptera.kernel.session WHERE indexed < head AND owner = %s"
+    "SELECT key, id, indexed, head FROM haptera.session WHERE indexed < head AND owner = %s"
     " AND (%s::text IS NULL OR project = %s) AND (%s::text IS NULL OR owner = %s)"
 )
 _INDEX = "SELECT haptera.index_texts(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _FIND = (
     "SELECT s.id, t.seq, t.message_id, t.part_id, t.text FROM haptera.text t"
-    " JOIN haptera.kernel.session s ON s.key = t.session"
+    " JOIN haptera.session s ON s.key = t.session"
     " WHERE t.words  %s::tsquery AND s.owner = %s AND t.owner = %s"
     " AND (%s::text IS NULL OR s.project = %s) AND (%s::text IS NULL OR s.owner = %s)"
     " AND s.details ->> 'deleted' IS NULL"

@@ -29,12 +29,12 @@ from haptera.stores.stored_records import (
 )
 
 _PENDING = (
-    "SELECT c.body FROM haptera.kernel.session s JOIN haptera.command c ON c.session = s.key"
+    "SELECT c.body FROM haptera.session s JOIN haptera.command c ON c.session = s.key"
     " WHERE s.id = %s AND c.body IS NOT NULL AND (%s::text IS NULL OR s.owner = %s)"
     " AND (%s::text IS NULL OR c.owner = %s) ORDER BY c.arrived"
 )
 _BLOB = (
-    "SELECT b.content FROM haptera.kernel.session s JOIN haptera.blob b ON b.session = s.key"
+    "SELECT b.content FROM haptera.session s JOIN haptera.blob b ON b.session = s.key"
     " WHERE s.id = %s AND b.name = %s AND (%s::text IS NULL OR s.owner = %s)"
     " AND (%s::text IS NULL OR b.owner = %s)"
 )

@@ -18,7 +18,7 @@ CREATE TABLE public.takeover (session bigint, epoch bigint);
 CREATE FUNCTION public.watch_entry() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO public.stale SELECT NEW.session, NEW.seq, NEW.epoch
-    FROM haptera.kernel.session WHERE key = NEW.session AND epoch <> NEW.epoch;
+    FROM haptera.session WHERE key = NEW.session AND epoch <> NEW.epoch;
   RETURN NULL;
 END
 $$;
@@ -30,7 +30,7 @@ BEGIN
   RETURN NULL;
 END
 $$;
-CREATE TRIGGER watch AFTER UPDATE OF epoch ON haptera.kernel.session FOR EACH ROW
+CREATE TRIGGER watch AFTER UPDATE OF epoch ON haptera.session FOR EACH ROW
   WHEN (OLD.lease_holder IS NOT NULL AND OLD.lease_node IS DISTINCT FROM NEW.lease_node)
   EXECUTE FUNCTION public.watch_lease();
 GRANT INSERT ON public.stale, public.takeover TO PUBLIC;

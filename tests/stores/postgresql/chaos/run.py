@@ -167,7 +167,7 @@ class ChaosRun:
             connection.execute("SET lock_timeout = '2s'")
             with suppress(psycopg.errors.LockNotAvailable):
                 connection.execute(
-                    "SELECT 1 FROM haptera.kernel.session WHERE hashtext(id || %s) %% 3 = 0 FOR UPDATE",
+                    "SELECT 1 FROM haptera.session WHERE hashtext(id || %s) %% 3 = 0 FOR UPDATE",
                     (str(self._chance.random()),),
                 )
                 pause = LEASE_SECONDS * self._chance.uniform(0.2, 2.0)

@@ -10,7 +10,7 @@ CREATE TABLE haptera.node (
 );
 COMMENT ON TABLE haptera.node IS 'Open stores. The leases of a node end when it no longer renews its row.';
 
-CREATE TABLE haptera.kernel.session (
+CREATE TABLE haptera.session (
   key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   id text COLLATE "C" NOT NULL UNIQUE,
   owner text COLLATE "C",
@@ -34,12 +34,12 @@ CREATE TABLE haptera.kernel.session (
   attempts integer NOT NULL DEFAULT 0,
   resume_after timestamptz NOT NULL DEFAULT '-infinity'
 ) WITH (fillfactor = 70);
-CREATE UNIQUE INDEX session_name ON haptera.kernel.session (owner, project, name) WHERE name IS NOT NULL;
-CREATE INDEX session_owner ON haptera.kernel.session (owner, project);
-CREATE INDEX session_node ON haptera.kernel.session (lease_node) WHERE lease_node IS NOT NULL;
-CREATE INDEX session_unfinished ON haptera.kernel.session (owner) WHERE query_open OR inputs_waiting > 0;
-COMMENT ON COLUMN haptera.kernel.session.query_rests IS 'Whether the last query ended to wait for an approval.';
-COMMENT ON COLUMN haptera.kernel.session.epoch IS 'The timeline of the server in the upper bits, a counter in the lower 40.';
+CREATE UNIQUE INDEX session_name ON haptera.session (owner, project, name) WHERE name IS NOT NULL;
+CREATE INDEX session_owner ON haptera.session (owner, project);
+CREATE INDEX session_node ON haptera.session (lease_node) WHERE lease_node IS NOT NULL;
+CREATE INDEX session_unfinished ON haptera.session (owner) WHERE query_open OR inputs_waiting > 0;
+COMMENT ON COLUMN haptera.session.query_rests IS 'Whether the last query ended to wait for an approval.';
+COMMENT ON COLUMN haptera.session.epoch IS 'The timeline of the server in the upper bits, a counter in the lower 40.';
 
 CREATE SEQUENCE haptera.epoch;
 

@@ -22,10 +22,10 @@ DECLARE
   found_key bigint;
 BEGIN
   FOR attempt IN 1..2 LOOP
-    SELECT key INTO found_key FROM haptera.kernel.session
+    SELECT key INTO found_key FROM haptera.session
       WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner);
     EXIT WHEN FOUND;
-    INSERT INTO haptera.kernel.session (id, owner) VALUES (p_id, p_owner) ON CONFLICT (id) DO NOTHING;
+    INSERT INTO haptera.session (id, owner) VALUES (p_id, p_owner) ON CONFLICT (id) DO NOTHING;
   END LOOP;
   RETURN found_key;
 END
@@ -47,12 +47,12 @@ BEGIN
     DELETE FROM haptera.node WHERE until < clock_timestamp() - interval '1 day';
   END IF;
   now_timeline := haptera.timeline();
-  SELECT count(*) INTO counted FROM haptera.kernel.session
+  SELECT count(*) INTO counted FROM haptera.session
     WHERE lease_node = p_node AND (p_owner IS NULL OR owner = p_owner);
   -- The list is wanted only when it differs from what the node believes to hold.
   IF counted <> p_held THEN
     SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(epoch), '{}') INTO held, epochs
-      FROM haptera.kernel.session
+      FROM haptera.session
       WHERE lease_node = p_node AND (p_owner IS NULL OR owner = p_owner);
   END IF;
 END
@@ -64,12 +64,12 @@ CREATE FUNCTION haptera.acquire(
   OUT verdict text, OUT new_epoch bigint, OUT holder text, OUT process text
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  s haptera.kernel.session;
+  s haptera.session;
   alive boolean;
 BEGIN
   PERFORM haptera.act_for(p_owner);
   PERFORM haptera.session_key(p_owner, p_id);
-  SELECT * INTO s FROM haptera.kernel.session
+  SELECT * INTO s FROM haptera.session
     WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner) FOR UPDATE;
   IF NOT FOUND THEN
     verdict := 'foreign';
@@ -105,7 +105,7 @@ BEGIN
     verdict := 'granted';
   END IF;
   new_epoch := haptera.timeline() << 40 | nextval('haptera.epoch');
-  UPDATE haptera.kernel.session SET epoch = new_epoch, lease_holder = p_holder, lease_node = p_node
+  UPDATE haptera.session SET epoch = new_epoch, lease_holder = p_holder, lease_node = p_node
     WHERE key = s.key;
   DELETE FROM haptera.waiter
     WHERE ticket = p_ticket AND (p_owner IS NULL OR owner = p_owner);
@@ -123,7 +123,7 @@ BEGIN
     WHERE session = found_key AND (p_owner IS NULL OR owner = p_owner)
       AND seen < clock_timestamp() - interval '1 hour';
   INSERT INTO haptera.waiter (session, owner, seen)
-    SELECT s.key, s.owner, clock_timestamp() FROM haptera.kernel.session s WHERE s.key = found_key
+    SELECT s.key, s.owner, clock_timestamp() FROM haptera.session s WHERE s.key = found_key
     RETURNING ticket INTO new_ticket;
   RETURN new_ticket;
 END
@@ -169,7 +169,7 @@ DECLARE
 BEGIN
   PERFORM haptera.act_for(p_owner);
   -- In one order, so that two processes never wait for each other.
-  PERFORM 1 FROM haptera.kernel.session s
+  PERFORM 1 FROM haptera.session s
     WHERE s.id = ANY (a_session) AND (p_owner IS NULL OR s.owner = p_owner)
     ORDER BY s.id FOR UPDATE;
   current_timeline := haptera.timeline();
@@ -180,7 +180,7 @@ BEGIN
       ) AS newest
     FROM unnest(a_session, a_epoch, a_holder, a_first) WITH ORDINALITY
       AS a (session, epoch, holder, first, n)
-    LEFT JOIN haptera.kernel.session s
+    LEFT JOIN haptera.session s
       ON s.id = a.session AND (p_owner IS NULL OR s.owner = p_owner)
   ), compared AS (
     SELECT q.n,
@@ -211,7 +211,7 @@ BEGIN
   FOR f IN SELECT * FROM unnest(f_place, f_seq, f_fields::jsonb[]) AS x (n, seq, fields) LOOP
     CONTINUE WHEN verdicts[f.n] <> 'appended' OR f.seq <= heads[f.n];
     BEGIN
-      UPDATE haptera.kernel.session s SET
+      UPDATE haptera.session s SET
         owner = CASE WHEN c ? 'owner' THEN c ->> 'owner' ELSE s.owner END,
         project = CASE WHEN c ? 'project' THEN c ->> 'project' ELSE s.project END,
         name = CASE WHEN c ? 'name' THEN c ->> 'name' ELSE s.name END,
@@ -238,7 +238,7 @@ BEGIN
   INSERT INTO haptera.entry (session, seq, epoch, owner, id, kind, body)
     SELECT s.key, e.seq, a_epoch[e.n], s.owner, e.id, e.kind, e.body
     FROM unnest(e_place, e_seq, e_id, e_kind, e_body) AS e (n, seq, id, kind, body)
-    JOIN haptera.kernel.session s ON s.key = keys[e.n] AND (p_owner IS NULL OR s.owner = p_owner)
+    JOIN haptera.session s ON s.key = keys[e.n] AND (p_owner IS NULL OR s.owner = p_owner)
     WHERE verdicts[e.n] = 'appended' AND e.seq > heads[e.n];
 
   UPDATE haptera.command c SET body = NULL
@@ -246,7 +246,7 @@ BEGIN
     WHERE verdicts[x.n] = 'appended' AND c.session = keys[x.n] AND c.id = x.id
       AND (p_owner IS NULL OR c.owner = p_owner);
 
-  UPDATE haptera.kernel.session s SET
+  UPDATE haptera.session s SET
     head = g.head, updated = g.time,
     query_open = coalesce(g.query_open, s.query_open),
     query_rests = coalesce(g.query_rests, s.query_rests),
@@ -280,14 +280,14 @@ CREATE FUNCTION haptera.claim_unowned(
 BEGIN
   PERFORM haptera.act_for(p_owner);
   RETURN QUERY
-    UPDATE haptera.kernel.session s SET
+    UPDATE haptera.session s SET
       attempts = s.attempts + 1,
       resume_after = clock_timestamp()
         + least(p_longest, p_first * power(2, least(s.attempts, 30))) * interval '1 second'
     FROM (
-      SELECT c.key FROM haptera.kernel.session c
+      SELECT c.key FROM haptera.session c
       WHERE c.key IN (
-          SELECT u.key FROM haptera.kernel.session u
+          SELECT u.key FROM haptera.session u
           WHERE (u.query_open OR u.inputs_waiting > 0) AND NOT u.query_rests
             AND (p_owner IS NULL OR u.owner = p_owner)
           UNION
@@ -315,7 +315,7 @@ DECLARE
   doomed bigint;
 BEGIN
   PERFORM haptera.act_for(p_owner);
-  DELETE FROM haptera.kernel.session WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner)
+  DELETE FROM haptera.session WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner)
     RETURNING key INTO doomed;
   DELETE FROM haptera.entry WHERE session = doomed;
   DELETE FROM haptera.command WHERE session = doomed;
@@ -333,7 +333,7 @@ BEGIN
   PERFORM haptera.act_for(p_owner);
   found_key := haptera.session_key(p_owner, p_id);
   INSERT INTO haptera.command (session, owner, id, body)
-    SELECT s.key, s.owner, p_command, p_body FROM haptera.kernel.session s WHERE s.key = found_key
+    SELECT s.key, s.owner, p_command, p_body FROM haptera.session s WHERE s.key = found_key
     ON CONFLICT (session, id) DO NOTHING;
   RETURN found_key IS NOT NULL;
 END
@@ -347,7 +347,7 @@ BEGIN
   PERFORM haptera.act_for(p_owner);
   found_key := haptera.session_key(p_owner, p_id);
   INSERT INTO haptera.blob AS b (session, owner, name, content)
-    SELECT s.key, s.owner, p_name, p_content FROM haptera.kernel.session s WHERE s.key = found_key
+    SELECT s.key, s.owner, p_name, p_content FROM haptera.session s WHERE s.key = found_key
     ON CONFLICT (session, name) DO UPDATE SET content = excluded.content;
   RETURN found_key IS NOT NULL;
 END
@@ -360,7 +360,7 @@ CREATE FUNCTION haptera.index_texts(
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM haptera.act_for(p_owner);
-  UPDATE haptera.kernel.session SET indexed = p_through
+  UPDATE haptera.session SET indexed = p_through
     WHERE key = p_key AND indexed = p_from AND (p_owner IS NULL OR owner = p_owner);
   IF NOT FOUND THEN
     RETURN false;
@@ -370,7 +370,7 @@ BEGIN
   INSERT INTO haptera.text (session, seq, owner, message_id, part_id, text, words)
     SELECT s.key, t.seq, s.owner, t.message, t.part, t.body, t.words::tsvector
     FROM unnest(t_seq, t_message, t_part, t_text, t_words) AS t (seq, message, part, body, words)
-    JOIN haptera.kernel.session s ON s.key = p_key;
+    JOIN haptera.session s ON s.key = p_key;
   RETURN true;
 END
 $$;

@@ -9,14 +9,14 @@ CREATE FUNCTION haptera.claim_unowned(
 BEGIN
   PERFORM haptera.act_for(p_owner);
   RETURN QUERY
-    UPDATE haptera.kernel.session s SET
+    UPDATE haptera.session s SET
       attempts = s.attempts + 1,
       resume_after = clock_timestamp()
         + least(p_longest, p_first * power(2, least(s.attempts, 30))) * interval '1 second'
     FROM (
-      SELECT c.key FROM haptera.kernel.session c
+      SELECT c.key FROM haptera.session c
       WHERE c.key IN (
-          SELECT u.key FROM haptera.kernel.session u
+          SELECT u.key FROM haptera.session u
           WHERE (u.query_open OR u.inputs_waiting > 0) AND NOT u.query_rests
             AND (p_owner IS NULL OR u.owner = p_owner)
           UNION

@@ -3,8 +3,8 @@
 --
 -- `renew_node` and `acquire` stay: nodes of the version before call them until they are restarted.
 
-ALTER TABLE haptera.kernel.session ADD COLUMN lease_request text;
-COMMENT ON COLUMN haptera.kernel.session.lease_request IS 'The call that acquired the lease; it may arrive more than once.';
+ALTER TABLE haptera.session ADD COLUMN lease_request text;
+COMMENT ON COLUMN haptera.session.lease_request IS 'The call that acquired the lease; it may arrive more than once.';
 
 -- Prolong the row of a node. `p_digest` is of the epochs that it believes to hold; what it has in the
 -- database comes back only if that differs, and the node gives back what it does not use.
@@ -29,11 +29,11 @@ BEGIN
   SELECT coalesce(encode(sha256(convert_to(
       string_agg(epoch::text, ',' ORDER BY epoch), 'UTF8'
     )), 'hex'), '') INTO present
-    FROM haptera.kernel.session
+    FROM haptera.session
     WHERE lease_node = p_node AND (p_owner IS NULL OR owner = p_owner);
   IF present <> p_digest THEN
     SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(epoch), '{}') INTO held, epochs
-      FROM haptera.kernel.session
+      FROM haptera.session
       WHERE lease_node = p_node AND (p_owner IS NULL OR owner = p_owner);
   END IF;
 END
@@ -49,18 +49,18 @@ CREATE FUNCTION haptera.acquire_lease(
 SET lock_timeout = '200ms'
 AS $$
 DECLARE
-  s haptera.kernel.session;
+  s haptera.session;
   alive boolean;
 BEGIN
   PERFORM haptera.act_for(p_owner);
   PERFORM haptera.session_key(p_owner, p_id);
   -- Not waited for in a thread of the node, which has other sessions to serve.
-  SELECT * INTO s FROM haptera.kernel.session
+  SELECT * INTO s FROM haptera.session
     WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner) FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
     verdict := CASE
       WHEN EXISTS (
-        SELECT FROM haptera.kernel.session WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner)
+        SELECT FROM haptera.session WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner)
       ) THEN 'locked'
       ELSE 'foreign'
     END;
@@ -101,7 +101,7 @@ BEGIN
     verdict := 'granted';
   END IF;
   new_epoch := haptera.timeline() << 40 | nextval('haptera.epoch');
-  UPDATE haptera.kernel.session
+  UPDATE haptera.session
     SET epoch = new_epoch, lease_holder = p_holder, lease_node = p_node, lease_request = p_request
     WHERE key = s.key;
   DELETE FROM haptera.waiter
@@ -116,16 +116,16 @@ DECLARE
   found_key bigint;
 BEGIN
   PERFORM haptera.act_for(p_owner);
-  SELECT key INTO found_key FROM haptera.kernel.session
+  SELECT key INTO found_key FROM haptera.session
     WHERE id = p_id AND epoch = p_epoch AND (p_owner IS NULL OR owner = p_owner)
     FOR UPDATE SKIP LOCKED;
   IF FOUND THEN
-    UPDATE haptera.kernel.session SET lease_holder = NULL, lease_node = NULL, lease_request = NULL
+    UPDATE haptera.session SET lease_holder = NULL, lease_node = NULL, lease_request = NULL
       WHERE key = found_key;
     RETURN true;
   END IF;
   RETURN NOT EXISTS (
-    SELECT FROM haptera.kernel.session
+    SELECT FROM haptera.session
     WHERE id = p_id AND epoch = p_epoch AND lease_holder IS NOT NULL
       AND (p_owner IS NULL OR owner = p_owner)
   );
@@ -162,13 +162,13 @@ BEGIN
   -- An append that is alone waits until `lock_timeout`.
   IF cardinality(a_session) = 1 THEN
     SELECT array_agg(x.key) INTO locked FROM (
-      SELECT s.key FROM haptera.kernel.session s
+      SELECT s.key FROM haptera.session s
       WHERE s.id = a_session[1] AND (p_owner IS NULL OR s.owner = p_owner) FOR UPDATE
     ) x;
   ELSE
     -- In one order, so that two processes never wait for each other.
     SELECT array_agg(x.key) INTO locked FROM (
-      SELECT s.key FROM haptera.kernel.session s
+      SELECT s.key FROM haptera.session s
       WHERE s.id = ANY (a_session) AND (p_owner IS NULL OR s.owner = p_owner)
       ORDER BY s.id FOR UPDATE SKIP LOCKED
     ) x;
@@ -182,7 +182,7 @@ BEGIN
       ) AS newest
     FROM unnest(a_session, a_epoch, a_holder, a_first) WITH ORDINALITY
       AS a (session, epoch, holder, first, n)
-    LEFT JOIN haptera.kernel.session s
+    LEFT JOIN haptera.session s
       ON s.id = a.session AND (p_owner IS NULL OR s.owner = p_owner)
   ), compared AS (
     SELECT q.n,
@@ -214,7 +214,7 @@ BEGIN
   FOR f IN SELECT * FROM unnest(f_place, f_seq, f_fields::jsonb[]) AS x (n, seq, fields) LOOP
     CONTINUE WHEN verdicts[f.n] <> 'appended' OR f.seq <= heads[f.n];
     BEGIN
-      UPDATE haptera.kernel.session s SET
+      UPDATE haptera.session s SET
         owner = CASE WHEN c ? 'owner' THEN c ->> 'owner' ELSE s.owner END,
         project = CASE WHEN c ? 'project' THEN c ->> 'project' ELSE s.project END,
         name = CASE WHEN c ? 'name' THEN c ->> 'name' ELSE s.name END,
@@ -241,7 +241,7 @@ BEGIN
   INSERT INTO haptera.entry (session, seq, epoch, owner, id, kind, body)
     SELECT s.key, e.seq, a_epoch[e.n], s.owner, e.id, e.kind, e.body
     FROM unnest(e_place, e_seq, e_id, e_kind, e_body) AS e (n, seq, id, kind, body)
-    JOIN haptera.kernel.session s ON s.key = keys[e.n] AND (p_owner IS NULL OR s.owner = p_owner)
+    JOIN haptera.session s ON s.key = keys[e.n] AND (p_owner IS NULL OR s.owner = p_owner)
     WHERE verdicts[e.n] = 'appended' AND e.seq > heads[e.n];
 
   UPDATE haptera.command c SET body = NULL
@@ -249,12 +249,12 @@ BEGIN
     WHERE verdicts[x.n] = 'appended' AND c.session = keys[x.n] AND c.id = x.id
       AND (p_owner IS NULL OR c.owner = p_owner);
 
-  UPDATE haptera.kernel.session s SET attempts = 0
+  UPDATE haptera.session s SET attempts = 0
     WHERE s.attempts > 0 AND (p_owner IS NULL OR s.owner = p_owner) AND s.key IN (
       SELECT keys[c.n] FROM unnest(c_place) AS c (n) WHERE verdicts[c.n] = 'appended'
     );
 
-  UPDATE haptera.kernel.session s SET
+  UPDATE haptera.session s SET
     head = g.head, updated = g.time,
     query_open = coalesce(g.query_open, s.query_open),
     query_rests = coalesce(g.query_rests, s.query_rests),
@@ -291,11 +291,11 @@ BEGIN
   PERFORM haptera.act_for(p_owner);
   found_key := haptera.session_key(p_owner, p_id);
   INSERT INTO haptera.command (session, owner, id, body)
-    SELECT s.key, s.owner, p_command, p_body FROM haptera.kernel.session s WHERE s.key = found_key
+    SELECT s.key, s.owner, p_command, p_body FROM haptera.session s WHERE s.key = found_key
     ON CONFLICT (session, id) DO NOTHING;
   IF FOUND THEN
-    UPDATE haptera.kernel.session SET attempts = 0, resume_after = '-infinity' WHERE key IN (
-      SELECT key FROM haptera.kernel.session WHERE key = found_key AND attempts > 0
+    UPDATE haptera.session SET attempts = 0, resume_after = '-infinity' WHERE key IN (
+      SELECT key FROM haptera.session WHERE key = found_key AND attempts > 0
         FOR UPDATE SKIP LOCKED
     );
   END IF;
