@@ -77,7 +77,7 @@ from haptera.model.parts import (
 from haptera.model.results import StopReason
 from haptera.model.settings import Settings
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 
 ValueT = TypeVar("ValueT")

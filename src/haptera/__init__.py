@@ -6,7 +6,7 @@ from haptera.model.late_names import late_names
 from haptera.model.own_name import OWN_VERSION
 
 if TYPE_CHECKING:
-    from haptera.access import list_local_models, pull_model, remove_local_model
+    from haptera.access.administration import list_local_models, pull_model, remove_local_model
     from haptera.access.descriptions import (
         ActiveContext,
         SessionDescription,
@@ -214,9 +214,9 @@ if not TYPE_CHECKING:
             "UserMessage": "haptera.model.messages",
             "create_agent_session": "haptera.agent.agent",
             "is_agent_error": "haptera.model.errors",
-            "list_local_models": "haptera.access",
-            "pull_model": "haptera.access",
-            "remove_local_model": "haptera.access",
+            "list_local_models": "haptera.access.administration",
+            "pull_model": "haptera.access.administration",
+            "remove_local_model": "haptera.access.administration",
             "run_agent": "haptera.agent.agent",
             "run_agent_result": "haptera.agent.agent",
             "run_agent_stream": "haptera.agent.agent",

@@ -20,12 +20,7 @@ from typing import Self, Unpack
 
 from msgspec.structs import replace
 
-from haptera.access.assembly.agent_inputs import (
-    ConfigurationSources,
-    OwnAccess,
-    SystemClock,
-    checked_model,
-)
+from haptera.access.assembly.agent_inputs import ConfigurationSources, OwnAccess, checked_model
 from haptera.access.assembly.block_options import BlockOptions, HoldOptions, place_of_option
 from haptera.access.assembly.configuration import Configuration
 from haptera.access.assembly.model_clients import ClientOptions, ModelClients
@@ -107,7 +102,6 @@ from haptera.model.stream_parts import (
 )
 from haptera.model.tools import ToolSpec
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelCatalogue, ModelClient
 from haptera.ports.native_agent import (
     Allow,
@@ -120,6 +114,7 @@ from haptera.ports.native_agent import (
     Refuse,
 )
 from haptera.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
+from haptera.system.clock import Clock, Random, SystemClock
 
 __all__ = [
     "AbortQuery",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
-from haptera.access import distrust_project
+from haptera.access.administration import distrust_project
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
 from haptera.model.agent_defaults import Permissions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from haptera import ApprovalRequest, Approve, ConfigError, tool
-from haptera.access import (
+from haptera.access.administration import (
     distrust_project,
     project_approvals,
     project_file,

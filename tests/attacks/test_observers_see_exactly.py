@@ -25,8 +25,8 @@ from haptera.model.file_snapshots import Snapshot
 from haptera.model.ids import PartId, SessionId
 from haptera.model.parts import ReasoningPart, TextPart
 from haptera.model.settings import RuntimeSettings
-from haptera.ports.clock import Stamp
 from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
 from haptera.testing.scripted_provider import reasoning
 from tests.attacks.moments import others_run, until

@@ -26,8 +26,8 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
 from haptera.providers.transport.protocol import HttpRequest
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
 from tests.attacks.test_providers_that_misbehave import RawProvider
 from tests.case_names import stable_name

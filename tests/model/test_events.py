@@ -65,7 +65,7 @@ from haptera.model.parts import (
     ToolCallPart,
 )
 from haptera.model.results import StopReason
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 
 ENTRY_KINDS = {

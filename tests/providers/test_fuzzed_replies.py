@@ -28,10 +28,10 @@ from haptera.model.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from haptera.model.requests import ModelRequest
 from haptera.model.results import StopReason
 from haptera.model.settings import RetrySettings
-from haptera.ports.clock import Stamp
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.stores.jsonl.store import JsonlStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from haptera.testing.decode_reply import PROTOCOLS
 from tests.fixtures_report import Report

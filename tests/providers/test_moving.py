@@ -24,7 +24,7 @@ from haptera.model.parts import (
     ReminderPart,
     TextPart,
 )
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from haptera.testing.decode_reply import PROTOCOLS, decode_reply
 from tests.fixtures_report import Report

@@ -19,7 +19,7 @@ from functools import cache
 
 import aiohttp
 
-from haptera.access import SystemClock
+from haptera.system.clock import SystemClock
 from tests.server.deep_json import BODIES
 
 MEBIBYTE = 1024 * 1024

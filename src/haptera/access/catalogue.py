@@ -36,8 +36,8 @@ from haptera.model.ids import MessageId, SessionId, new_id
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import UserMessage
 from haptera.model.option_declarations import takes
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
+from haptera.system.clock import Stamp
 from haptera.system.threads import run_in_thread
 
 if TYPE_CHECKING:

@@ -50,8 +50,8 @@ from haptera.model.messages import AssistantMessage
 from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import MediaPart, Part, ToolResultPart
 from haptera.model.settings import Settings
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import Lease, SessionRecord
+from haptera.system.clock import Stamp
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition

@@ -3,8 +3,8 @@
 from haptera import Agent, tool
 from haptera.model.entries import QueryStarted, SessionOpened
 from haptera.model.ids import new_query_id, new_session_id
-from haptera.ports.clock import Stamp
 from haptera.stores.postgresql.store import PostgresStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer

@@ -20,8 +20,8 @@ from haptera.model.ids import ApprovalId, CallId, SessionId, new_approval_id
 from haptera.model.parts import ToolCallPart
 from haptera.model.results import AgentResult
 from haptera.model.settings import Limits
-from haptera.ports.clock import Clock
 from haptera.ports.tools import Approver, Unanswered
+from haptera.system.clock import Clock
 
 _CLOSING_SECONDS = 2.0
 """How long a call that was stopped waits until its child session is closed."""

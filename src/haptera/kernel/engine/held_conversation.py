@@ -43,11 +43,11 @@ from haptera.model.ids import (
 from haptera.model.messages import UserMessage
 from haptera.model.prompts import prompt_parts
 from haptera.model.settings import Settings
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.runner import QueryInput, QueryOutcome
 from haptera.ports.telemetry import QueryBegun
 from haptera.ports.tools import Approver, OutputTransform
 from haptera.system.abort import AbortController, AbortSignal, query_stopped
+from haptera.system.clock import Clock, Stamp
 from haptera.system.owned_tasks import OwnedTasks, until_done
 
 

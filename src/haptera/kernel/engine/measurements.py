@@ -18,8 +18,8 @@ from haptera.model.ids import CallId
 from haptera.model.parts import Part
 from haptera.model.stream_parts import PartOpened, StreamOpened, StreamPart
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock
 from haptera.ports.telemetry import Begun, QueryBegun, Span, Telemetry, ToolBegun, TurnBegun
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

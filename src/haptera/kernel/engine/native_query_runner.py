@@ -47,10 +47,10 @@ from haptera.model.native_settings import ResumePolicy
 from haptera.model.parts import MediaPart, Part, ReminderPart, TextPart
 from haptera.model.results import StopReason
 from haptera.model.settings import RuntimeSettings
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
 from haptera.ports.runner import OutputSpec, QueryOutcome, Runner
+from haptera.system.clock import Clock
 
 _STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 _GO_ON = "Go on from where you stopped."

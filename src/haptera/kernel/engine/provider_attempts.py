@@ -12,8 +12,8 @@ from haptera.model.entries import RetryScheduled
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Busy, Retrying
 from haptera.model.settings import ModelStep, RetrySettings, Settings
-from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelClient
+from haptera.system.clock import Clock, Random
 from haptera.system.logs import scrubbed_logger
 
 ResultT = TypeVar("ResultT")

@@ -10,8 +10,8 @@ from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId
 from haptera.model.parts import TextPart
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.runner import QueryOutcome
+from haptera.system.clock import Clock, Stamp
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

@@ -16,7 +16,6 @@ from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import ProviderPart, ToolCallPart
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import changed_settings
-from haptera.ports.clock import Stamp
 from haptera.ports.hooks import (
     AfterQuery,
     AfterTool,
@@ -33,6 +32,7 @@ from haptera.ports.hooks import (
 )
 from haptera.ports.runner import QueryInput, QueryOutcome, Recorder
 from haptera.system.abort import AbortSignal, query_stopped
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 _STOPPED_SECONDS = 2.0

@@ -35,8 +35,8 @@ from haptera.model.parts import CompactionPart, media_of
 from haptera.model.results import StopReason
 from haptera.model.stream_parts import FinishKind
 from haptera.model.tools import ToolSpec
-from haptera.ports.clock import Clock
 from haptera.ports.runner import QueryOutcome
+from haptera.system.clock import Clock
 
 _EMPTY_RETRIES = 2
 

@@ -38,12 +38,12 @@ from haptera.model.parts import TextPart
 from haptera.model.results import ResumeKind
 from haptera.model.settings import Settings, bounded_settings, changed_settings
 from haptera.model.usage import Usage, add_costs
-from haptera.ports.clock import Stamp
 from haptera.ports.model_client import ModelClient
 from haptera.ports.runner import QueryInput, Recorder
 from haptera.ports.telemetry import Telemetry
 from haptera.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
 from haptera.system.abort import AbortController
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from haptera.model.entries import Entry, HookMessage
 from haptera.model.errors import AgentError, HookError
 from haptera.model.events import Event, HookFailed, LiveEvent
 from haptera.model.ids import QueryId, SessionId
-from haptera.ports.clock import Stamp
 from haptera.ports.hooks import (
     AfterCompaction,
     BeforeCompaction,
@@ -24,6 +23,7 @@ from haptera.ports.hooks import (
     SessionResume,
     SessionStart,
 )
+from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

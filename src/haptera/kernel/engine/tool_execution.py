@@ -25,11 +25,11 @@ from haptera.model.errors import AgentError, ErrorCode, ErrorReport, ToolError
 from haptera.model.events import Event, ToolFailed, ToolProgress
 from haptera.model.json_types import Json
 from haptera.model.parts import ResultContent, TextPart, ToolCallPart
-from haptera.ports.clock import Clock, Random
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from haptera.ports.telemetry import ToolBegun
 from haptera.ports.tools import Resting, ToolContext
 from haptera.system.abort import AbortController, AbortSignal
+from haptera.system.clock import Clock, Random
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

@@ -25,11 +25,11 @@ from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import RuntimeSettings
 from haptera.model.stream_parts import StreamFinished
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.runner import Recorder
 from haptera.ports.telemetry import TurnBegun
 from haptera.system.abort import query_stopped
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

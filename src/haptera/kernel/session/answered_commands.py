@@ -46,10 +46,10 @@ from haptera.model.settings import (
     Settings,
     changed_settings,
 )
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryInput
 from haptera.ports.session_store import Store
 from haptera.ports.snapshots import Snapshotter
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 _REST_SECONDS = 1.0

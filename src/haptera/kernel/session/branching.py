@@ -31,8 +31,8 @@ from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId
 from haptera.model.messages import Message
 from haptera.model.parts import ToolResultPart
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import SessionLog, Store
+from haptera.system.clock import Stamp
 
 Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes

@@ -17,8 +17,8 @@ from haptera.model.errors import ErrorCode, SessionError, StoreError
 from haptera.model.file_snapshots import FileDiff, FileLeft, RewindReport, Snapshot
 from haptera.model.ids import MessageId, SessionId
 from haptera.model.json_types import writable
-from haptera.ports.clock import Stamp
 from haptera.ports.snapshots import PlannedChanges, Snapshotter
+from haptera.system.clock import Stamp
 
 _SHOWN = 10
 """Files that the error of a conflict names."""

@@ -23,8 +23,8 @@ from haptera.model.entries import (
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.ids import SessionId, new_id, new_query_id
 from haptera.model.parts import TextPart
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.session_store import Store
+from haptera.system.clock import Clock, Stamp
 
 _STORE_SECONDS = 2.0
 """How long the end of one sub-agent may take: the caller of the query waits for it."""

@@ -41,11 +41,11 @@ from haptera.model.events import (
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.settings import Delivery, RuntimeSettings, Settings
-from haptera.ports.clock import Clock, Stamp, until_limit
 from haptera.ports.runner import QueryInput, Runner
 from haptera.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from haptera.ports.telemetry import Telemetry
 from haptera.ports.tools import Approver, Unanswered
+from haptera.system.clock import Clock, Stamp, until_limit
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

@@ -10,8 +10,8 @@ from haptera.model.entries import ContextNoted
 from haptera.model.ids import SessionId
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import MediaPart, Part, TextPart, ToolCallPart, ToolResultPart
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import SessionFilter, SessionRecord, Store
+from haptera.system.clock import Stamp
 
 _MOST_SESSIONS = 200
 """How many sessions are asked for their notes, the last updated ones."""

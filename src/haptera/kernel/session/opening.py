@@ -23,8 +23,8 @@ from haptera.model.errors import (
 from haptera.model.events import Instrumented
 from haptera.model.ids import SessionId, new_id, new_session_id, parse_session_id
 from haptera.model.json_types import JsonObject
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import Lease, SessionRecord
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks, until_done
 
 LONGEST_NAME = 512

@@ -29,8 +29,8 @@ from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionErr
 from haptera.model.ids import InputId, new_input_id
 from haptera.model.messages import UserMessage
 from haptera.model.settings import Delivery
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryInput
+from haptera.system.clock import Stamp
 
 
 class PromptQueue:

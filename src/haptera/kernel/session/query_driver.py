@@ -23,10 +23,10 @@ from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import ProviderPart
 from haptera.model.results import AgentResult
 from haptera.model.settings import changed_settings
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryOutcome, Runner
 from haptera.ports.telemetry import QueryBegun
 from haptera.system.abort import AbortController
+from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

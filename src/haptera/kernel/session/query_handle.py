@@ -21,9 +21,9 @@ from haptera.model.errors import (
 from haptera.model.events import Event, StreamPhase
 from haptera.model.ids import InputId, SessionId
 from haptera.model.results import AgentResult
-from haptera.ports.clock import Clock
 from haptera.ports.runner import QueryInput
 from haptera.system.abort import AbortController, AbortSignal
+from haptera.system.clock import Clock
 
 # A weak reference: contexts are copied into tasks and threads that may outlive the query.
 _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(

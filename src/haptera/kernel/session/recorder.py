@@ -39,9 +39,9 @@ from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Event, LiveEvent
 from haptera.model.ids import ApprovalId, InputId, QueryId
 from haptera.model.secrets import without_secrets
-from haptera.ports.clock import Clock
 from haptera.ports.session_store import Lease, SessionLog
 from haptera.system.abort import AbortSignal, query_stopped
+from haptera.system.clock import Clock
 from haptera.system.owned_tasks import OwnedTasks
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})

@@ -20,9 +20,9 @@ from haptera.model.messages import KeptOptions, Message, Sender, UserMessage, wi
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, Thinking, changed_settings
 from haptera.model.vendors import split_model
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryInput
 from haptera.ports.tools import Approver, ToolSession, ToolSource, Unanswered
+from haptera.system.clock import Stamp
 
 if TYPE_CHECKING:
     from haptera.kernel.blocks.conversation.fold import SessionFold

@@ -16,9 +16,9 @@ from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.ids import SessionId
 from haptera.model.usage import Usage
 from haptera.model.vendors import split_model
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.session_store import SessionFilter, SessionRecord, Store
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 
 _DAY_MS = 86_400_000

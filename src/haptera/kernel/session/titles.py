@@ -12,7 +12,7 @@ from haptera.model.entries import QueryEnded, SessionChanged
 from haptera.model.errors import AgentError
 from haptera.model.messages import Message
 from haptera.model.settings import Settings
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

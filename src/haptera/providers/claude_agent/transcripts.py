@@ -14,9 +14,9 @@ from uuid import UUID
 from haptera.model.entries import Entry, SessionOpened, TranscriptMirrored
 from haptera.model.ids import new_id, new_session_id
 from haptera.model.json_types import JsonObject
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.session_store import SessionRecord, Store
 from haptera.providers.claude_agent import sdk
+from haptera.system.clock import Clock, Stamp
 
 _PROJECT = "claude-agent"
 _SCOPE = "sessions"

@@ -13,7 +13,7 @@ from haptera.model.events import Event, TextDelta
 from haptera.model.parts import ReasoningPart, TextPart, ToolCallPart
 from haptera.model.settings import Limits
 from haptera.model.stream_parts import PartDelta, PartOpened, StreamPart
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing.clocks import FakeClock
 from haptera.testing.contracts.samples import run_contract
 from haptera.testing.promises import Report, require, require_same

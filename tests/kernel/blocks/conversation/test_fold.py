@@ -50,7 +50,7 @@ from haptera.model.ids import (
 )
 from haptera.model.parts import CompactionPart, ReminderPart, TextPart
 from haptera.model.stream_parts import FinishKind
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from tests.history_grammar import violations
 from tests.messages_by_hand import answer, assistant, call, user

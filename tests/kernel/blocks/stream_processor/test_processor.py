@@ -30,7 +30,7 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, calls, reasoning, says
 
 RICH: list[StreamPart] = [

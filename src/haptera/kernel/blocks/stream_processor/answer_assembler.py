@@ -41,7 +41,7 @@ from haptera.model.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 
 _DELTAS: dict[PartKind, type[Delta]] = {
     "text": TextDelta,

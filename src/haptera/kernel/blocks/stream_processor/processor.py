@@ -12,7 +12,7 @@ from haptera.model.parts import CompactionPart, Part
 from haptera.model.settings import Limits
 from haptera.model.stream_parts import StreamFinished, StreamOpened, StreamPart
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock, Stamp
+from haptera.system.clock import Clock, Stamp
 
 EventT = TypeVar("EventT", bound=Event)
 
