@@ -9,7 +9,6 @@ from functools import cache
 from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
-
 from haptera.model.commands import Command, CommandId
 from haptera.model.entries import Entry
 from haptera.model.ids import MessageId, PartId, SessionId
@@ -241,7 +240,8 @@ class Leases(Protocol):
 class Inbox(Protocol):
     """Commands from any process to the process that holds a session.
 
-    - `put` is durable when it returns; putting the same command id again has no effect.
+    - `put` is durable when it returns; putting the same command id again has no effect. For a
+      session that is not there, or was deleted meanwhile, it raises NOT_FOUND and leaves nothing.
     - `pending` gives commands in the order they came, until an append consumes them; a command
       that its holder could not carry out, because it was closing or its store failed, is still
       there for the next holder.
@@ -250,7 +250,7 @@ class Inbox(Protocol):
     """
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
+        """Leave a command for the holder; raises NOT_FOUND."""
         ...
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from haptera.model.commands import CommandId
 from haptera.model.entries import Entry
 from haptera.model.ids import SessionId
-from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error, name_taken_error
 from haptera.stores.jsonl.folder import StillLockedError, blob_finder, try_lock
 from haptera.stores.jsonl.lines import DamagedBytes, damaged_commands, quarantined_in
@@ -25,6 +24,8 @@ from haptera.system.private_files import (
     remove_durably,
     translated_os_errors,
 )
+
+from haptera.ports.session_store import Damage, Lease, SessionRecord
 
 
 class JsonlLog:
@@ -201,3 +202,5 @@ class JsonlLog:
         # crash before the last line leaves a session that can be deleted again.
         remove_durably(self._folder.lease(session_id))
         remove_durably(self._folder.log(session_id))
+        # Again: one who sends meanwhile finds the log there, and leaves a command.
+        remove_durably(self._folder.inbox(session_id))

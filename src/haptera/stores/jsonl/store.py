@@ -16,16 +16,9 @@ from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases
 from haptera.stores.jsonl.lines import commands_in, encode_command
-from haptera.stores.jsonl.log import JsonlLog
 from haptera.stores.jsonl.resources import JsonlResources, make_resources
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
-from haptera.stores.stored_records import (
-    blob_name,
-    blob_not_found_error,
-    is_blob_name,
-    verified_blob,
-)
 from haptera.system.atomic_files import write_all
 from haptera.system.own_places import hold_store
 from haptera.system.private_files import (
@@ -33,6 +26,15 @@ from haptera.system.private_files import (
     read_or_empty,
     read_range,
     translated_os_errors,
+)
+
+from haptera.stores.jsonl.log import JsonlLog
+from haptera.stores.stored_records import (
+    blob_name,
+    blob_not_found_error,
+    is_blob_name,
+    no_session_error,
+    verified_blob,
 )
 
 
@@ -78,7 +80,7 @@ class JsonlInbox(NotifiedInbox):
         self._resources = resources
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
+        """Leave a command for the holder; raises NOT_FOUND."""
         await self._resources.threads.write(session_id, lambda: self._put(session_id, command))
         self._notifier.notify(session_id)
 
@@ -97,6 +99,10 @@ class JsonlInbox(NotifiedInbox):
                     content = read_range(descriptor)
                     if command.id not in commands_in(content):
                         _append_line(descriptor, content, encode_command(command))
+                    # Last: a deletion removes the log, and the commands after it.
+                    if not self._resources.folder.log(session_id).exists():
+                        path.unlink(missing_ok=True)
+                        raise no_session_error(session_id)
             finally:
                 os.close(descriptor)
 
