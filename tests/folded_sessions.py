@@ -14,6 +14,7 @@ MADE_BY_MESSAGES = {
     "child_answers",
     "compacted",
     "points",
+    "folded_at",
     "rewound_at",
     "_before_merge",
 }

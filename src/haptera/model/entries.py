@@ -4,7 +4,6 @@ from decimal import Decimal
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
-
 from haptera.model.aliases import NamedEvent
 from haptera.model.approvals import NO_FACTS, ApprovalScope, CallFacts, ChildApproval, Ruling
 from haptera.model.errors import ErrorReport
@@ -78,6 +77,10 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """The parent's native session, where all of it belongs to this session: it is copied."""
     history: tuple[Message, ...] = ()
     """The conversation that a restored session begins with."""
+
+
+FOLDED = "folded"
+"""The change of a session that says what it was without its messages, for those who look at it."""
 
 
 class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):

@@ -10,11 +10,12 @@ from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 from haptera.model.commands import Command, CommandId
-from haptera.model.entries import Entry
 from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.results import SessionPhase
 from haptera.model.shares import StoredShare
+
+from haptera.model.entries import Entry
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     compacted: tuple[int, int] | None = None
     """The `seq` of the last compaction, and the first `seq` that has to be read to go on from it;
     None when all entries have to be read."""
+    folded: tuple[int, int] | None = None
+    """The `seq` of the last entry that says what the session was without its messages, and that of
+    the entry after which it was so."""
     shares: tuple[StoredShare, ...] = ()
     """The links under which others may read it; some of them may have expired."""
 

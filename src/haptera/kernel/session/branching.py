@@ -4,35 +4,37 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_from_point
 from haptera.kernel.blocks.conversation.fold_points import FoldPoint
 from haptera.kernel.blocks.conversation.paths import current_path, last_rewind
+from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.recorder import SessionRecorder
+from haptera.kernel.session.session_descriptions import Fork
+from haptera.model.commands import CommandId
+from haptera.model.compactions import Compaction
+from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.ids import MessageId, SessionId
+from haptera.model.messages import Message
+from haptera.model.parts import ToolResultPart
+from haptera.system.clock import Stamp
+
+from haptera.kernel.blocks.conversation.fold import SessionFold, fold_from_point
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
     fold_log,
     inherited_entries,
     left_out_by,
     read_for_opening,
+    read_to_look,
     seq_after_point,
     seq_of_message,
 )
-from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.recorder import SessionRecorder
-from haptera.kernel.session.session_descriptions import Fork
-from haptera.model.commands import CommandId
-from haptera.model.compactions import Compaction
 from haptera.model.entries import (
     EditAction,
     Entry,
     HistoryEdited,
     Rewound,
 )
-from haptera.model.errors import ErrorCode, SessionError
-from haptera.model.ids import MessageId, SessionId
-from haptera.model.messages import Message
-from haptera.model.parts import ToolResultPart
-from haptera.ports.session_store import SessionLog, Store
-from haptera.system.clock import Stamp
+from haptera.ports.session_store import SessionLog, SessionRecord, Store
 
 Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes
@@ -322,7 +324,7 @@ async def read_fork(
     session_id: SessionId,
     after: str | None,
     *,
-    compacted: tuple[int, int] | None = None,
+    record: SessionRecord | None = None,
 ) -> Fork:
     """Say where a branch begins by the stored log alone, whichever process holds the session.
 
@@ -331,6 +333,12 @@ async def read_fork(
             was deleted.
 
     """
+    if after is None and record is not None:
+        seen = await read_to_look(log, session_id, record.folded)
+        # Whether a native session ends there is told by messages.
+        if seen is not None and seen.native.session_id is None:
+            return _fork_at(session_id, seen, seq=seen.head, head=seen.head)
+    compacted = None if record is None else record.compacted
     # The end of a conversation is known by what follows its last compaction.
     entries, fold = await read_for_opening(log, session_id, compacted if after is None else None)
     if not entries:

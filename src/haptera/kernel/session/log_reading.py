@@ -5,11 +5,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from haptera.kernel.blocks.conversation.carried_state import fold_from_compaction
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_at, fold_entries
 from haptera.kernel.blocks.conversation.fold_points import FoldPoint
 from haptera.kernel.blocks.conversation.paths import current_path
 from haptera.model.compactions import Compaction
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import MessageId, SessionId
+from haptera.model.messages import Message
+from haptera.model.parts import CompactionPart
+
+from haptera.kernel.blocks.conversation.carried_state import (
+    fold_from_compaction,
+    fold_from_stored_state,
+)
+from haptera.kernel.blocks.conversation.fold import SessionFold, fold_at, fold_entries
 from haptera.model.entries import (
     FORMAT_VERSION,
     Entry,
@@ -20,10 +28,6 @@ from haptera.model.entries import (
     ToolEnded,
     TurnEnded,
 )
-from haptera.model.errors import ErrorCode, StoreError
-from haptera.model.ids import MessageId, SessionId
-from haptera.model.messages import Message
-from haptera.model.parts import CompactionPart
 from haptera.ports.session_store import SessionLog
 
 MAX_GENERATIONS = 10_000
@@ -169,6 +173,27 @@ async def read_for_opening(
             if fold is not None:
                 return entries, fold
     return await log.read(session_id), None
+
+
+async def read_to_look(
+    log: SessionLog, session_id: SessionId, folded: tuple[int, int] | None
+) -> SessionFold | None:
+    """Fold what a session is, perhaps without its messages; None when all has to be read for that.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
+
+    """
+    if folded is None:
+        return None
+    seq, at = folded
+    entries = await log.read(session_id, limit=1)
+    # `read` leaves a damaged opening out: then all entries are folded as usual.
+    if not (entries and isinstance(entries[0], SessionOpened) and entries[0].seq < at):
+        return None
+    _refuse_newer(entries[0])
+    entries = [*entries, *await log.read(session_id, after=at)]
+    return await beside_the_loop(entries, partial(fold_from_stored_state, entries, seq))
 
 
 async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:

@@ -2,7 +2,14 @@
 
 import msgspec
 import pytest
+from haptera.kernel.blocks.conversation.paths import current_path
+from haptera.kernel.engine.compaction_plan import first_kept, id_at
+from haptera.kernel.engine.token_meter import estimate_all
+from haptera.model.compactions import Compaction
+from haptera.model.ids import MessageId, new_session_id
 from hypothesis import given, settings
+from tests.strategies_branches import any_logs
+from tests.strategies_logs import LogWriter, QueryWriter, go_on
 
 from haptera.kernel.blocks.conversation.carried_state import (
     _VERSION,
@@ -12,15 +19,8 @@ from haptera.kernel.blocks.conversation.carried_state import (
 )
 from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
 from haptera.kernel.blocks.conversation.folded_session import FoldedSession
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.kernel.engine.compaction_plan import first_kept, id_at
-from haptera.kernel.engine.token_meter import estimate_all
-from haptera.model.compactions import Compaction
 from haptera.model.entries import Entry, SessionOpened
-from haptera.model.ids import MessageId, new_session_id
 from tests.folded_sessions import MADE_BY_MESSAGES, state_of
-from tests.strategies_branches import any_logs
-from tests.strategies_logs import LogWriter, QueryWriter, go_on
 
 CARRIED = (
     *("at", "version", "settings", "title", "configured", "query_options", "native", "open_query"),
@@ -138,6 +138,7 @@ OF_ITS_OPENING = {"head", "opened", "title", "settings", "configured", "native"}
 TAKEN_OVER = {"conversation", "query_options", "last_finish", "notes", "context", "snapshot_error"}
 LEFT_TO_THE_PARENT = {
     "rewound_at",
+    "folded_at",
     "open_query",
     "last_query",
     "unended",

@@ -10,10 +10,8 @@ from decimal import Decimal
 from typing import ClassVar
 
 import msgspec
-
 from haptera.kernel.blocks.conversation.conversation import end_last, merged_answers
 from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.blocks.conversation.folded_session import FoldedSession
 from haptera.kernel.blocks.conversation.open_turn import OpenTurn
 from haptera.kernel.blocks.conversation.paths import current_path
 from haptera.kernel.blocks.conversation.tool_calls import (
@@ -28,7 +26,16 @@ from haptera.model.approvals import ChildApproval
 from haptera.model.commands import CommandEnded
 from haptera.model.compactions import Compaction
 from haptera.model.context_files import ContextLoaded
+from haptera.model.file_snapshots import Snapshot
+from haptera.model.ids import MessageId, QueryId
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart
+from haptera.model.settings import believed_settings
+from haptera.model.usage import Usage, add_costs
+
+from haptera.kernel.blocks.conversation.folded_session import FoldedSession
 from haptera.model.entries import (
+    FOLDED,
     ApprovalRequested,
     ApprovalSettled,
     ContextNoted,
@@ -57,12 +64,6 @@ from haptera.model.entries import (
     UnknownEntry,
     UsageReported,
 )
-from haptera.model.file_snapshots import Snapshot
-from haptera.model.ids import MessageId, QueryId
-from haptera.model.messages import AssistantMessage, Message, UserMessage
-from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart
-from haptera.model.settings import believed_settings
-from haptera.model.usage import Usage, add_costs
 
 _CHILD_LEFT = (
     "This call was cancelled: it waited for an answer, and the conversation went on without one."
@@ -130,6 +131,7 @@ class SessionFold(FoldedSession):
         if self.notes.untold:
             self.notes.since = _FIRST
         self.rewound_at = None  # a rewind of the parent cannot be taken back here
+        self.folded_at = 0
         # The parent has paid for it.
         self.usage, self.cost = Usage(), Decimal(0)
 
@@ -189,6 +191,8 @@ class SessionFold(FoldedSession):
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
+        if FOLDED in changes:
+            self.folded_at = entry.seq
         title = changes.get("title", self.title)
         self.title = title if title is None or isinstance(title, str) else self.title
         self.native = self.native.changed(entry)
@@ -322,6 +326,8 @@ class SessionFold(FoldedSession):
         for call in self.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
         self.child_answers.clear()
+        if entry.to_seq < self.folded_at:
+            self.folded_at = 0
         if entry.message_id is not None:  # taking one back names none
             self.rewound_at = entry.seq
         if self.opened is not None and entry.to_seq == self.opened.seq:
@@ -331,6 +337,7 @@ class SessionFold(FoldedSession):
         self._settle()
         tip = self.conversation.tip
         self.points.clear()
+        self.folded_at = 0
         self.conversation.set_history(edited_history(self.conversation.messages, entry))
         # How the former last message finished says nothing about the new one.
         if self.conversation.tip is not tip:

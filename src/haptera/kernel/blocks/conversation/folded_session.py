@@ -6,7 +6,6 @@ Nothing here changes it; `SessionFold` does, entry by entry.
 from decimal import Decimal
 
 import msgspec
-
 from haptera.kernel.blocks.conversation.compacted import Compacted
 from haptera.kernel.blocks.conversation.conversation import (
     Conversation,
@@ -26,6 +25,13 @@ from haptera.kernel.blocks.conversation.tool_calls import (
 )
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.context_files import ContextLoaded
+from haptera.model.ids import ApprovalId, CallId, InputId, MessageId, QueryId, SessionId
+from haptera.model.messages import AssistantMessage, KeptOptions, Message, UserMessage
+from haptera.model.parts import ReminderPart
+from haptera.model.settings import Settings
+from haptera.model.stream_parts import FinishKind
+from haptera.model.usage import Usage
+
 from haptera.model.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -34,12 +40,6 @@ from haptera.model.entries import (
     QueryStarted,
     SessionOpened,
 )
-from haptera.model.ids import ApprovalId, CallId, InputId, MessageId, QueryId, SessionId
-from haptera.model.messages import AssistantMessage, KeptOptions, Message, UserMessage
-from haptera.model.parts import ReminderPart
-from haptera.model.settings import Settings
-from haptera.model.stream_parts import FinishKind
-from haptera.model.usage import Usage
 
 _BEFORE = ReminderPart(text="What was said before is summarised in the next message.")
 _CONTINUE = ReminderPart(text="The answer above was cut off. Go on from where it ends.")
@@ -86,6 +86,8 @@ class FoldedSession:
     compacted: Compacted
     points: FoldPoints
     """Earlier states, to go back to without reading the whole log."""
+    folded_at: int
+    """The `seq` of the last entry that says what the session was; 0 when it does not hold now."""
     rewound_at: int | None
     """The `seq` of the rewind that brought the conversation where it is, if one did."""
     _before_merge: AssistantMessage | None
@@ -117,6 +119,7 @@ class FoldedSession:
         self.cost = Decimal(0)
         self.compacted = Compacted()
         self.points = FoldPoints()
+        self.folded_at = 0
         self.rewound_at = None
         self._before_merge = None
 
