@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
-
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.commands import ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.entries import InputQueued, QueryEnded
@@ -23,10 +21,12 @@ from haptera.model.vendors import split_model
 from haptera.ports.runner import QueryInput
 from haptera.ports.tools import Approver, ToolSession, ToolSource, Unanswered
 from haptera.system.clock import Stamp
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from haptera.kernel.blocks.conversation.fold import SessionFold
     from haptera.kernel.blocks.conversation.tool_calls import CallRecord
+
+    from haptera.kernel.blocks.conversation.fold import SessionFold
 
 CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
 
@@ -46,6 +46,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """The parent's native session, where all of it belongs to the branch."""
     configured: tuple[str, ...] = ()
     """Names of settings that `configure` had set in the parent."""
+    known: "list[SessionFold]" = msgspec.field(default_factory=list)
+    """What the parent was there, where that is known without its log; taken by the opening."""
 
 
 class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):

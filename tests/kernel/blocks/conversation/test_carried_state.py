@@ -2,25 +2,30 @@
 
 import msgspec
 import pytest
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.kernel.engine.compaction_plan import first_kept, id_at
-from haptera.kernel.engine.token_meter import estimate_all
-from haptera.model.compactions import Compaction
-from haptera.model.ids import MessageId, new_session_id
-from hypothesis import given, settings
-from tests.strategies_branches import any_logs
-from tests.strategies_logs import LogWriter, QueryWriter, go_on
-
 from haptera.kernel.blocks.conversation.carried_state import (
     _VERSION,
     CarriedState,
     carried_by,
     fold_from_compaction,
 )
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
 from haptera.kernel.blocks.conversation.folded_session import FoldedSession
+from haptera.kernel.blocks.conversation.paths import current_path
+from haptera.kernel.engine.compaction_plan import first_kept, id_at
+from haptera.kernel.engine.token_meter import estimate_all
+from haptera.model.compactions import Compaction
 from haptera.model.entries import Entry, SessionOpened
+from haptera.model.ids import MessageId, new_session_id
+from hypothesis import given, settings
 from tests.folded_sessions import MADE_BY_MESSAGES, state_of
+from tests.strategies_branches import any_logs
+from tests.strategies_logs import LogWriter, QueryWriter, go_on
+
+from haptera.kernel.blocks.conversation.fold import (
+    SessionFold,
+    copy_fold,
+    fold_entries,
+    fold_of_fork,
+)
 
 CARRIED = (
     *("at", "version", "settings", "title", "configured", "query_options", "native", "open_query"),
@@ -167,6 +172,13 @@ def test_a_fork_takes_over_what_a_session_is_or_leaves_it_to_its_parent(log: Log
     assert fork.sent_view() == parent.sent_view()
     assert fork.notes.untold == parent.notes.untold
     assert (fork.standing.grants, fork.standing.policy) == ([], None)
+    same = fold_of_fork(copy_fold(parent), opened)
+    assert (same.messages(), same.sent_view()) == (fork.messages(), fork.sent_view())
+    assert state_of(same) == state_of(fork)
+    for name in LEFT_TO_THE_PARENT | {"head", "opened", "_before_merge"}:
+        assert getattr(same, name) == getattr(fork, name), name
+    assert state_of(parent) == state_of(log.fold()), "the parent stays as it is"
+    assert parent.messages() == log.fold().messages()
     for name in TAKEN_OVER - {"conversation", "notes"}:
         assert getattr(fork, name) == getattr(parent, name), name
     for name in LEFT_TO_THE_PARENT:

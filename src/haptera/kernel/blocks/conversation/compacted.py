@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from haptera.model.compactions import Compaction
 from haptera.model.ids import MessageId
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import Part, TextPart, ToolResultPart
+from msgspec.structs import replace
 
 _SMALLEST = 400
 """Results of fewer characters are sent as they are."""
@@ -67,10 +66,13 @@ class Compacted:
         """Return what was known at an earlier entry, since which no compaction was made."""
         earlier = Compacted()
         vars(earlier).update(vars(self))
+        earlier._pruned = self._pruned.copy()
+        firsts = self._first_entries
         # First entries never fall from one message to the next.
-        earlier._first_entries = {
-            name: first for name, first in self._first_entries.items() if first <= seq
-        }
+        if not firsts or firsts[next(reversed(firsts))] <= seq:
+            earlier._first_entries = firsts.copy()
+        else:
+            earlier._first_entries = {name: each for name, each in firsts.items() if each <= seq}
         return earlier
 
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:

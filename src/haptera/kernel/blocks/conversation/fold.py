@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 from haptera.kernel.blocks.conversation.conversation import end_last, merged_answers
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
+from haptera.kernel.blocks.conversation.folded_session import FoldedSession
 from haptera.kernel.blocks.conversation.open_turn import OpenTurn
 from haptera.kernel.blocks.conversation.paths import current_path
 from haptera.kernel.blocks.conversation.tool_calls import (
@@ -26,14 +26,6 @@ from haptera.model.approvals import ChildApproval
 from haptera.model.commands import CommandEnded
 from haptera.model.compactions import Compaction
 from haptera.model.context_files import ContextLoaded
-from haptera.model.file_snapshots import Snapshot
-from haptera.model.ids import MessageId, QueryId
-from haptera.model.messages import AssistantMessage, Message, UserMessage
-from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart
-from haptera.model.settings import believed_settings
-from haptera.model.usage import Usage, add_costs
-
-from haptera.kernel.blocks.conversation.folded_session import FoldedSession
 from haptera.model.entries import (
     FOLDED,
     ApprovalRequested,
@@ -64,6 +56,14 @@ from haptera.model.entries import (
     UnknownEntry,
     UsageReported,
 )
+from haptera.model.file_snapshots import Snapshot
+from haptera.model.ids import MessageId, QueryId
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart
+from haptera.model.settings import believed_settings
+from haptera.model.usage import Usage, add_costs
+
+from haptera.kernel.blocks.conversation.fold_points import FoldPoint, copied_fold
 
 _CHILD_LEFT = (
     "This call was cancelled: it waited for an answer, and the conversation went on without one."
@@ -403,6 +403,20 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     return fold
 
 
+def copy_fold(fold: SessionFold) -> SessionFold:
+    """Return a session as it is at this moment, with no points to go back to."""
+    copied = SessionFold()
+    vars(copied).update(copied_fold(vars(fold)))
+    return copied
+
+
+def fold_of_fork(parent: SessionFold, opened: SessionOpened) -> SessionFold:
+    """Let the state of another session, which is nobody else's, become that of its fork."""
+    parent.apply(opened)
+    parent.unended.clear()
+    return parent
+
+
 def fold_at(fold: SessionFold, point: FoldPoint) -> SessionFold:
     """Return a session as it was at one of its points."""
     earlier = SessionFold()
@@ -410,13 +424,21 @@ def fold_at(fold: SessionFold, point: FoldPoint) -> SessionFold:
     return earlier
 
 
+def fold_through(
+    fold: SessionFold, point: FoldPoint, entries: Sequence[Entry], *, through: int | None = None
+) -> SessionFold:
+    """Fold a session from one of its points up to an entry; `entries` are all after the point."""
+    again = fold_at(fold, point)
+    again.apply_all(current_path(entries, through=through))
+    return again
+
+
 def fold_from_point(fold: SessionFold, point: FoldPoint, entries: Sequence[Entry]) -> SessionFold:
     """Fold a session anew from one of its points; `entries` are all that follow the point.
 
     `fold` is the session as it is: the same entries were applied to it, one by one.
     """
-    again = fold_at(fold, point)
-    again.apply_all(current_path(entries))
+    again = fold_through(fold, point, entries)
     again.head = fold.head
     again.unended = dict(fold.unended)
     return again
