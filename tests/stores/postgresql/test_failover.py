@@ -102,7 +102,7 @@ async def test_what_was_acknowledged_after_a_cancelled_wait_survives_a_failover(
         async with asyncio.timeout(30):
             while min(heads.values()) < 5:
                 cancelled += await _cancel_waits(primary)
-            # The replica is gone: appends wait for it, and somebody cancels the waits.
+            # The replica is gone: appends wait for it, and the waits are cancelled.
             replica.stop(signal.SIGINT)
             while cancelled < 20:
                 cancelled += await _cancel_waits(primary)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 from haptera.kernel.blocks.conversation.conversation import end_last, merged_answers
+from haptera.kernel.blocks.conversation.fold_points import FoldPoint, copied_fold
 from haptera.kernel.blocks.conversation.folded_session import FoldedSession
 from haptera.kernel.blocks.conversation.open_turn import OpenTurn
 from haptera.kernel.blocks.conversation.paths import current_path
@@ -62,8 +63,6 @@ from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart
 from haptera.model.settings import believed_settings
 from haptera.model.usage import Usage, add_costs
-
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint, copied_fold
 
 _CHILD_LEFT = (
     "This call was cancelled: it waited for an answer, and the conversation went on without one."
@@ -411,7 +410,7 @@ def copy_fold(fold: SessionFold) -> SessionFold:
 
 
 def fold_of_fork(parent: SessionFold, opened: SessionOpened) -> SessionFold:
-    """Let the state of another session, which is nobody else's, become that of its fork."""
+    """Let a copy of another session become the fork of that."""
     parent.apply(opened)
     parent.unended.clear()
     return parent
