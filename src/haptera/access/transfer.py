@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
-from msgspec.structs import replace
-
 from haptera.access.descriptions import MessageDescription, SessionDescription, describe
 from haptera.access.history import described_messages
 from haptera.formats.archive import ArchiveWriter
@@ -52,6 +50,7 @@ from haptera.model.parts import MediaPart, Part, ToolResultPart
 from haptera.model.settings import Settings
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.system.clock import Stamp
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
@@ -397,7 +396,8 @@ async def _store_log(
     try:
         for content in blobs:
             await store.blobs.put(session_id, content)
-        while page := list(islice(entries, _PAGE)):
+        # In a thread: each entry is decoded and encoded anew, and may be large.
+        while page := await asyncio.to_thread(lambda: list(islice(entries, _PAGE))):
             await store.log.append(lease, page)
     except BaseException:
         await store.log.delete(session_id)
