@@ -299,9 +299,11 @@ async def _contents(
     composition: "Composition", session_id: SessionId, described: Sequence[MessageDescription]
 ) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
-    for name in {part.blob for part in _media(described) if part.blob}:
-        # What a fork inherits is kept with the session that it was forked from.
-        for log, _ in await _lineage(composition, session_id):
+    names = {part.blob for part in _media(described) if part.blob}
+    # What a fork inherits is kept with the session that it was forked from.
+    lineage = await _lineage(composition, session_id) if names else []
+    for name in names:
+        for log, _ in lineage:
             try:
                 contents[name] = await composition.store.blobs.get(log, name)
                 break

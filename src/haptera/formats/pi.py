@@ -15,7 +15,6 @@ from haptera.formats.forms import (
     text_in,
     without_reminder_tags,
 )
-from haptera.formats.message_builder import FileLine, MessageBuilder, object_lines
 from haptera.formats.pi_messages import (
     PiMessageWriter,
     read_message,
@@ -33,6 +32,8 @@ from haptera.model.json_types import JsonObject
 from haptera.model.messages import AssistantMessage
 from haptera.model.parts import CompactionPart, ReminderPart
 from haptera.model.vendors import split_model
+
+from haptera.formats.message_builder import FileLine, MessageBuilder, object_lines
 
 __all__ = ["FORMAT", "leaves_out", "read_pi", "suggested_path", "write_pi"]
 
@@ -202,8 +203,6 @@ class _Reader:
         # pi keeps the messages from `firstKeptEntryId` on beside the summary, so it goes before
         # these.
         self._builder.compaction(summary, time=line.time, before=kept)
-        if kept is not None:  # what comes behind the summary has moved on
-            self._begins = {name: index + (index >= kept) for name, index in self._begins.items()}
         return True
 
     def _branch_summary(self, line: _EntryLine) -> bool:

@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from haptera import AgentError, ConfigError
 from haptera.building_blocks import NativeResult, make_native
 from haptera.model.errors import ErrorCode
 from haptera.model.events import NativeNoted
 from haptera.model.native_settings import ClaudeAgentSettings
-from haptera.providers.claude_agent import connection
-from tests.agent.test_native_sessions import events_of, transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,
@@ -37,6 +33,10 @@ from tests.providers.claude_agent.children import (
     words,
 )
 from tests.scripted_agents import live_of
+
+from haptera import AgentError, ConfigError
+from haptera.providers.claude_agent import connection
+from tests.agent.test_native_sessions import events_of, transcript_of, turn
 
 pytestmark = pytest.mark.slow
 
@@ -72,9 +72,9 @@ async def test_options_of_claude_code_reach_its_command_line(tmp_path: Path) -> 
         "--plugin-dir=/plug",
         "--brief",
         "--agent=-x",
+        "--allowedTools=Skill(pdf),Skill",
     ):
         assert expected in argv, expected
-    assert argv[argv.index("--allowedTools") + 1] == "Skill(pdf),Skill"
     told = next(each for each in argv if each.startswith("--settings="))
     wanted = {"model": "x", "sandbox": {"enabled": True}}
     assert json.loads(told.removeprefix("--settings=")) == wanted
