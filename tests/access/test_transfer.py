@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
+from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
+from haptera.model.entries import ContextNoted, SessionOpened
 from haptera.model.entry_bytes import encode_entry
+from haptera.model.ids import EntryId, new_session_id
 from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from haptera.ports.session_store import Store
 from haptera.providers.vendors import VENDORS
@@ -22,6 +23,8 @@ from tests.agent.test_first_steps import write_config
 from tests.kernel.session.failing_store import FailingStore
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
+
+from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
 
 pytestmark = pytest.mark.slow
 
@@ -298,4 +301,23 @@ async def test_an_export_is_made_outside_the_event_loop(form: str) -> None:
     pieces = [piece async for piece in agent.sessions.export(made.session.id, to=form, redact=True)]
     here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
     assert sum(map(len, pieces)) > len(text) / 2
+    assert here < everywhere / 3
+
+
+async def test_an_archive_is_taken_over_outside_the_event_loop(tmp_path: Path) -> None:
+    session_id, text = new_session_id(), 'a "text"\\\n' * 5000
+    opened = SessionOpened(id=EntryId("evt_1"), time=1, seq=1, session_id=session_id)
+    notes = [
+        ContextNoted(id=EntryId(f"evt_{seq}"), time=1, seq=seq, text=text) for seq in range(2, 200)
+    ]
+    log = ArchivedLog(session_id=session_id, entries=[opened, *notes])
+    export = ArchiveExport(session_id=session_id, logs=[log], created=5)
+    file = io.BytesIO(b"".join(write_archive(export)))
+    agent, _ = make_agent([], store=f"sqlite:{tmp_path / 'sessions.db'}")
+    async with agent:
+        await agent.sessions.list()  # it opens the store
+        begin, all_begin = time.thread_time(), time.process_time()
+        made = await agent.sessions.import_from(file)
+        here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
+    assert made.report.records > len(notes)
     assert here < everywhere / 3
