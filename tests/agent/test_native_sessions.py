@@ -547,7 +547,8 @@ async def test_a_tool_of_ours_runs_once_with_its_progress_and_its_record(tmp_pat
     assert [(e.tool, e.outcome, e.call_id) for e in ended] == [("add", "ok", "toolu_1")]
     said = child.of("answer")[-1]["response"]["mcp_response"]["result"]
     assert said["content"] == [{"type": "text", "text": "3"}]
-    assert "mcp__haptera" in next(word for word in child.argv if word.startswith("--allowedTools="))
+    allowed = next(word for word in child.argv if word.startswith("--allowedTools="))
+    assert "mcp__haptera" in allowed
 
 
 @pytest.mark.parametrize("ends", ["the turn ends", "it is refused"])
