@@ -200,7 +200,7 @@ def _limit(target: Target) -> None:
 
 def _schedule(target: Target) -> None:
     """Set what says in one structure how a process is scheduled."""
-    call("sched_setattr", target.victim, struct.pack("=IIQiIQQQ", 48, 3, 0, 10, 0, 0, 0, 0), 0)
+    call("sched_setattr", target.victim, struct.pack("=IIQiIQQQ", 48, 3, 0, 19, 0, 0, 0, 0), 0)
 
 
 LIMITS = (
