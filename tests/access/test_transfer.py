@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +321,50 @@ async def test_an_archive_is_taken_over_outside_the_event_loop(tmp_path: Path) -
         here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
     assert made.report.records > len(notes)
     assert here < everywhere / 3
+
+
+async def _opened(agent: Agent, session_id: str) -> None:
+    async with agent.session(session_id, must_exist=True):
+        pass
+
+
+async def _forked(agent: Agent, session_id: str) -> None:
+    async with await agent.sessions.fork(session_id):
+        pass
+
+
+async def _shown_to_others(agent: Agent, session_id: str) -> None:
+    made = await agent.sessions.share(session_id)
+    assert made.token is not None
+    await agent.sessions.shared(made.token)
+
+
+async def _exported(agent: Agent, session_id: str) -> None:
+    async for _ in agent.sessions.export(session_id, to="markdown"):
+        pass
+
+
+_USES: dict[str, Callable[[Agent, str], Awaitable[object]]] = {
+    "opened": _opened,
+    "forked": _forked,
+    "shown": _shown_to_others,
+    "exported": _exported,
+    "listed": lambda agent, session_id: agent.sessions.messages(session_id),
+}
+
+
+@pytest.mark.parametrize("use", _USES)
+async def test_a_long_import_is_used_outside_the_event_loop(use: str, tmp_path: Path) -> None:
+    """All that another program's session said is in one entry."""
+    said = [
+        {"role": "assistant" if number % 2 else "user", "content": "word"}
+        for number in range(20_000)
+    ]
+    file = io.BytesIO(json.dumps(said).encode())
+    agent, _ = make_agent([], store=f"sqlite:{tmp_path / 'sessions.db'}")
+    async with agent:
+        made = await agent.sessions.import_from(file, of="openai")
+        begin, all_begin = time.thread_time(), time.process_time()
+        await _USES[use](agent, made.session.id)
+        here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
+    assert here < everywhere / 2

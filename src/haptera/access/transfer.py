@@ -7,7 +7,7 @@ anything is stored. An archive is written page by page and imported log by log.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -130,12 +130,22 @@ async def conversation_of(
 ) -> SessionExport:
     """Return a session as other formats than the archive need it."""
     fold, entries = folded
-    described = described_messages(fold.messages(), entries, folder=record.project)
+
+    def find() -> tuple[tuple[TimedMessage, ...], set[str], set[str]]:
+        found = described_messages(fold.messages(), entries, folder=record.project)
+        providers = {
+            each.message.provider for each in found if isinstance(each.message, AssistantMessage)
+        }
+        media = {part.blob for part in _media(found) if part.blob} if has_media else set()
+        timed = (
+            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in found
+        )
+        return tuple(timed), media, providers
+
+    messages, media, providers = await asyncio.to_thread(find)
     return SessionExport(
         session_id=record.id,
-        messages=tuple(
-            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in described
-        ),
+        messages=messages,
         title=record.title,
         cwd=record.project,
         model=fold.settings.model,
@@ -144,12 +154,8 @@ async def conversation_of(
         updated=record.updated,
         usage=fold.usage,
         cost=fold.cost,
-        contents=await _contents(composition, record.id, described) if has_media else {},
-        protocols=composition.configuration.protocols_of(
-            each.message.provider
-            for each in described
-            if isinstance(each.message, AssistantMessage)
-        ),
+        contents=await _contents(composition, record.id, media),
+        protocols=composition.configuration.protocols_of(providers),
     )
 
 
@@ -296,10 +302,9 @@ def _blob_names(value: object) -> Iterator[str]:
 
 
 async def _contents(
-    composition: "Composition", session_id: SessionId, described: Sequence[MessageDescription]
+    composition: "Composition", session_id: SessionId, names: Collection[str]
 ) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
-    names = {part.blob for part in _media(described) if part.blob}
     # What a fork inherits is kept with the session that it was forked from.
     lineage = await _lineage(composition, session_id) if names else []
     for name in names:

@@ -124,7 +124,15 @@ def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
 
 async def beside_the_loop(entries: Sequence[object], work: Callable[[], ValueT]) -> ValueT:
     """Return what is computed of entries or messages; of many on a thread: no loop stops for it."""
-    return work() if len(entries) <= _AT_ONCE else await asyncio.to_thread(work)
+    return work() if _amount(entries) <= _AT_ONCE else await asyncio.to_thread(work)
+
+
+def _amount(entries: Sequence[object]) -> int:
+    """Return how many entries or messages there are."""
+    first = entries[0] if entries else None
+    # A session of another program is one entry, with all that was said.
+    history = len(first.history) if isinstance(first, SessionOpened) else 0
+    return len(entries) + history
 
 
 async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
@@ -137,7 +145,7 @@ async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
     opened = entries[0] if entries else None
     _refuse_newer(opened)
     inherited = await inherited_entries(log, opened)
-    longer = max(entries, inherited, key=len)
+    longer = max(entries, inherited, key=_amount)
     return await beside_the_loop(longer, lambda: fold_entries(entries, inherited=inherited))
 
 
