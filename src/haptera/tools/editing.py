@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from haptera.tools.line_changes import changes_of, common_lines
+from haptera.tools.line_changes import common_lines, line_changes_of
 
 _CONTEXT = 3
 _MOST_COMPARED = 4000
@@ -87,7 +87,7 @@ def _hunks(left: list[str], right: list[str], name: str, *, before: int) -> Iter
     """Yield the lines of a unified diff of what comes behind so many lines of a file."""
     matcher = difflib.SequenceMatcher[str](None, (), ())
     # The library groups the changes. It would take quadratic time to find them.
-    vars(matcher)["opcodes"] = changes_of(left, right)
+    vars(matcher)["opcodes"] = line_changes_of(left, right)
     for number, group in enumerate(matcher.get_grouped_opcodes(_CONTEXT)):
         if number == 0:
             yield f"--- a/{name}\n"

@@ -28,7 +28,7 @@ class _Region(NamedTuple):
     new_end: int
 
 
-def changes_of(old: Sequence[str], new: Sequence[str]) -> list[Change]:
+def line_changes_of(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     """Return what makes the new lines of the old ones."""
     found: list[Change] = []
     at = other = 0
