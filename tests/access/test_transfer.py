@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
 from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
 from haptera.model.entries import ContextNoted, SessionOpened
 from haptera.model.entry_bytes import encode_entry
@@ -23,8 +25,6 @@ from tests.agent.test_first_steps import write_config
 from tests.kernel.session.failing_store import FailingStore
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
-
-from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
 
 pytestmark = pytest.mark.slow
 

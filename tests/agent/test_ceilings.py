@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from haptera import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, tool
 from haptera.access.worker import SessionWorker
 from haptera.hooks import BeforeTool, Hooks, Proceed
 from haptera.model.agent_defaults import Permissions
@@ -31,8 +33,6 @@ from tests.providers.claude_agent.children import (
     tool_result,
 )
 from tests.scripted_agents import make_agent, outcomes_in
-
-from haptera import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, tool
 
 SEEDS, SOAK_SEEDS = 60, 1000
 NAMES = ("a", "b", "c", "d")

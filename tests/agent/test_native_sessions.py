@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from haptera import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
 from haptera.hooks import (
     AfterQuery,
     AfterTool,
@@ -64,8 +66,6 @@ from tests.providers.claude_agent.children import (
     tool_result,
 )
 from tests.scripted_agents import live_of
-
-from haptera import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
 
 pytestmark = pytest.mark.slow
 

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes, urljoin, urlsplit
 
 import msgspec
+
 from haptera.access.assembly.attachments import attachment_part
 from haptera.access.config.context_files import _front_matter
 from haptera.access.config.file import parse_config

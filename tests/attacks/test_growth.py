@@ -8,8 +8,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+
 from haptera.formats.formats import FORMATS
 from tests.attacks.growth import HIGHEST_EXPONENT, Entry, exponent, seconds
+from tests.attacks.growth_list import (
+    ENTRIES,
+    FILES,
+    LINEAR_LIBRARIES,
+    SUPERLINEAR_LIBRARIES,
+    repeated,
+)
 from tests.attacks.pattern_attacks import attacks_on
 from tests.attacks.pattern_list import (
     EXCEPTIONS,
@@ -18,14 +26,6 @@ from tests.attacks.pattern_list import (
     found_patterns,
     modules,
     with_functions,
-)
-
-from tests.attacks.growth_list import (
-    ENTRIES,
-    FILES,
-    LINEAR_LIBRARIES,
-    SUPERLINEAR_LIBRARIES,
-    repeated,
 )
 
 _PARSERS = frozenset(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from haptera.formats.formats import FORMATS
 from haptera.formats.values import ImportedSession
 from haptera.model.messages import AssistantMessage

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from haptera.formats.redaction import Redactor
 
 from haptera.formats import secret_rules as module
+from haptera.formats.redaction import Redactor
 from haptera.formats.secret_rules import secret_rules
 
 ROOT = Path(__file__).parents[3]

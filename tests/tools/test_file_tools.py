@@ -7,11 +7,11 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.synced_disk import SyncedDisk
-from tests.tools.toolbox import Toolbox, names_beneath
 
 from haptera.tools import coding_tools
 from haptera.tools.editing import Edit, EditError, apply_edits, difference
+from tests.synced_disk import SyncedDisk
+from tests.tools.toolbox import Toolbox, names_beneath
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 

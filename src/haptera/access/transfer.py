@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
+from msgspec.structs import replace
+
 from haptera.access.descriptions import MessageDescription, SessionDescription, describe
 from haptera.access.history import described_messages
 from haptera.formats.archive import ArchiveWriter
@@ -50,7 +52,6 @@ from haptera.model.parts import MediaPart, Part, ToolResultPart
 from haptera.model.settings import Settings
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.system.clock import Stamp
-from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition

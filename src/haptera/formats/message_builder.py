@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import msgspec
+
 from haptera.formats.bounded_input import (
     ByteStream,
     NotJsonError,

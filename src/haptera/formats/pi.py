@@ -15,6 +15,7 @@ from haptera.formats.forms import (
     text_in,
     without_reminder_tags,
 )
+from haptera.formats.message_builder import FileLine, MessageBuilder, object_lines
 from haptera.formats.pi_messages import (
     PiMessageWriter,
     read_message,
@@ -32,8 +33,6 @@ from haptera.model.json_types import JsonObject
 from haptera.model.messages import AssistantMessage
 from haptera.model.parts import CompactionPart, ReminderPart
 from haptera.model.vendors import split_model
-
-from haptera.formats.message_builder import FileLine, MessageBuilder, object_lines
 
 __all__ = ["FORMAT", "leaves_out", "read_pi", "suggested_path", "write_pi"]
 

@@ -14,6 +14,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 import msgspec
+
 from haptera.model.secrets import REDACTED, scrub
 
 _SHORTEST = 8

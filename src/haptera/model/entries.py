@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
+
 from haptera.model.aliases import NamedEvent
 from haptera.model.approvals import NO_FACTS, ApprovalScope, CallFacts, ChildApproval, Ruling
 from haptera.model.errors import ErrorReport

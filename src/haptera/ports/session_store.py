@@ -9,13 +9,13 @@ from functools import cache
 from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
+
 from haptera.model.commands import Command, CommandId
+from haptera.model.entries import Entry
 from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.results import SessionPhase
 from haptera.model.shares import StoredShare
-
-from haptera.model.entries import Entry
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

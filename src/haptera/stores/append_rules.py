@@ -9,14 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
+
 from haptera.model.believed_values import count_of, time_of, time_or_none
 from haptera.model.compactions import Compaction
-from haptera.model.entry_bytes import UNREADABLE
-from haptera.model.errors import ErrorCode, StoreError
-from haptera.model.ids import EntryId, SessionId
-from haptera.model.results import SessionPhase
-from haptera.model.shares import shares_after
-
 from haptera.model.entries import (
     FOLDED,
     ContextNoted,
@@ -27,6 +22,11 @@ from haptera.model.entries import (
     SessionChanged,
     SessionOpened,
 )
+from haptera.model.entry_bytes import UNREADABLE
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import EntryId, SessionId
+from haptera.model.results import SessionPhase
+from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
 _CHANGEABLE = {

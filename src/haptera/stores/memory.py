@@ -10,6 +10,14 @@ from haptera.model.entries import Entry
 from haptera.model.errors import SessionError
 from haptera.model.ids import SessionId
 from haptera.model.late_names import on_first_use
+from haptera.ports.session_store import (
+    ANY_SESSION,
+    Damage,
+    Lease,
+    SearchHit,
+    SessionFilter,
+    SessionRecord,
+)
 from haptera.stores.append_rules import (
     entries_to_store,
     fenced_error,
@@ -21,15 +29,6 @@ from haptera.stores.append_rules import (
 )
 from haptera.stores.lease_rules import WaitersFirstError, busy_error
 from haptera.stores.memory_sessions import MemorySession, MemorySessions
-
-from haptera.ports.session_store import (
-    ANY_SESSION,
-    Damage,
-    Lease,
-    SearchHit,
-    SessionFilter,
-    SessionRecord,
-)
 from haptera.stores.stored_records import blob_name, blob_not_found_error, no_session_error
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TypeAlias
 
 import msgspec
+
 from haptera.model.commands import Command
 from haptera.model.entries import Entry
 from haptera.model.entry_bytes import UNREADABLE, decode_entries, decode_entry, encode_entry

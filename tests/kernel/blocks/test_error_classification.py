@@ -7,10 +7,6 @@ import ssl
 from typing import Any
 
 import pytest
-from haptera.kernel.blocks.error_classification import code_of_status
-from haptera.kernel.blocks.retry_policy import FailureCount, GiveUp, decide_retry
-from haptera.model.errors import Basis
-from haptera.model.settings import RetrySettings
 
 from haptera import (
     AgentError,
@@ -22,6 +18,10 @@ from haptera import (
     ToolError,
     to_agent_error,
 )
+from haptera.kernel.blocks.error_classification import code_of_status
+from haptera.kernel.blocks.retry_policy import FailureCount, GiveUp, decide_retry
+from haptera.model.errors import Basis
+from haptera.model.settings import RetrySettings
 
 
 class AbortError(Exception):

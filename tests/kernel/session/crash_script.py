@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from haptera import Agent, AgentSession, ApprovalRequest
 from haptera.agent.remote import AgentRemote
 from haptera.model.approvals import Decision
 from haptera.model.entries import ToolStarted
@@ -33,8 +34,6 @@ from tests.kernel.session.noting_session import Acknowledged, Deed, Notes, Notin
 from tests.kernel.session.three_turns import LINGERING, line_writer
 from tests.scripted_agents import live_of
 from tests.stores.store_factories import open_store
-
-from haptera import Agent, AgentSession, ApprovalRequest
 
 TRUNK, BRANCH, TWIG = "trunk", "branch", "twig"
 Act = Literal[

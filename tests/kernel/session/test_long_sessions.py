@@ -6,6 +6,10 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+
+from benchmarks.catalogue import exchange
+from haptera import AgentSession
+from haptera.kernel.blocks.conversation.fold import fold_entries
 from haptera.kernel.session.log_reading import fold_log
 from haptera.model.entries import Entry
 from haptera.model.ids import SessionId, new_session_id
@@ -15,10 +19,6 @@ from tests.fixtures_report import Report
 from tests.folded_sessions import state_of
 from tests.samples import sampled
 from tests.scripted_agents import live_of, make_agent
-
-from benchmarks.catalogue import exchange
-from haptera import AgentSession
-from haptera.kernel.blocks.conversation.fold import fold_entries
 
 
 async def long_log(store: MemoryStore, exchanges: int) -> SessionId:

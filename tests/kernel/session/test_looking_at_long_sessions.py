@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from haptera import Agent
+from haptera.kernel.blocks.conversation import carried_state
+from haptera.model.entries import FOLDED, Entry, SessionChanged
 from haptera.model.events import Idle
 from haptera.model.ids import SessionId, new_entry_id, new_session_id
+from haptera.ports.session_store import Store
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, says
 from haptera.testing.store_conformance.samples import opening
 from tests.kernel.session.test_compacted_sessions import CountingStore
 from tests.stores.store_factories import STORE_FACTORIES, open_store
-
-from haptera import Agent
-from haptera.kernel.blocks.conversation import carried_state
-from haptera.model.entries import FOLDED, Entry, SessionChanged
-from haptera.ports.session_store import Store
 
 EVERY = 60
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from haptera import Agent, AgentError, ErrorCode, Event, tool
 from haptera.access.worker import SessionWorker
 from haptera.model.entries import Entry, QueryEnded, QueryStarted, ToolEnded
 from haptera.model.events import QuerySuspended
@@ -14,8 +16,6 @@ from haptera.ports.session_store import Store
 from haptera.sync import Agent as BlockingAgent
 from haptera.testing import Gate, ScriptedProvider, calls, says
 from tests.stores.store_factories import STORE_FACTORIES, open_store
-
-from haptera import Agent, AgentError, ErrorCode, Event, tool
 
 AT_ONCE = RuntimeSettings(close_drain_seconds=0.01)
 

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from haptera import AgentError, ConfigError
 from haptera.building_blocks import NativeResult, make_native
 from haptera.model.errors import ErrorCode
 from haptera.model.events import NativeNoted
 from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.providers.claude_agent import connection
+from tests.agent.test_native_sessions import events_of, transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,
@@ -33,10 +37,6 @@ from tests.providers.claude_agent.children import (
     words,
 )
 from tests.scripted_agents import live_of
-
-from haptera import AgentError, ConfigError
-from haptera.providers.claude_agent import connection
-from tests.agent.test_native_sessions import events_of, transcript_of, turn
 
 pytestmark = pytest.mark.slow
 

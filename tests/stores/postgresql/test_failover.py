@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.ports.session_store import Lease
 from haptera.stores.postgresql.store import PostgresStore

@@ -6,8 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 import msgspec
+
 from haptera.access.assembly.configuration import Configuration
+from haptera.kernel.blocks.conversation.fold import SessionFold
+from haptera.kernel.session.branching import read_fork
 from haptera.kernel.session.live_session import SessionResources
+from haptera.kernel.session.log_reading import fold_log, read_for_opening, read_to_look
 from haptera.kernel.session.observers import follow_entries
 from haptera.kernel.session.opening import find_session, no_session
 from haptera.kernel.session.session_descriptions import (
@@ -28,13 +32,9 @@ from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId, SessionId, query_id_for
 from haptera.model.json_types import writable_or_none
+from haptera.ports.session_store import SessionRecord, Store
 from haptera.system.abort import AbortSignal, until_aborted
 from haptera.system.owned_tasks import OwnedTasks
-
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.kernel.session.branching import read_fork
-from haptera.kernel.session.log_reading import fold_log, read_for_opening, read_to_look
-from haptera.ports.session_store import SessionRecord, Store
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
 """Seconds in which the holder of a session may answer before it is looked whether there is one."""

@@ -4,6 +4,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from haptera.kernel.blocks.conversation.fold import (
+    SessionFold,
+    copy_fold,
+    fold_from_point,
+    fold_through,
+)
+from haptera.kernel.blocks.conversation.fold_points import FoldPoint
 from haptera.kernel.blocks.conversation.paths import current_path, last_rewind
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
@@ -17,6 +24,7 @@ from haptera.kernel.session.log_reading import (
 )
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
+from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.commands import CommandId
 from haptera.model.compactions import Compaction
 from haptera.model.entries import (
@@ -31,15 +39,6 @@ from haptera.model.messages import Message
 from haptera.model.parts import ToolResultPart
 from haptera.ports.session_store import SessionLog, SessionRecord, Store
 from haptera.system.clock import Stamp
-
-from haptera.kernel.blocks.conversation.fold import (
-    SessionFold,
-    copy_fold,
-    fold_from_point,
-    fold_through,
-)
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.session.session_descriptions import Fork
 
 Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes

@@ -5,19 +5,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.model.compactions import Compaction
-from haptera.model.errors import ErrorCode, StoreError
-from haptera.model.ids import MessageId, SessionId
-from haptera.model.messages import Message
-from haptera.model.parts import CompactionPart
-
 from haptera.kernel.blocks.conversation.carried_state import (
     fold_from_compaction,
     fold_from_stored_state,
 )
 from haptera.kernel.blocks.conversation.fold import SessionFold, fold_at, fold_entries
+from haptera.kernel.blocks.conversation.fold_points import FoldPoint
+from haptera.kernel.blocks.conversation.paths import current_path
+from haptera.model.compactions import Compaction
 from haptera.model.entries import (
     FORMAT_VERSION,
     Entry,
@@ -28,6 +23,10 @@ from haptera.model.entries import (
     ToolEnded,
     TurnEnded,
 )
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import MessageId, SessionId
+from haptera.model.messages import Message
+from haptera.model.parts import CompactionPart
 from haptera.ports.session_store import SessionLog
 
 MAX_GENERATIONS = 10_000

@@ -5,10 +5,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
+
+from haptera.kernel.blocks.conversation.fold import SessionFold, fold_of_fork
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
 from haptera.kernel.session.notes import inherited_notes
 from haptera.kernel.session.query_handle import waiting_for_caller
+from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.entries import Entry, SessionOpened
 from haptera.model.errors import (
     ConfigError,
@@ -23,9 +26,6 @@ from haptera.model.json_types import JsonObject
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks, until_done
-
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_of_fork
-from haptera.kernel.session.session_descriptions import SessionRequest
 
 LONGEST_NAME = 512
 """Of new sessions; one that has a longer name is still found by it."""

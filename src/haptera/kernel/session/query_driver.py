@@ -4,7 +4,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
+from haptera.kernel.blocks.conversation.carried_state import state_to_store
+from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
 from haptera.kernel.blocks.tool_registry.registry import registry_of
 from haptera.kernel.engine.measurements import QueryMeasurement
@@ -13,6 +17,7 @@ from haptera.kernel.engine.query_scope import QueryScope, SessionScope
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.session.recorder import QueryRecorder, SessionRecorder
+from haptera.model.entries import FOLDED, QueryEnded, SessionChanged
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.json_types import JsonObject
@@ -25,11 +30,6 @@ from haptera.ports.telemetry import QueryBegun
 from haptera.system.abort import AbortController
 from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
-from msgspec.structs import replace
-
-from haptera.kernel.blocks.conversation.carried_state import state_to_store
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.model.entries import FOLDED, QueryEnded, SessionChanged
 
 _logger = scrubbed_logger(__name__)
 

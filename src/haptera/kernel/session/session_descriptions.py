@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
+
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.commands import ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.entries import InputQueued, QueryEnded
@@ -21,12 +23,10 @@ from haptera.model.vendors import split_model
 from haptera.ports.runner import QueryInput
 from haptera.ports.tools import Approver, ToolSession, ToolSource, Unanswered
 from haptera.system.clock import Stamp
-from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from haptera.kernel.blocks.conversation.tool_calls import CallRecord
-
     from haptera.kernel.blocks.conversation.fold import SessionFold
+    from haptera.kernel.blocks.conversation.tool_calls import CallRecord
 
 CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
 

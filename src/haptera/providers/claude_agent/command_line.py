@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
 from haptera.model.native_settings import ClaudeAgentSettings

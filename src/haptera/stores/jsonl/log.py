@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from haptera.model.commands import CommandId
 from haptera.model.entries import Entry
 from haptera.model.ids import SessionId
+from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error, name_taken_error
 from haptera.stores.jsonl.folder import StillLockedError, blob_finder, try_lock
 from haptera.stores.jsonl.lines import DamagedBytes, damaged_commands, quarantined_in
@@ -24,8 +25,6 @@ from haptera.system.private_files import (
     remove_durably,
     translated_os_errors,
 )
-
-from haptera.ports.session_store import Damage, Lease, SessionRecord
 
 
 class JsonlLog:

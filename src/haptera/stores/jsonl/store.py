@@ -16,9 +16,17 @@ from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases
 from haptera.stores.jsonl.lines import commands_in, encode_command
+from haptera.stores.jsonl.log import JsonlLog
 from haptera.stores.jsonl.resources import JsonlResources, make_resources
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
+from haptera.stores.stored_records import (
+    blob_name,
+    blob_not_found_error,
+    is_blob_name,
+    no_session_error,
+    verified_blob,
+)
 from haptera.system.atomic_files import write_all
 from haptera.system.own_places import hold_store
 from haptera.system.private_files import (
@@ -26,15 +34,6 @@ from haptera.system.private_files import (
     read_or_empty,
     read_range,
     translated_os_errors,
-)
-
-from haptera.stores.jsonl.log import JsonlLog
-from haptera.stores.stored_records import (
-    blob_name,
-    blob_not_found_error,
-    is_blob_name,
-    no_session_error,
-    verified_blob,
 )
 
 

@@ -8,19 +8,19 @@ import contextlib
 from collections.abc import Sequence
 
 import msgspec
+
 from haptera.model.commands import Command
 from haptera.model.errors import AgentError, ErrorCode, SessionError
 from haptera.model.ids import SessionId
+from haptera.ports.session_store import UnownedQuery
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.postgresql.connections import PostgresConnections, make_connections
 from haptera.stores.postgresql.database import Database, from_text, to_text
 from haptera.stores.postgresql.index import PostgresIndex
 from haptera.stores.postgresql.leases import NODE_LEASE_SECONDS, PostgresLeases
 from haptera.stores.postgresql.log import PostgresLog
-from haptera.stores.postgresql.search import PostgresSearch
-
-from haptera.ports.session_store import UnownedQuery
 from haptera.stores.postgresql.migrations import grant_access
+from haptera.stores.postgresql.search import PostgresSearch
 from haptera.stores.stored_records import (
     blob_name,
     blob_not_found_error,

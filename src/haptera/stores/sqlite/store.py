@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import msgspec
+
 from haptera.model.commands import Command
 from haptera.model.errors import AgentError
 from haptera.model.ids import SessionId
@@ -28,8 +29,6 @@ from haptera.stores.sqlite.rows import (
     session_key_or_new,
 )
 from haptera.stores.sqlite.search import SqliteSearch
-from haptera.system.own_places import hold_store
-
 from haptera.stores.stored_records import (
     blob_name,
     blob_not_found_error,
@@ -37,6 +36,7 @@ from haptera.stores.stored_records import (
     no_session_error,
     verified_blob,
 )
+from haptera.system.own_places import hold_store
 
 _TIMEOUTS = LockTimeouts()
 

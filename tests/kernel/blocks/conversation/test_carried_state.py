@@ -2,11 +2,19 @@
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+
 from haptera.kernel.blocks.conversation.carried_state import (
     _VERSION,
     CarriedState,
     carried_by,
     fold_from_compaction,
+)
+from haptera.kernel.blocks.conversation.fold import (
+    SessionFold,
+    copy_fold,
+    fold_entries,
+    fold_of_fork,
 )
 from haptera.kernel.blocks.conversation.folded_session import FoldedSession
 from haptera.kernel.blocks.conversation.paths import current_path
@@ -15,17 +23,9 @@ from haptera.kernel.engine.token_meter import estimate_all
 from haptera.model.compactions import Compaction
 from haptera.model.entries import Entry, SessionOpened
 from haptera.model.ids import MessageId, new_session_id
-from hypothesis import given, settings
 from tests.folded_sessions import MADE_BY_MESSAGES, state_of
 from tests.strategies_branches import any_logs
 from tests.strategies_logs import LogWriter, QueryWriter, go_on
-
-from haptera.kernel.blocks.conversation.fold import (
-    SessionFold,
-    copy_fold,
-    fold_entries,
-    fold_of_fork,
-)
 
 CARRIED = (
     *("at", "version", "settings", "title", "configured", "query_options", "native", "open_query"),

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from haptera.kernel.session.session_descriptions import find_unfinished
-from haptera.model.ids import new_session_id
 from hypothesis import given, settings
-from tests.strategies_branches import any_logs, go_back
-from tests.strategies_logs import LogWriter, QueryWriter, go_on
 
 from haptera.kernel.blocks.conversation import carried_state
 from haptera.kernel.blocks.conversation.carried_state import fold_from_stored_state, state_to_store
 from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
+from haptera.kernel.session.session_descriptions import find_unfinished
 from haptera.model.entries import FOLDED, Entry, Rewound, SessionChanged, SessionOpened
+from haptera.model.ids import new_session_id
 from tests.folded_sessions import state_of
+from tests.strategies_branches import any_logs, go_back
+from tests.strategies_logs import LogWriter, QueryWriter, go_on
 
 
 @pytest.fixture(autouse=True)

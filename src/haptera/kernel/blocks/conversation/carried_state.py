@@ -8,21 +8,14 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 import msgspec
+from msgspec.structs import replace
+
+from haptera.kernel.blocks.conversation.fold import SessionFold, note_queries
 from haptera.kernel.blocks.conversation.native_session_state import NativeSessionState
 from haptera.kernel.blocks.conversation.paths import current_path
 from haptera.model.approvals import Grant
 from haptera.model.compactions import Compaction
 from haptera.model.context_files import ContextLoaded
-from haptera.model.ids import MessageId, QueryId
-from haptera.model.json_types import JsonObject
-from haptera.model.messages import KeptOptions
-from haptera.model.parts import ReminderPart
-from haptera.model.settings import Settings
-from haptera.model.stream_parts import FinishKind
-from haptera.model.usage import Usage
-from msgspec.structs import replace
-
-from haptera.kernel.blocks.conversation.fold import SessionFold, note_queries
 from haptera.model.entries import (
     FOLDED,
     Entry,
@@ -35,6 +28,13 @@ from haptera.model.entries import (
     SessionImported,
     TurnStarted,
 )
+from haptera.model.ids import MessageId, QueryId
+from haptera.model.json_types import JsonObject
+from haptera.model.messages import KeptOptions
+from haptera.model.parts import ReminderPart
+from haptera.model.settings import Settings
+from haptera.model.stream_parts import FinishKind
+from haptera.model.usage import Usage
 
 STORED_EVERY = 5_000
 """How many entries lie between two states that are stored for those who look at a session."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from haptera.model.compactions import Compaction
 from haptera.model.ids import MessageId
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import Part, TextPart, ToolResultPart
-from msgspec.structs import replace
 
 _SMALLEST = 400
 """Results of fewer characters are sent as they are."""

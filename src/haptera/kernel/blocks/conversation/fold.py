@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import ClassVar
 
 import msgspec
+
 from haptera.kernel.blocks.conversation.conversation import end_last, merged_answers
 from haptera.kernel.blocks.conversation.fold_points import FoldPoint, copied_fold
 from haptera.kernel.blocks.conversation.folded_session import FoldedSession

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+
 from haptera.kernel.blocks.conversation.conversation import Conversation
 from haptera.model.entries import Entry, Rewound
 from haptera.model.messages import Message

@@ -6,6 +6,7 @@ Nothing here changes it; `SessionFold` does, entry by entry.
 from decimal import Decimal
 
 import msgspec
+
 from haptera.kernel.blocks.conversation.compacted import Compacted
 from haptera.kernel.blocks.conversation.conversation import (
     Conversation,
@@ -25,13 +26,6 @@ from haptera.kernel.blocks.conversation.tool_calls import (
 )
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.context_files import ContextLoaded
-from haptera.model.ids import ApprovalId, CallId, InputId, MessageId, QueryId, SessionId
-from haptera.model.messages import AssistantMessage, KeptOptions, Message, UserMessage
-from haptera.model.parts import ReminderPart
-from haptera.model.settings import Settings
-from haptera.model.stream_parts import FinishKind
-from haptera.model.usage import Usage
-
 from haptera.model.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -40,6 +34,12 @@ from haptera.model.entries import (
     QueryStarted,
     SessionOpened,
 )
+from haptera.model.ids import ApprovalId, CallId, InputId, MessageId, QueryId, SessionId
+from haptera.model.messages import AssistantMessage, KeptOptions, Message, UserMessage
+from haptera.model.parts import ReminderPart
+from haptera.model.settings import Settings
+from haptera.model.stream_parts import FinishKind
+from haptera.model.usage import Usage
 
 _BEFORE = ReminderPart(text="What was said before is summarised in the next message.")
 _CONTINUE = ReminderPart(text="The answer above was cut off. Go on from where it ends.")

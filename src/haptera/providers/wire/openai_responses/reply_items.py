@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
+
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
 from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.stream_parts import (
