@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.call_trace import CallTrace
-from tests.architecture.source_tree import PACKAGE
-
 from benchmarks.shape import Shape, package_of, shape_table
+from tests.architecture.source_tree import PACKAGE
 
 FIELDS = "\n".join(f"    field_{number}: int = 0" for number in range(13))
 ATTRIBUTES = "\n".join(f"        self.one_{number} = {number}" for number in range(17))
@@ -59,11 +58,11 @@ ROWS = (Row(), Row())
     "src/acme/kernel/promises.py": '''"""Promises."""
 
 
-class Rings(Protocol):
+class Plays(Protocol):
     @property
     def volume(self) -> int: ...
 
-    def ring(self, times: int, *, loud: bool = False) -> None: ...
+    def play(self, times: int, *, loud: bool = False) -> None: ...
 
 
 class Calls(Protocol):
@@ -71,22 +70,22 @@ class Calls(Protocol):
 
 
 class Half:
-    def ring(self, times: int, *, loud: bool = False) -> None:
-        """Ring, without a volume."""
+    def play(self, times: int, *, loud: bool = False) -> None:
+        """Play, without a volume."""
 
 
 class Base:
     volume = 3
 
 
-class Bell(Base):
-    def ring(self, times: int = 1, *, loud: bool = False, long: bool = False) -> None:
-        """Ring."""
+class Player(Base):
+    def play(self, times: int = 1, *, loud: bool = False, long: bool = False) -> None:
+        """Play."""
 
 
 class Other(Base):
-    def ring(self) -> None:
-        """Ring once."""
+    def play(self) -> None:
+        """Play once."""
 
 
 class Lone:
@@ -111,14 +110,14 @@ class OfUseful(Useful):
     "src/acme/testing/__init__.py": '''"""Doubles."""
 
 
-class FakeBell:
+class FakePlayer:
     volume = 0
 
-    def ring(self, times: int, *, loud: bool = False) -> None:
-        """Ring in a test."""
+    def play(self, times: int, *, loud: bool = False) -> None:
+        """Play in a test."""
 ''',
     "docs/index.md": "```python\nfrom acme import Shown\n```\n",
-    "tests/test_bells.py": "def test_one(): ...\nasync def test_two(): ...\ndef helper(): ...\n",
+    "tests/test_players.py": "def test_one(): ...\nasync def test_two(): ...\ndef helper(): ...\n",
 }
 
 
@@ -144,8 +143,8 @@ def test_a_bag_is_neither_stored_nor_a_row_nor_shown_to_users(tree: Path) -> Non
 
 def test_an_implementation_has_all_members_and_takes_the_parameters(tree: Path) -> None:
     protocols = Shape(tree).protocols
-    assert [one.name for one in protocols.all] == ["Rings", "Calls"]
-    assert {one.name: by.name for one, by in protocols.single.items()} == {"Rings": "Bell"}
+    assert [one.name for one in protocols.all] == ["Plays", "Calls"]
+    assert {one.name: by.name for one, by in protocols.single.items()} == {"Plays": "Player"}
 
 
 def test_a_lone_base_is_there_for_one_subclass_only(tree: Path) -> None:
@@ -164,9 +163,9 @@ def test_names_and_tests_are_counted(tree: Path) -> None:
 def test_code_lines_are_neither_blank_nor_comments_nor_docstrings(tree: Path) -> None:
     modules = {module.path: module for module in Shape(tree).source.modules}
     assert modules["testing/__init__.py"].code_lines == [
-        "class FakeBell:",
+        "class FakePlayer:",
         "volume = 0",
-        "def ring(self, times: int, *, loud: bool = False) -> None:",
+        "def play(self, times: int, *, loud: bool = False) -> None:",
     ]
     assert "# Two rows." not in modules["kernel/values.py"].code_lines
     assert modules["generated.py"].is_generated
@@ -199,4 +198,4 @@ def test_the_table_has_every_count_and_below_it_the_names(tree: Path) -> None:
         "a way | 1 | 1 | 3": "0",
     }
     assert table.endswith("- kernel/promises.py:47:rewind")
-    assert "- kernel/promises.py:Rings ← kernel/promises.py:Bell" in table
+    assert "- kernel/promises.py:Plays ← kernel/promises.py:Player" in table
