@@ -21,16 +21,6 @@ from typing import Any
 
 from benchmarks.harness import ROOT
 from haptera.access.assembly.store_strings import make_store
-from haptera.model.entries import (
-    Entry,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-    QueryStarted,
-    SessionOpened,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.ids import (
     MessageId,
     PartId,
@@ -40,6 +30,10 @@ from haptera.model.ids import (
     new_entry_id,
     new_session_id,
 )
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import PartEnded, PartStarted, TurnEnded, TurnStarted
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.settings import Settings

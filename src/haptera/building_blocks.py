@@ -30,8 +30,6 @@ from haptera.kernel.blocks.approval_coordinator import (
 )
 from haptera.kernel.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.kernel.blocks.conversation.conversation import Conversation, ConversationInterface
-from haptera.kernel.blocks.conversation.tool_calls import heal_history
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
 from haptera.kernel.blocks.request_builder import RequestBuilder, RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.aggregators import (
@@ -75,6 +73,8 @@ from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.given_options import check_options, checked_fields
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.json_types import JsonObject
+from haptera.model.log.conversation import Conversation, ConversationInterface
+from haptera.model.log.history import heal_history
 from haptera.model.native_messages import NativeAnswer, NativeMessage, NativeResult
 from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.model.option_declarations import takes

@@ -12,9 +12,10 @@ import pytest
 
 from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
 from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
-from haptera.model.entries import ContextNoted, SessionOpened
 from haptera.model.entry_bytes import encode_entry
 from haptera.model.ids import EntryId, new_session_id
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from haptera.ports.session_store import Store
 from haptera.providers.vendors import VENDORS

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from haptera import Agent, AgentSession, ErrorCode, tool
 from haptera.model.budgets import Budgets
-from haptera.model.entries import Entry, SessionOpened, TurnEnded
 from haptera.model.ids import MessageId, SessionId, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import TurnEnded
 from haptera.model.stream_parts import StreamFinished
 from haptera.model.usage import Usage
 from haptera.system.clock import Stamp

@@ -15,7 +15,7 @@ from haptera import Agent, AgentSession, ApprovalRequest, Approve, QueryEnded, t
 from haptera.access.worker import SessionWorker
 from haptera.hooks import BeforeTool, Hooks, Proceed
 from haptera.model.agent_defaults import Permissions
-from haptera.model.entries import SessionChanged
+from haptera.model.log.sessions import SessionChanged
 from haptera.ports.session_store import UnownedQuery
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says

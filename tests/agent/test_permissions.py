@@ -12,13 +12,10 @@ from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
 from haptera.model.agent_defaults import Permissions
 from haptera.model.approvals import CallFacts, Decision, Ruling
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    QueryStarted,
-    ToolStarted,
-)
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.tools import ToolStarted
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step

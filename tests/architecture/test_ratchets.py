@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 import pytest
+
 from benchmarks.shape import Shape
 from benchmarks.ways import PROMPT, traced_ways
 from tests.architecture.source_tree import PACKAGE

@@ -39,7 +39,6 @@ from haptera.formats.html_page import write_html
 from haptera.formats.markdown import write_markdown
 from haptera.formats.redaction import Redactor
 from haptera.formats.values import LIMITS, SessionExport, TimedMessage
-from haptera.kernel.blocks.conversation.tool_calls import with_distinct_calls
 from haptera.kernel.blocks.error_classification import code_of_text
 from haptera.kernel.blocks.permission_rules.rules import mentions_forbidden, parse_rule
 from haptera.kernel.blocks.permission_rules.shell_words import read_command
@@ -49,9 +48,11 @@ from haptera.kernel.blocks.permission_rules.wildcards import (
     matches_word,
 )
 from haptera.kernel.session.titles import clean_title
-from haptera.model.entries import InputQueued, SessionOpened
 from haptera.model.ids import CallId, EntryId, InputId, MessageId, SessionId
 from haptera.model.json_types import python_words
+from haptera.model.log.queries import InputQueued
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.tools import with_distinct_calls
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import TextPart, ToolCallPart

@@ -8,15 +8,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
+
+from benchmarks.call_trace import CallTrace
+from haptera import Agent, AgentSession
 from haptera.testing import FakeClock, calls, says
 from haptera.testing.scripted_provider import Step
 from tests.architecture.source_tree import PACKAGE
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic
 from tests.scripted_agents import playing
-
-from benchmarks.call_trace import CallTrace
-from haptera import Agent, AgentSession
 
 pytestmark = pytest.mark.slow
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from benchmarks.call_trace import CallTrace
 from benchmarks.shape import Shape, package_of, shape_table
 from tests.architecture.source_tree import PACKAGE

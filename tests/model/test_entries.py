@@ -9,14 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from haptera import ErrorCode, StoreError
-from haptera.model.entries import (
-    ContextNoted,
-    Entry,
-    PartStarted,
-    QueryEnded,
-    SessionChanged,
-    UnknownEntry,
-)
 from haptera.model.entry_bytes import (
     decode_entries,
     decode_entry,
@@ -26,6 +18,11 @@ from haptera.model.entry_bytes import (
 )
 from haptera.model.events import Event, SubagentEvent, TextDelta
 from haptera.model.ids import CallId, EntryId, PartId, SessionId
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.sessions import SessionChanged
+from haptera.model.log.turns import PartStarted
 from tests.case_names import stable_name
 from tests.strategies_values import ENTRIES, JSON, JSON_OBJECT, TEXT
 

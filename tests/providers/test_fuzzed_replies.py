@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from haptera import Agent
 from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
-from haptera.model.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Event
 from haptera.model.ids import MessageId
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from haptera.model.requests import ModelRequest

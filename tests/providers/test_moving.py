@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import QueryStarted, SessionOpened
 from haptera.model.ids import new_session_id
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import (
     MediaPart,

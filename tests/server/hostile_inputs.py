@@ -20,8 +20,9 @@ from functools import cache
 import aiohttp
 
 from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
-from haptera.model.entries import ContextNoted, SessionOpened
 from haptera.model.ids import EntryId, new_session_id
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionOpened
 from haptera.system.clock import SystemClock
 from tests.server.deep_json import BODIES
 

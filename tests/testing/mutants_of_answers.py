@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.conversation import Conversation
 from haptera.kernel.blocks.request_builder import RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
 from haptera.kernel.blocks.stream_processor.processor import AnswerSource, StreamProcessor
@@ -18,6 +17,7 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolSet,
 )
 from haptera.model.events import Event, TextDelta
+from haptera.model.log.conversation import Conversation
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import Part, ReminderPart, ToolCallPart
 from haptera.model.requests import ModelRequest

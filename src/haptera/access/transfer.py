@@ -41,11 +41,12 @@ from haptera.formats.values import (
     TimedMessage,
     opaque_entry,
 )
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.entry_bytes import encode_entry
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
 from haptera.model.ids import SessionId, new_id, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import AssistantMessage
 from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import MediaPart, Part, ToolResultPart

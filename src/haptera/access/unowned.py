@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from haptera.model.entries import InputQueued
 from haptera.model.errors import AgentError
 from haptera.model.ids import SessionId
+from haptera.model.log.queries import InputQueued
 from haptera.ports.session_store import (
     SessionFilter,
     SessionRecord,

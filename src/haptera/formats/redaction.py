@@ -13,19 +13,20 @@ from msgspec.structs import replace
 
 from haptera.formats.secret_rules import without_secrets_by_rule
 from haptera.formats.values import SessionExport, TimedMessage
-from haptera.model.entries import (
-    Entry,
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.ids import PartId
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import (
+    GrowingPart,
     PartCheckpoint,
     PartEnded,
-    QueryEnded,
+    PartTexts,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
 )
-from haptera.model.entry_bytes import decode_entry, encode_entry
-from haptera.model.ids import PartId
-from haptera.model.json_types import Json, JsonObject
-from haptera.model.part_texts import GrowingPart, PartTexts
 from haptera.model.secrets import scrub
 
 _NAME = r"[^\s/\\:\"'<>|`(){}\[\],;]"

@@ -11,20 +11,15 @@ from typing import Any
 import msgspec
 
 from haptera.model.believed_values import count_of, time_of, time_or_none
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    FOLDED,
-    ContextNoted,
-    Entry,
-    QueryEnded,
-    QueryStarted,
-    Rewound,
-    SessionChanged,
-    SessionOpened,
-)
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import EntryId, SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
 from haptera.model.results import SessionPhase
 from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord

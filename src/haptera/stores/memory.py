@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from haptera.model.commands import Command, CommandId
-from haptera.model.entries import Entry
 from haptera.model.errors import SessionError
 from haptera.model.ids import SessionId
 from haptera.model.late_names import on_first_use
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import (
     ANY_SESSION,
     Damage,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from haptera import Agent, AgentSession, ApprovalRequest
 from haptera.agent.remote import AgentRemote
 from haptera.model.approvals import Decision
-from haptera.model.entries import ToolStarted
+from haptera.model.log.tools import ToolStarted
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.session.observers import follow_entries, observe
-from haptera.model.entries import Entry, PartEnded, QueryEnded, SessionOpened
 from haptera.model.events import Event, SessionDeleted
 from haptera.model.ids import SessionId, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import PartEnded
 from haptera.model.parts import TextPart
 from haptera.ports.session_store import Store
 from haptera.stores.memory import MemoryStore

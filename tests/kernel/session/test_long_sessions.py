@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.catalogue import exchange
 from haptera import AgentSession
-from haptera.kernel.blocks.conversation.fold import fold_entries
 from haptera.kernel.session.log_reading import fold_log
-from haptera.model.entries import Entry
 from haptera.model.ids import SessionId, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
 from haptera.stores.memory import MemoryStore
 from haptera.testing.store_conformance.samples import opening
 from tests.fixtures_report import Report

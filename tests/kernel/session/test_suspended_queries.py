@@ -9,8 +9,10 @@ import pytest
 
 from haptera import Agent, AgentError, ErrorCode, Event, tool
 from haptera.access.worker import SessionWorker
-from haptera.model.entries import Entry, QueryEnded, QueryStarted, ToolEnded
 from haptera.model.events import QuerySuspended
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.tools import ToolEnded
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.session_store import Store
 from haptera.sync import Agent as BlockingAgent

@@ -24,8 +24,9 @@ from haptera.access.config.connections import (
 )
 from haptera.access.config.file import ConfigFile
 from haptera.access.config.schema import ProviderEntry
-from haptera.model.entries import Entry, SessionChanged
 from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.option_declarations import meant_name, unknown_name
 from haptera.model.secrets import Secret
 from haptera.model.vendors import VENDOR_FIELDS, split_model

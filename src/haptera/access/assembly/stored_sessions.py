@@ -8,7 +8,6 @@ from contextlib import aclosing
 import msgspec
 
 from haptera.access.assembly.configuration import Configuration
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.session.branching import read_fork
 from haptera.kernel.session.live_session import SessionResources
 from haptera.kernel.session.log_reading import fold_log, read_for_opening, read_to_look
@@ -20,18 +19,14 @@ from haptera.kernel.session.session_descriptions import (
     SessionRequest,
     glimpse_of,
 )
-from haptera.model.commands import (
-    AbortQuery,
-    AnsweredCommand,
-    CommandEnded,
-    CommandId,
-    new_command_id,
-)
-from haptera.model.compactions import Compaction
+from haptera.model.commands import AbortQuery, AnsweredCommand, CommandId, new_command_id
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId, SessionId, query_id_for
 from haptera.model.json_types import writable_or_none
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import CommandEnded
 from haptera.ports.session_store import SessionRecord, Store
 from haptera.system.abort import AbortSignal, until_aborted
 from haptera.system.owned_tasks import OwnedTasks

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from haptera.model.approvals import Approve, Decision
 from haptera.model.commands import CommandId
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.errors import AgentError
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.system.clock import Clock, Stamp
 
 NEW_PROMPT = "a new prompt came"

@@ -7,7 +7,6 @@ from typing import Literal
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.native_session_state import holds_prompt
 from haptera.kernel.blocks.error_classification import (
     TYPED_CODES,
     code_of_known_text,
@@ -41,6 +40,7 @@ from haptera.model.errors import (
 )
 from haptera.model.ids import DEFAULT_OWNER, InputId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.native import holds_prompt
 from haptera.model.messages import Message
 from haptera.model.native_messages import NativeMessage, NativeResult
 from haptera.model.native_settings import ResumePolicy

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinatorInterface
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.kernel.blocks.conversation.native_session_state import NativeSessionState
 from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
 from haptera.kernel.blocks.stream_processor.processor import AnswerInterface
 from haptera.kernel.blocks.tool_registry.registry import (
@@ -23,7 +21,6 @@ from haptera.kernel.engine.measurements import QueryMeasurement, TurnMeasurement
 from haptera.kernel.engine.query_hooks import HookedQuery, QueryHooks
 from haptera.kernel.engine.session_hooks import SessionHooks
 from haptera.kernel.engine.token_meter import TokenMeter
-from haptera.model.entries import InputPromoted, InputQueued
 from haptera.model.events import SessionStatus
 from haptera.model.ids import (
     InputId,
@@ -33,6 +30,9 @@ from haptera.model.ids import (
     new_input_id,
     new_message_id,
 )
+from haptera.model.log.native import NativeSessionState
+from haptera.model.log.queries import InputPromoted, InputQueued
+from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import AssistantMessage, Message, Sender, UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.results import ResumeKind

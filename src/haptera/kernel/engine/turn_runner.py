@@ -16,10 +16,10 @@ from haptera.kernel.blocks.stream_processor.processor import (
     StreamProcessorInterface,
 )
 from haptera.kernel.engine.query_scope import ModelPlan, QueryScope, Turn
-from haptera.model.entries import TurnEnded, TurnStarted
 from haptera.model.errors import ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, Heartbeat
 from haptera.model.ids import new_message_id, new_turn_id
+from haptera.model.log.turns import TurnEnded, TurnStarted
 from haptera.model.messages import Message
 from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.requests import ModelRequest

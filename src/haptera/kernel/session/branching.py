@@ -4,14 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from haptera.kernel.blocks.conversation.fold import (
-    SessionFold,
-    copy_fold,
-    fold_from_point,
-    fold_through,
-)
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.blocks.conversation.paths import current_path, last_rewind
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
     fold_log,
@@ -26,15 +18,15 @@ from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
 from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.commands import CommandId
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    EditAction,
-    Entry,
-    HistoryEdited,
-    Rewound,
-)
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import copy_fold, fold_from_point, fold_through
+from haptera.model.log.fold_points import FoldPoint
+from haptera.model.log.history import EditAction, HistoryEdited, Rewound
+from haptera.model.log.paths import current_path, last_rewind
+from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import Message
 from haptera.model.parts import ToolResultPart
 from haptera.ports.session_store import SessionLog, SessionRecord, Store

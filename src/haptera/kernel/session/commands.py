@@ -20,10 +20,11 @@ from haptera.model.commands import (
     PlainCommand,
     SendPrompt,
 )
-from haptera.model.entries import ApprovalRequested, InputQueued, QueryStarted
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError, ToolError
 from haptera.model.ids import ApprovalId, MessageId, SessionId, new_query_id
 from haptera.model.json_types import JsonObject
+from haptera.model.log.approvals import ApprovalRequested
+from haptera.model.log.queries import InputQueued, QueryStarted
 from haptera.model.parts import Part, ToolCallPart
 from haptera.ports.runner import QueryInput
 from haptera.ports.session_store import Store

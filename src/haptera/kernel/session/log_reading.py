@@ -5,26 +5,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from haptera.kernel.blocks.conversation.carried_state import (
-    fold_from_compaction,
-    fold_from_stored_state,
-)
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_at, fold_entries
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    FORMAT_VERSION,
-    Entry,
-    HistoryEdited,
-    InputPromoted,
-    QueryStarted,
-    SessionOpened,
-    ToolEnded,
-    TurnEnded,
-)
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.carried_state import fold_from_compaction, fold_from_stored_state
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_at, fold_entries
+from haptera.model.log.fold_points import FoldPoint
+from haptera.model.log.history import HistoryEdited
+from haptera.model.log.paths import current_path
+from haptera.model.log.queries import InputPromoted, QueryStarted
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FORMAT_VERSION, SessionOpened
+from haptera.model.log.tools import ToolEnded
+from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import Message
 from haptera.model.parts import CompactionPart
 from haptera.ports.session_store import SessionLog

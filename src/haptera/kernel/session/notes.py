@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from haptera.model.entries import ContextNoted
 from haptera.model.ids import SessionId
+from haptera.model.log.notes import ContextNoted
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import MediaPart, Part, TextPart, ToolCallPart, ToolResultPart
 from haptera.ports.session_store import SessionFilter, SessionRecord, Store

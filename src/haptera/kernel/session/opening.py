@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_of_fork
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
 from haptera.kernel.session.notes import inherited_notes
 from haptera.kernel.session.query_handle import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.errors import (
     ConfigError,
     ErrorCode,
@@ -23,6 +21,10 @@ from haptera.model.errors import (
 from haptera.model.events import Instrumented
 from haptera.model.ids import SessionId, new_id, new_session_id, parse_session_id
 from haptera.model.json_types import JsonObject
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_of_fork
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks, until_done

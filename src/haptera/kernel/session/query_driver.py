@@ -7,8 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.blocks.conversation.carried_state import state_to_store
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
 from haptera.kernel.blocks.tool_registry.registry import registry_of
 from haptera.kernel.engine.measurements import QueryMeasurement
@@ -17,10 +15,13 @@ from haptera.kernel.engine.query_scope import QueryScope, SessionScope
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.session.recorder import QueryRecorder, SessionRecorder
-from haptera.model.entries import FOLDED, QueryEnded, SessionChanged
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.json_types import JsonObject
+from haptera.model.log.carried_state import state_to_store
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FOLDED, SessionChanged
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import ProviderPart
 from haptera.model.results import AgentResult

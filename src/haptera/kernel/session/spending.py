@@ -10,10 +10,12 @@ from decimal import Decimal
 import msgspec
 
 from haptera.model.budgets import Budgets, Spent
-from haptera.model.compactions import Compaction
-from haptera.model.entries import Entry, SessionOpened, TurnEnded
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import TurnEnded
 from haptera.model.usage import Usage
 from haptera.model.vendors import split_model
 from haptera.ports.model_client import ModelCatalogue

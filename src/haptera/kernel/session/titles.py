@@ -8,8 +8,9 @@ import msgspec
 
 from haptera.kernel.session.notes import transcript_of, without_middle
 from haptera.kernel.session.recorder import SessionRecorder
-from haptera.model.entries import QueryEnded, SessionChanged
 from haptera.model.errors import AgentError
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import Message
 from haptera.model.settings import Settings
 from haptera.system.clock import Stamp

@@ -7,9 +7,9 @@ from haptera.kernel.blocks.stream_processor.processor import (
     AnswerSource,
     StreamProcessorInterface,
 )
-from haptera.model.entries import PartCheckpoint, PartEnded, PartStarted
 from haptera.model.errors import ErrorCode
 from haptera.model.events import Event, TextDelta
+from haptera.model.log.turns import PartCheckpoint, PartEnded, PartStarted
 from haptera.model.parts import ReasoningPart, TextPart, ToolCallPart
 from haptera.model.settings import Limits
 from haptera.model.stream_parts import PartDelta, PartOpened, StreamPart

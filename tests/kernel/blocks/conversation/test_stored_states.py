@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 
 from haptera.kernel.blocks.conversation import carried_state
-from haptera.kernel.blocks.conversation.carried_state import fold_from_stored_state, state_to_store
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
 from haptera.kernel.session.session_descriptions import find_unfinished
-from haptera.model.entries import FOLDED, Entry, Rewound, SessionChanged, SessionOpened
 from haptera.model.ids import new_session_id
+from haptera.model.log.carried_state import fold_from_stored_state, state_to_store
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import Rewound
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
 from tests.folded_sessions import state_of
 from tests.strategies_branches import any_logs, go_back
 from tests.strategies_logs import LogWriter, QueryWriter, go_on

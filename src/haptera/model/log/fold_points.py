@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.conversation import Conversation
-from haptera.model.entries import Entry, Rewound
+from haptera.model.log.conversation import Conversation
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
 from haptera.model.messages import Message
 
 _DISTANCE = 500

@@ -10,26 +10,19 @@ from decimal import Decimal
 import msgspec
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.conversation.fold import SessionFold, note_queries
-from haptera.kernel.blocks.conversation.native_session_state import NativeSessionState
-from haptera.kernel.blocks.conversation.paths import current_path
 from haptera.model.approvals import Grant
-from haptera.model.compactions import Compaction
-from haptera.model.context_files import ContextLoaded
-from haptera.model.entries import (
-    FOLDED,
-    Entry,
-    HistoryEdited,
-    InputQueued,
-    QueryEnded,
-    QueryStarted,
-    Rewound,
-    SessionChanged,
-    SessionImported,
-    TurnStarted,
-)
 from haptera.model.ids import MessageId, QueryId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import HistoryEdited, Rewound
+from haptera.model.log.native import NativeSessionState
+from haptera.model.log.paths import current_path
+from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FOLDED, SessionChanged, SessionImported
+from haptera.model.log.turns import TurnStarted
+from haptera.model.log.workspace import ContextLoaded
 from haptera.model.messages import KeptOptions
 from haptera.model.parts import ReminderPart
 from haptera.model.settings import Settings
@@ -151,7 +144,7 @@ def fold_from_stored_state(entries: Sequence[Entry], seq: int) -> SessionFold | 
     fold.head = entries[-1].seq
     fold.unended = dict.fromkeys(state.unended)
     for entry in later:
-        note_queries(fold.unended, entry)
+        entry.note_query(fold.unended)
     fold.compacted.is_partial = True
     return fold
 
@@ -197,7 +190,7 @@ def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | No
     fold.unended = dict.fromkeys(last.unended)
     for entry in entries:
         if entry.seq > last.at:
-            note_queries(fold.unended, entry)
+            entry.note_query(fold.unended)
     fold.compacted.is_partial = True
     return fold
 
