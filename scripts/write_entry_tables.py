@@ -19,7 +19,7 @@ from haptera.model.log.entry import UnknownEntry, kind_name, own_fields, registe
 ROOT = Path(__file__).parents[1]
 UNIONS = ROOT / "src" / "haptera" / "vocabulary" / "known_events.py"
 _TABLE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-_HEAD = '''"""All kinds of entries and live-only events that this version knows; made by `make docs`.
+_HEAD = '''"""All kinds of entries and live-only events that this version knows, by `make docs`.
 
 A module of its own because it is data, written by `scripts/write_entry_tables.py`. What reads logs
 goes by `KnownEntry`; importing it defines every kind.

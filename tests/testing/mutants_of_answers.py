@@ -196,6 +196,16 @@ class NeverFails(AnswerAssembler):
         pass
 
 
+class TakesWhatItGets(AnswerAssembler):
+    """Opens parts without a look at what they are made of."""
+
+    def _take(self, part: StreamPart, out: list[Event]) -> None:
+        if isinstance(part, PartOpened):
+            self._start(part, out)
+        else:
+            super()._take(part, out)
+
+
 class SameCallIds(AnswerAssembler):
     """Keeps the ids of calls as the provider gave them."""
 
@@ -293,7 +303,7 @@ MUTANTS: dict[str, tuple[Any, dict[str, Any]]] = {
                 kind.__name__: _processor(kind)
                 for kind in (
                     *(NoOffsets, OpensByItself, LosesTheRest),
-                    *(SavesTwice, NeverFails, SameCallIds),
+                    *(SavesTwice, NeverFails, TakesWhatItGets, SameCallIds),
                 )
             },
             "OneAnswer": lambda: OneAnswer(clock=FakeClock()),

@@ -1,4 +1,4 @@
-"""All kinds of entries and live-only events that this version knows; made by `make docs`.
+"""All kinds of entries and live-only events that this version knows, by `make docs`.
 
 A module of its own because it is data, written by `scripts/write_entry_tables.py`. What reads logs
 goes by `KnownEntry`; importing it defines every kind.

@@ -62,8 +62,8 @@ class UntoldNotes:
         """Take in what was noted."""
         is_note = entry.included is None
         text = f"A note for this project: {entry.text}" if is_note else entry.text
-        if not text:
-            return  # an import can bring one; no provider takes an empty text
+        if not text.strip():
+            return  # an import can bring one; no provider takes a blank text
         reminder = ReminderPart(text=text, persisted=True)
         self.since = self.since or entry.seq
         self.untold += (reminder,)
