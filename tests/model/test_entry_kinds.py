@@ -11,7 +11,7 @@ from haptera.model.known_events import KnownEntry
 from haptera.model.log.entry import (
     KEPT,
     Entry,
-    Imported,
+    ImportRule,
     UnknownEntry,
     kind_name,
     own_fields,
@@ -66,7 +66,7 @@ def test_a_kind_that_does_not_say_what_it_is_is_refused() -> None:
     with pytest.raises(TypeError, match="MessageSeen does not say survives_rewind"):
 
         class MessageSeen(Entry, frozen=True, kw_only=True, tag="message.seen"):
-            imported: ClassVar[Imported] = KEPT
+            imported: ClassVar[ImportRule] = KEPT
 
             def apply(self, fold: SessionFold) -> None:
                 """Change nothing."""

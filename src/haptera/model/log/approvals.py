@@ -17,7 +17,7 @@ from haptera.model.approvals import (
 from haptera.model.canonical import approval_key
 from haptera.model.ids import ApprovalId, CallId, SessionId
 from haptera.model.json_types import Json, JsonObject
-from haptera.model.log.entry import Entry, Imported
+from haptera.model.log.entry import Entry, ImportRule
 from haptera.model.log.queries import QueryStarted
 from haptera.model.parts import TextPart
 from haptera.model.tools import Effect
@@ -36,7 +36,7 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     """A tool call waits for a decision."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "ended",
         (
             *("approval_id", "call_id", "tool", "arguments", "arguments_hash"),
@@ -85,7 +85,7 @@ class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
     """A decision was made; it is used once."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "kept", ("approval_id", "call_id", "decision", "arguments", "by", "reason", "feedback")
     )
     approval_id: ApprovalId

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from haptera.model.ids import MessageId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.entry import OPENING_SEQ, Entry, Imported
+from haptera.model.log.entry import OPENING_SEQ, Entry, ImportRule
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart, ToolResultPart
 from haptera.model.usage import Usage, add_costs
@@ -36,7 +36,7 @@ class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
     """
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "kept",
         (
             *("trigger", "strategy", "summary", "kept_from", "tokens_before", "tokens_after"),

@@ -23,7 +23,7 @@ ImportFate: TypeAlias = Literal["kept", "ended", "dropped"]
 """Kept as something to read; kept, and ended where it is open; not taken over."""
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportRule(msgspec.Struct, frozen=True):
     """What an import takes over of the entries of one kind."""
 
     fate: ImportFate
@@ -36,7 +36,7 @@ class Imported(msgspec.Struct, frozen=True):
 OPENING_SEQ = 1
 """The `seq` of the opening: whatever needs it needs all entries, also those that are inherited."""
 
-KEPT, DROPPED = Imported("kept"), Imported("dropped")
+KEPT, DROPPED = ImportRule("kept"), ImportRule("dropped")
 
 _KINDS: list[type["Entry"]] = []
 
@@ -77,7 +77,7 @@ class Entry(NamedEvent, frozen=True, kw_only=True):
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
     """Whether an entry of this kind counts after a rewind to before it."""
-    imported: ClassVar[Imported]
+    imported: ClassVar[ImportRule]
     """What an import takes over of it."""
     is_checked: ClassVar[bool] = False
     """Whether what makes it has made or checked all its values. Any other kind is read back before
@@ -151,7 +151,7 @@ class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
     """An entry of a kind that this version does not know; its bytes are kept as they are."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     stored_kind: str = ""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from haptera.model.ids import CallId, MessageId
-from haptera.model.log.entry import KEPT, Entry, Imported
+from haptera.model.log.entry import KEPT, Entry, ImportRule
 from haptera.model.log.tools import (
     CallRecord,
     answer_message,
@@ -41,7 +41,7 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     """
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     to_seq: int
     message_id: MessageId | None = None
@@ -66,7 +66,7 @@ class HistoryEdited(Entry, frozen=True, kw_only=True, tag="history.edited"):
     """
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     ends_calls: ClassVar[bool] = True
     action: EditAction

@@ -8,7 +8,7 @@ import msgspec
 
 from haptera.model.ids import MessageId, QueryId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.entry import DROPPED, KEPT, Entry, Imported
+from haptera.model.log.entry import DROPPED, KEPT, Entry, ImportRule
 from haptera.model.log.sessions import SessionChanged, SessionOpened
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import MediaPart, TextPart, ToolResultPart
@@ -22,7 +22,7 @@ class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
     """A provider reports its own usage and cost."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     usage: Usage | None = None
     model_usage: JsonObject | None = None
     total_cost_usd: Decimal | None = None
@@ -39,7 +39,7 @@ class TranscriptMirrored(Entry, frozen=True, kw_only=True, tag="transcript.mirro
     """
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = DROPPED
+    imported: ClassVar[ImportRule] = DROPPED
     lines: tuple[JsonObject, ...] = ()
 
     def apply(self, fold: "SessionFold") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from haptera.model.ids import SessionId
-from haptera.model.log.entry import KEPT, Entry, Imported
+from haptera.model.log.entry import KEPT, Entry, ImportRule
 from haptera.model.messages import UserMessage
 from haptera.model.parts import ReminderPart
 
@@ -17,7 +17,7 @@ class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
     """A note for all sessions of the project, or content of another session that was included."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported("kept", ("text", "source", "included"))
+    imported: ClassVar[ImportRule] = ImportRule("kept", ("text", "source", "included"))
     is_checked: ClassVar[bool] = True
     text: str
     source: SessionId | None = None
@@ -34,7 +34,7 @@ class HookMessage(Entry, frozen=True, kw_only=True, tag="hook.message"):
     """A hook sends a message; without `display` it is on no stream."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     hook: str
     text: str
     display: bool = True

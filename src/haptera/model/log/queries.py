@@ -9,7 +9,7 @@ from haptera.model.errors import ErrorReport
 from haptera.model.ids import InputId, MessageId, QueryId
 from haptera.model.json_types import JsonObject
 from haptera.model.log.conversation import end_last
-from haptera.model.log.entry import KEPT, Entry, Imported
+from haptera.model.log.entry import KEPT, Entry, ImportRule
 from haptera.model.messages import NO_OPTIONS, KeptOptions, Sender, UserMessage
 from haptera.model.results import ResumeKind, StopReason
 from haptera.model.settings import Delivery
@@ -23,7 +23,7 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     """A prompt was taken in while the session was busy."""
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "ended", ("input_id", "message", "delivery", "sender", "options")
     )
     is_checked: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
     """A queued prompt entered the conversation."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     ends_calls: ClassVar[bool] = True
     input_id: InputId
@@ -61,7 +61,7 @@ class InputDrained(Entry, frozen=True, kw_only=True, tag="input.drained"):
     """A queued prompt was taken out without being sent."""
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     input_id: InputId
     reason: str | None = None
@@ -75,7 +75,7 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     """A query begins to answer a prompt."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported("ended", ("message", "resumes", "options"))
+    imported: ClassVar[ImportRule] = ImportRule("ended", ("message", "resumes", "options"))
     is_checked: ClassVar[bool] = True
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
@@ -116,7 +116,7 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     """A query ended."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "kept",
         (
             *("stop_reason", "finish_reason", "usage", "cost", "turns", "duration_ms"),

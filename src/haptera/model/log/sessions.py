@@ -7,7 +7,7 @@ from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorReport
 from haptera.model.ids import DEFAULT_OWNER, CallId, MessageId, QueryId, SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.entry import DROPPED, KEPT, OPENING_SEQ, Entry, Imported
+from haptera.model.log.entry import DROPPED, KEPT, OPENING_SEQ, Entry, ImportRule
 from haptera.model.log.history import heal_history
 from haptera.model.messages import Message
 from haptera.model.settings import Settings, believed_settings
@@ -26,7 +26,7 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """A session begins, new or as a branch of another."""
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "kept",
         (
             *("session_id", "format", "title", "settings", "history"),
@@ -97,7 +97,7 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
     """A property of the session changed; has only the changed properties, and null clears one."""
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = Imported("kept", ("changes",))
+    imported: ClassVar[ImportRule] = ImportRule("kept", ("changes",))
     changes: JsonObject
     origin: ChangeOrigin = "configure"
     """What changed it; a change at an opening ranks like what the session was opened with."""
@@ -124,7 +124,7 @@ class SessionImported(Entry, frozen=True, kw_only=True, tag="session.imported"):
     """
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     ends_calls: ClassVar[bool] = True
 
@@ -144,7 +144,7 @@ class CommandEnded(Entry, frozen=True, kw_only=True, tag="command.ended"):
     """
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = DROPPED
+    imported: ClassVar[ImportRule] = DROPPED
     command_id: CommandId
     result: JsonObject | None = None
     """What the sender gets: the report of a rewind, the id of a compaction."""

@@ -10,7 +10,7 @@ from haptera.model.errors import ErrorReport
 from haptera.model.ids import CallId, MessageId
 from haptera.model.json_types import Json
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
-from haptera.model.log.entry import Entry, Imported
+from haptera.model.log.entry import Entry, ImportRule
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
     MediaPart,
@@ -41,7 +41,7 @@ class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
     """A tool is about to run."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "ended", ("call_id", "tool", "arguments_hash", "idempotent")
     )
     is_checked: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     """A tool call has ended."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported(
+    imported: ClassVar[ImportRule] = ImportRule(
         "kept", ("call_id", "tool", "outcome", "content", "error", "duration_ms")
     )
     call_id: CallId

@@ -7,7 +7,7 @@ import msgspec
 
 from haptera.model.errors import ErrorReport
 from haptera.model.ids import CallId, MessageId, PartId
-from haptera.model.log.entry import KEPT, Entry, Imported
+from haptera.model.log.entry import KEPT, Entry, ImportRule
 from haptera.model.log.tools import open_calls, with_distinct_calls
 from haptera.model.messages import AnswerStop, AssistantMessage
 from haptera.model.parts import CompactionPart, Part, PartKind, ReasoningPart, TextPart
@@ -33,7 +33,9 @@ class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
     """A request to a model begins."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = Imported("ended", ("message_id", "provider", "model", "attempt"))
+    imported: ClassVar[ImportRule] = ImportRule(
+        "ended", ("message_id", "provider", "model", "attempt")
+    )
     is_checked: ClassVar[bool] = True
     ends_calls: ClassVar[bool] = True
     message_id: MessageId
@@ -52,7 +54,7 @@ class TurnEnded(Entry, frozen=True, kw_only=True, tag="turn.ended"):
     """A model has answered, or was cut off."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     message_id: MessageId
     finish: FinishKind | None = None
@@ -89,7 +91,7 @@ class TurnDiscarded(Entry, frozen=True, kw_only=True, tag="turn.discarded"):
     """What this turn has streamed is discarded; consumers remove it."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     ends_calls: ClassVar[bool] = True
     message_id: MessageId
@@ -112,7 +114,7 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     """A failed model call, or with `tool` a failed run of that tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     attempt: int
     """The number of the call that failed; 1 is the first."""
@@ -135,7 +137,7 @@ class PartStarted(Entry, frozen=True, kw_only=True, tag="part.started"):
     """A part of an answer begins."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     part_id: PartId
     part_kind: PartKind
@@ -152,7 +154,7 @@ class PartCheckpoint(Entry, frozen=True, kw_only=True, tag="part.checkpoint"):
     """More of a part's text, as an increment from `offset` on (in characters)."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     part_id: PartId
     offset: int
@@ -172,7 +174,7 @@ class PartEnded(Entry, frozen=True, kw_only=True, tag="part.ended"):
     """
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = KEPT
+    imported: ClassVar[ImportRule] = KEPT
     is_checked: ClassVar[bool] = True
     part_id: PartId
     part: Part

@@ -6,7 +6,7 @@ import msgspec
 
 from haptera.model.context_files import ContextFile, Skill, context_sections
 from haptera.model.file_snapshots import SnapshotMoment, is_tree
-from haptera.model.log.entry import DROPPED, Entry, Imported
+from haptera.model.log.entry import DROPPED, Entry, ImportRule
 
 if TYPE_CHECKING:
     from haptera.model.log.session_fold import SessionFold
@@ -18,7 +18,7 @@ class ContextLoaded(Entry, frozen=True, kw_only=True, tag="context.loaded"):
     """A query found other context files or skills than the one before."""
 
     survives_rewind: ClassVar[bool] = True
-    imported: ClassVar[Imported] = DROPPED
+    imported: ClassVar[ImportRule] = DROPPED
     is_checked: ClassVar[bool] = True
     files: tuple[ContextFile, ...] = ()
     skills: tuple[Skill, ...] = ()
@@ -36,7 +36,7 @@ class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
     """What the files of the workspace looked like, or why that could not be recorded."""
 
     survives_rewind: ClassVar[bool] = False
-    imported: ClassVar[Imported] = DROPPED
+    imported: ClassVar[ImportRule] = DROPPED
     is_checked: ClassVar[bool] = True
     tree: str
     """The id of the tree; empty when no snapshot could be taken."""
