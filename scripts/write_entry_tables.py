@@ -131,4 +131,4 @@ def _text_of(path: Path) -> str:
 if __name__ == "__main__":
     is_check = sys.argv[1:] == ["--check"]
     count = main(is_check=is_check)
-    sys.exit(is_check and count)
+    sys.exit(count if is_check else 0)
