@@ -8,13 +8,13 @@ import sys
 from contextlib import nullcontext
 
 import msgspec
+
 from benchmarks.harness import run_suite
 from benchmarks.mock_server import running_server
 from benchmarks.report import to_table, write_json
+from benchmarks.shape import Shape, shape_table
 from benchmarks.subjects import Subject
 from benchmarks.suites import SUITES
-
-from benchmarks.shape import Shape, shape_table
 from benchmarks.ways import traced_ways
 
 _SHAPE = "shape"

@@ -31,7 +31,6 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks.call_trace import CallTrace
-
 from benchmarks.source_facts import Class, Function, Module, Source, of_kind
 
 ROOT = Path(__file__).resolve().parent.parent

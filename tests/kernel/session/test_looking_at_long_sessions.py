@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from haptera import Agent
-from haptera.kernel.blocks.conversation import carried_state
 from haptera.model.events import Idle
 from haptera.model.ids import SessionId, new_entry_id, new_session_id
+from haptera.model.log import carried_state
 from haptera.model.log.entry import Entry
 from haptera.model.log.sessions import FOLDED, SessionChanged
 from haptera.ports.session_store import Store

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from haptera.kernel.blocks.conversation import carried_state
 from haptera.kernel.session.session_descriptions import find_unfinished
 from haptera.model.ids import new_session_id
+from haptera.model.log import carried_state
 from haptera.model.log.carried_state import fold_from_stored_state, state_to_store
 from haptera.model.log.entry import Entry
 from haptera.model.log.fold import fold_entries
