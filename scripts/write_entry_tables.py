@@ -17,7 +17,7 @@ from haptera.model.events import LiveEvent
 from haptera.model.log.entry import UnknownEntry, kind_name, own_fields, registered_kinds
 
 ROOT = Path(__file__).parents[1]
-UNIONS = ROOT / "src" / "haptera" / "vocabulary" / "known_events.py"
+UNIONS = ROOT / "src" / "haptera" / "model" / "known_events.py"
 _TABLE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 _HEAD = '''"""All kinds of entries and live-only events that this version knows, by `make docs`.
 

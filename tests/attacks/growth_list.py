@@ -390,7 +390,7 @@ def _redaction() -> Iterator[Entry]:
         "scrubbing",
         scrub,
         *("sk-", "bearer ", "key ", "api_key=", "eyJ", "eyJaaaaaaaa.", "AIza", "basic\n", "%"),
-        reads=("vocabulary.secrets:scrub",),
+        reads=("model.secrets:scrub",),
         most=400_000,
     )
 
@@ -521,7 +521,7 @@ def _configuration() -> Iterator[Entry]:
         lambda name: unknown_name(name, ("system_prompts", "max_tokens")),
         "s",
         "system_prompts",
-        reads=("vocabulary.option_declarations:_closest",),
+        reads=("model.option_declarations:_closest",),
     )
 
 

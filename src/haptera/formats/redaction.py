@@ -1,6 +1,6 @@
 """Redaction: a session without secrets, paths and media, so that it can be shown to others.
 
-Secrets are what `vocabulary.secrets.scrub` knows or recognises. Absolute paths become `[path-1]`,
+Secrets are what `model.secrets.scrub` knows or recognises. Absolute paths become `[path-1]`,
 `[path-2]`: the same path always the same number, so that one can still follow what was done to
 which file. Media are replaced by a line of text, because nothing can look into them.
 """

@@ -131,7 +131,7 @@ class Entry(NamedEvent, frozen=True, kw_only=True):
 def registered_kinds() -> list[type[Entry]]:
     """Return the kinds that were defined so far, in the order of their names, `UnknownEntry` last.
 
-    They are all kinds once `vocabulary.known_events` is imported.
+    They are all kinds once `model.known_events` is imported.
     """
     known = [kind for kind in _KINDS if kind is not UnknownEntry]
     return [*sorted(known, key=kind_name), UnknownEntry]

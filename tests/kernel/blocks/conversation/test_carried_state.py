@@ -171,7 +171,7 @@ def test_a_fork_takes_over_what_a_session_is_or_leaves_it_to_its_parent(log: Log
     same = fold_of_fork(copy_fold(parent), opened)
     assert (same.messages(), same.sent_view()) == (fork.messages(), fork.sent_view())
     assert state_of(same) == state_of(fork)
-    for name in LEFT_TO_THE_PARENT | {"head", "opened", "_before_merge"}:
+    for name in LEFT_TO_THE_PARENT | {"head", "opened", "before_merge"}:
         assert getattr(same, name) == getattr(fork, name), name
     assert state_of(parent) == state_of(log.fold()), "the parent stays as it is"
     assert parent.messages() == log.fold().messages()
