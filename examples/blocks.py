@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from haptera import ApprovalRequest, Approve, Deny, Message, TextDelta, ToolEnded, tool
-from haptera.building_blocks import Conversation, HeldConversation, heal_history, make_blocks
+from haptera.building_blocks import Conversation, UnstoredSession, heal_history, make_blocks
 
 FILE = Path("conversation.json")
 PROMPTS = ("How warm is it in Lisbon?", "Send that to Ana.")
@@ -40,7 +40,7 @@ def load() -> Conversation:
     return Conversation(heal_history(stored))
 
 
-def save(talk: HeldConversation) -> None:
+def save(talk: UnstoredSession) -> None:
     """Write down what was said."""
     FILE.write_bytes(msgspec.json.encode(talk.conversation.messages))
 

@@ -56,11 +56,13 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolSet,
 )
 from haptera.kernel.blocks.tool_registry.running import as_approver
-from haptera.kernel.engine.agent_blocks import AgentBlocks, BlockInputs, join_blocks
-from haptera.kernel.engine.held_conversation import HeldConversation
+from haptera.kernel.engine.agent_blocks import AgentBlocks, ModelAccess
+from haptera.kernel.engine.own_blocks import OwnBlocks
+from haptera.kernel.engine.query import ModelPlan, Query, Runner, Turn
 from haptera.kernel.engine.query_runner import QueryRunner
-from haptera.kernel.engine.query_scope import ModelPlan, QueryScope, Turn
+from haptera.kernel.engine.recorder import Recorder
 from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
+from haptera.kernel.session.unstored_session import UnstoredSession
 from haptera.model.commands import (
     AbortQuery,
     ApproveCall,
@@ -89,7 +91,7 @@ from haptera.model.parts import (
     ToolResultPart,
 )
 from haptera.model.requests import ModelRequest, OutputSchema, TokenCount
-from haptera.model.settings import RuntimeSettings, Settings
+from haptera.model.settings import Settings
 from haptera.model.stream_parts import (
     FinishKind,
     PartClosed,
@@ -113,11 +115,12 @@ from haptera.ports.native_agent import (
     NativeSession,
     Refuse,
 )
-from haptera.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
+from haptera.ports.runner import QueryInput, QueryOutcome
 from haptera.system.clock import Clock, Random, SystemClock
 
 __all__ = [
     "AbortQuery",
+    "AgentBlocks",
     "Allow",
     "AnswerAggregators",
     "AnswerInterface",
@@ -125,7 +128,6 @@ __all__ = [
     "ApprovalCoordinator",
     "ApprovalCoordinatorInterface",
     "ApproveCall",
-    "BlockInputs",
     "BlockOptions",
     "Blocks",
     "CallResult",
@@ -139,10 +141,10 @@ __all__ = [
     "DenyCall",
     "FinishKind",
     "FunctionFailed",
-    "HeldConversation",
     "HoldOptions",
     "InvalidInput",
     "MediaPart",
+    "ModelAccess",
     "ModelCatalogue",
     "ModelClient",
     "ModelPlan",
@@ -157,16 +159,17 @@ __all__ = [
     "NativeSession",
     "NotFound",
     "OutputSchema",
+    "OwnBlocks",
     "PartClosed",
     "PartDelta",
     "PartOpaque",
     "PartOpened",
     "ProcessedStream",
     "ProviderPart",
+    "Query",
     "QueryInput",
     "QueryOutcome",
     "QueryRunner",
-    "QueryScope",
     "Random",
     "Ready",
     "ReasoningAggregator",
@@ -200,10 +203,10 @@ __all__ = [
     "TurnOutcome",
     "TurnRunner",
     "TurnRunnerInterface",
+    "UnstoredSession",
     "Usage",
     "build_request",
     "heal_history",
-    "join_blocks",
     "make_blocks",
     "make_native",
     "new_command_id",
@@ -222,26 +225,22 @@ class Blocks:
         *,
         clients: ModelClients,
         settings: Settings,
-        runtime: RuntimeSettings,
-        clock: Clock,
     ) -> None:
         self.request_builder = joined.request_builder
         self.stream_processor = joined.stream_processor
         self.tool_registry = joined.tool_registry
         self.turn_runner = joined.turn_runner
         self.query_runner = joined.query_runner
-        self._joined = replace(joined, check_open=self._check_open)
+        self._joined = joined
         self._closed = False
         self.settings = settings
         """What a held conversation starts with, unless it is given settings of its own."""
         self._clients = clients
-        self._runtime = runtime
-        self._clock = clock
 
     @takes(HoldOptions)
     def hold(
         self, conversation: ConversationInterface | None = None, **options: Unpack[HoldOptions]
-    ) -> HeldConversation:
+    ) -> UnstoredSession:
         """Join the blocks with a conversation and a channel that the caller holds.
 
         Raises:
@@ -260,13 +259,14 @@ class Blocks:
                 f"{type(conversation).__name__}",
             )
         settings, approver = told["settings"], told["approver"]
-        return HeldConversation(
+        return UnstoredSession(
             self._joined,
             settings=self.settings if settings is None else checked_fields(settings),
-            clock=self._clock,
             conversation=conversation,
-            channel=told["channel"] or ControlChannel(limit=self._runtime.buffer_size),
+            channel=told["channel"],
+            approvals=told["approvals"],
             approver=None if approver is None else as_approver(approver),
+            check_open=self._check_open,
         )
 
     async def __aenter__(self) -> Self:
@@ -403,20 +403,19 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
     clients = ModelClients(
         configuration, given=given, own=OwnAccess(), options=ClientOptions(clock=clock)
     )
-    joined = join_blocks(
-        BlockInputs(
-            route=clients.route,
-            catalogue=configuration.known_models(clock),
-            tool_registry=told["tool_registry"] or ToolRegistry(told["tools"] or ()),
-            clock=clock,
-            random=told["random"],
-            runtime=runtime,
-            hooks=HookDispatch(told["hooks"], seconds=runtime.hook_seconds),
+    joined = AgentBlocks(
+        ModelAccess(route=clients.route, catalogue=configuration.known_models(clock)),
+        ToolRegistry(told["tools"] or ()),
+        clock=clock,
+        random=told["random"],
+        runtime=runtime,
+        hooks=HookDispatch(told["hooks"], seconds=runtime.hook_seconds),
+        own=OwnBlocks(
             request_builder=told["request_builder"],
             stream_processor=told["stream_processor"],
+            tool_registry=told["tool_registry"],
             turn_runner=told["turn_runner"],
-        )
+            query_runner=told["query_runner"],
+        ),
     )
-    return Blocks(
-        joined, clients=clients, settings=configuration.settings, runtime=runtime, clock=clock
-    )
+    return Blocks(joined, clients=clients, settings=configuration.settings)

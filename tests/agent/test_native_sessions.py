@@ -645,7 +645,7 @@ async def test_a_turn_may_take_as_long_as_the_settings_of_the_agent_say(tmp_path
     child = Child(tmp_path, turn("Hello."))
     async with agent_of(child, claude_agent=times) as agent, agent.session("ana") as session:
         await session.chat("Hi")
-        native = (await live_of(session))._native.live
+        native = (await live_of(session)).native.live
         assert native is not None
         assert native.driver._times == TurnTimes(send=7.0, result=8.0)
 

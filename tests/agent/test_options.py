@@ -40,6 +40,7 @@ from haptera import (
 )
 from haptera.agent.agent_options import AgentOptions, SettingsOptions
 from haptera.agent.query_options import QueryOptions, SessionOptions
+from haptera.building_blocks import OwnBlocks, build_request
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
 from haptera.model.budgets import Budgets, Watchdogs
 from haptera.model.compaction_settings import CompactionSettings
@@ -492,6 +493,18 @@ async def _(folder: Path) -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     await run_script([says("fine")], telemetry=OpenTelemetry(tracer_provider=provider))
     assert [span.name for span in exporter.get_finished_spans()] == ["chat one", "invoke_agent"]
+
+
+@observes("blocks")
+async def _(folder: Path) -> None:
+    built: list[str] = []
+
+    def build(settings: Any, messages: Any, extras: Any) -> Any:
+        built.append(extras.model)
+        return build_request(settings, messages, extras)
+
+    await run_script([says("fine")], blocks=OwnBlocks(request_builder=build))
+    assert built == ["one"]
 
 
 @observes("runtime")
@@ -1025,6 +1038,7 @@ WRONG: list[tuple[str, Any]] = [
     ("store", 7),
     ("approver", 7),
     ("hooks", 7),
+    ("blocks", {"turn_runner": None}),
     ("instrumentation", 7),
     ("claude_options", {"cwd": "."}),
     ("telemetry", 7),

@@ -130,7 +130,7 @@ async def test_a_session_refuses_the_settings_that_an_agent_refuses(name: str, v
 
 def test_runtime_settings_may_be_given_as_plain_values() -> None:
     agent, _ = make_agent([], runtime={"buffer_size": 7})
-    assert agent._composition.session_resources().runtime.buffer_size == 7
+    assert agent._composition.session_resources().host.runtime.buffer_size == 7
 
 
 async def test_a_sender_may_be_given_as_plain_values_and_is_one_afterwards() -> None:

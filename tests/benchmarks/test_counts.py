@@ -192,3 +192,12 @@ async def test_the_tokens_of_tools_are_estimated_once_in_a_session(
     assert [len(request.tools) for request in provider.requests] == [offered] * 4
     assert counted.counts["kernel/engine/token_meter.py:TokenMeter.fixed"] >= 4
     assert counted.counts["kernel/blocks/token_estimate.py:_estimate_tool"] == offered
+
+
+async def test_whether_a_model_is_native_is_asked_once_in_a_query() -> None:
+    counted = Calls()
+    async with playing([says("hello")] * 2) as (session, _):
+        await session.chat("hi")
+        with counted.running():
+            await session.chat("hi")
+    assert counted.counts["access/assembly/model_clients.py:is_native"] == 1

@@ -127,7 +127,7 @@ async def test_streams_get_the_batches_of_a_session_and_leave_nothing_behind() -
             await served.call("POST", f"{path}/messages", {"content": "go"}, headers=wait)
             session = served.app.hub.open_here("local", session_id)
             assert session is not None
-            channel = session._opened().channel
+            channel: Any = session._opened().channel
             # No handler is called for each event: only the one that waits for answers.
             assert (len(channel), len(channel._handlers())) == (4, 1)
             for stream, is_wrapped in ((every, True), (one, False), (other, False)):

@@ -104,6 +104,36 @@ class CancelsNothing(ApprovalCoordinator):
         return []
 
 
+class FlushesNothing(ApprovalCoordinator):
+    """Leaves staged what was left."""
+
+    async def flush(self) -> None:
+        return
+
+
+class AttachesNothing(ControlChannel):
+    """Gives those that pull nothing."""
+
+    def attach(self, subscription: Any) -> Any:
+        if type(subscription).__name__ == "Subscription":
+            return lambda: None
+        return super().attach(subscription)
+
+
+class WaitsForHandlersOnly(ControlChannel):
+    """Does not give a wait up."""
+
+    async def wait_for_space(self, *, unless: Any = ()) -> None:
+        await super().wait_for_space()
+
+
+class ExcusesNone(ControlChannel):
+    """Waits for handlers that wait for it."""
+
+    def excuse(self, *, closing: bool = False) -> None:
+        return
+
+
 class Reversed(ControlChannel):
     """Delivers a batch from its end."""
 
@@ -260,7 +290,7 @@ MUTANTS: dict[str, tuple[Any, dict[str, Any]]] = {
             kind.__name__: kind
             for kind in (
                 *(LastAnswerStands, WakesTooEarly, WakesAll, WaitsForEver),
-                *(NeverForgets, DropsDetails, CancelsNothing),
+                *(NeverForgets, DropsDetails, CancelsNothing, FlushesNothing),
             )
         },
     ),
@@ -271,6 +301,7 @@ MUTANTS: dict[str, tuple[Any, dict[str, Any]]] = {
             for kind in (
                 *(Reversed, AllAtOnce, FragileHandlers, NoFilter),
                 *(Unbounded, LosesCommands, StaysOpen),
+                *(AttachesNothing, WaitsForHandlersOnly, ExcusesNone),
             )
         },
     ),

@@ -8,8 +8,8 @@ import msgspec
 
 from haptera.kernel.blocks.request_builder import RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessor
-from haptera.kernel.engine.agent_blocks import BlockInputs, join_blocks
-from haptera.kernel.engine.query_scope import ModelPlan, QueryScope
+from haptera.kernel.engine.agent_blocks import AgentBlocks
+from haptera.kernel.engine.query import ModelPlan, Query, Runner
 from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest
@@ -17,7 +17,7 @@ from haptera.model.settings import RuntimeSettings
 from haptera.model.stream_parts import (
     StreamFinished,
 )
-from haptera.ports.runner import QueryOutcome, Runner
+from haptera.ports.runner import QueryOutcome
 from haptera.testing import AutoClock, FakeClock
 from haptera.testing.contracts import (
     query_runner_contract,
@@ -41,24 +41,24 @@ def _turns(kind: type[TurnRunner] = TurnRunner, **changed: Any) -> Callable[[], 
 class AsksTwice(TurnRunner):
     """Makes each request twice."""
 
-    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
-        await super().run(scope, plan, extras)
-        return await super().run(scope, plan, extras)
+    async def run(self, query: Query, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+        await super().run(query, plan, extras)
+        return await super().run(query, plan, extras)
 
 
 class FreeOfCharge(TurnRunner):
     """Loses the usage."""
 
-    def _end(self, scope: QueryScope, turn: Any, finished: StreamFinished) -> Any:
+    def _end(self, query: Query, turn: Any, finished: StreamFinished) -> Any:
         return super()._end(
-            scope, turn, msgspec.structs.replace(finished, usage=type(finished.usage)())
+            query, turn, msgspec.structs.replace(finished, usage=type(finished.usage)())
         )
 
 
 class SmoothsErrors(TurnRunner):
     """Takes an answer that breaks off for a complete one."""
 
-    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+    async def run(self, query: Query, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
         client = plan.client
 
         class Smooth:
@@ -73,13 +73,13 @@ class SmoothsErrors(TurnRunner):
                 yield [StreamFinished(kind="stop")]
 
         smooth: Any = Smooth()
-        return await super().run(scope, msgspec.structs.replace(plan, client=smooth), extras)
+        return await super().run(query, msgspec.structs.replace(plan, client=smooth), extras)
 
 
 class LeavesStreamsOpen(TurnRunner):
     """Does not close a stream that it leaves."""
 
-    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+    async def run(self, query: Query, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
         client, left = plan.client, self.__dict__.setdefault("left", [])
 
         class Leaky:
@@ -96,15 +96,15 @@ class LeavesStreamsOpen(TurnRunner):
                     yield batch
 
         leaky: Any = Leaky()
-        return await super().run(scope, msgspec.structs.replace(plan, client=leaky), extras)
+        return await super().run(query, msgspec.structs.replace(plan, client=leaky), extras)
 
 
 class LateStart(TurnRunner):
     """Asks the client before it says so."""
 
-    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+    async def run(self, query: Query, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
         client = plan.client
-        view = scope.fold.sent_view()
+        view = query.fold.sent_view()
         request = self._build_request(
             plan.settings, view, msgspec.structs.replace(extras, model=plan.model)
         )
@@ -118,84 +118,82 @@ class LateStart(TurnRunner):
                     yield batch
 
         ready: Any = Ready()
-        return await super().run(scope, msgspec.structs.replace(plan, client=ready), extras)
+        return await super().run(query, msgspec.structs.replace(plan, client=ready), extras)
 
 
-Wrap = Callable[[Runner[QueryScope], QueryScope], Awaitable[QueryOutcome]]
+Wrap = Callable[[Runner, Query], Awaitable[QueryOutcome]]
 
 
 def _queries(
-    change: Callable[[BlockInputs], BlockInputs] = lambda inputs: inputs,
     run: Wrap | None = None,
-    start: Callable[[Runner[QueryScope], QueryScope], Awaitable[None]] | None = None,
-) -> Callable[[BlockInputs], Runner[QueryScope]]:
-    def make(inputs: BlockInputs) -> Runner[QueryScope]:
-        runner = join_blocks(change(inputs)).query_runner
+    start: Callable[[Runner, Query], Awaitable[None]] | None = None,
+) -> Callable[[AgentBlocks], Runner]:
+    def make(blocks: AgentBlocks) -> Runner:
+        runner = blocks.query_runner
 
         class Mutant:
-            async def start(self, scope: QueryScope) -> None:
-                await (start(runner, scope) if start else runner.start(scope))
+            async def start(self, query: Query) -> None:
+                await (start(runner, query) if start else runner.start(query))
 
-            async def run(self, scope: QueryScope) -> QueryOutcome:
-                return await (run(runner, scope) if run else runner.run(scope))
+            async def run(self, query: Query) -> QueryOutcome:
+                return await (run(runner, query) if run else runner.run(query))
 
         return Mutant()
 
     return make
 
 
-async def _one_turn_more(runner: Runner[QueryScope], scope: QueryScope) -> QueryOutcome:
-    await runner.run(scope)
-    return await runner.run(scope)
+async def _one_turn_more(runner: Runner, query: Query) -> QueryOutcome:
+    await runner.run(query)
+    return await runner.run(query)
 
 
-async def _always_complete(runner: Runner[QueryScope], scope: QueryScope) -> QueryOutcome:
-    await runner.run(scope)
+async def _always_complete(runner: Runner, query: Query) -> QueryOutcome:
+    await runner.run(query)
     return QueryOutcome(stop_reason="complete")
 
 
-async def _no_limit(runner: Runner[QueryScope], scope: QueryScope) -> QueryOutcome:
-    scope.fold.settings = msgspec.structs.replace(
-        scope.fold.settings, limits=type(scope.fold.settings.limits)()
+async def _no_limit(runner: Runner, query: Query) -> QueryOutcome:
+    query.fold.settings = msgspec.structs.replace(
+        query.fold.settings, limits=type(query.fold.settings.limits)()
     )
-    return await runner.run(scope)
+    return await runner.run(query)
 
 
-async def _frozen_settings(runner: Runner[QueryScope], scope: QueryScope) -> QueryOutcome:
+async def _frozen_settings(runner: Runner, query: Query) -> QueryOutcome:
     """Read the settings once."""
-    kind = type(scope.fold)
-    settings = scope.fold.settings
+    kind = type(query.fold)
+    settings = query.fold.settings
 
     class Frozen(kind):  # type: ignore[misc, valid-type]
         settings = property(lambda _: settings_at_start, lambda *_: None)
 
     settings_at_start = settings
-    scope.fold.__class__ = Frozen
+    query.fold.__class__ = Frozen
     try:
-        return await runner.run(scope)
+        return await runner.run(query)
     finally:
-        scope.fold.__class__ = kind
+        query.fold.__class__ = kind
 
 
-async def _unrecorded(runner: Runner[QueryScope], scope: QueryScope) -> None:
+async def _unrecorded(runner: Runner, query: Query) -> None:
     """Put the prompt into the conversation without recording it."""
-    if scope.input.message is not None:
-        scope.fold.conversation.push(scope.input.message)
+    if query.input.message is not None:
+        query.fold.conversation.push(query.input.message)
 
 
-async def _no_joining(runner: Runner[QueryScope], scope: QueryScope) -> QueryOutcome:
-    session = msgspec.structs.replace(scope.session, waiting=dict)
-    scope.session = session
-    return await runner.run(scope)
+async def _no_joining(runner: Runner, query: Query) -> QueryOutcome:
+    query.session.recorder.waiting = dict  # type: ignore[method-assign]
+    return await runner.run(query)
 
 
-async def _stored_reminders(runner: Runner[QueryScope], scope: QueryScope) -> None:
-    message = scope.input.message
-    if message is not None and scope.input.reminders:
-        parts = (*message.parts, *(TextPart(text=text) for text in scope.input.reminders))
+async def _stored_reminders(runner: Runner, query: Query) -> None:
+    message = query.input.message
+    if message is not None and query.input.reminders:
+        parts = (*message.parts, *(TextPart(text=text) for text in query.input.reminders))
         noted = msgspec.structs.replace(message, parts=parts)
-        scope.input = msgspec.structs.replace(scope.input, message=noted)
-    await runner.start(scope)
+        query.input = msgspec.structs.replace(query.input, message=noted)
+    await runner.start(query)
 
 
 MUTANTS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -224,6 +222,6 @@ MUTANTS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 BLOCKS: dict[str, Any] = {
     "turn runner": _turns(),
-    "query runner": lambda inputs: join_blocks(inputs).query_runner,
+    "query runner": lambda blocks: blocks.query_runner,
 }
 """The block of each suite, as it is."""

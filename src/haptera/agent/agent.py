@@ -35,7 +35,7 @@ from haptera.agent.session import AgentSession
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
 from haptera.kernel.blocks.tool_registry.tool import AnyTool
-from haptera.kernel.session.session_descriptions import SessionBindings, SessionRequest
+from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, without_frames
 from haptera.model.option_declarations import options_of, takes
 from haptera.model.outcomes import Err, Ok
@@ -43,6 +43,7 @@ from haptera.model.results import AgentResult, OutputT
 from haptera.model.session_state import check_state
 from haptera.model.settings import Settings, changed_settings
 from haptera.model.tools import ToolSpec
+from haptera.ports.runner import SessionBindings
 from haptera.system.abort import query_stopped
 from haptera.system.clock import Clock
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
@@ -50,7 +51,7 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.agent.sessions import AgentSessions
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.engine.query_handle import QueryHandle
 
 
 class AgentFacts:

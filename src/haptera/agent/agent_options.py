@@ -20,6 +20,7 @@ from haptera.access.assembly.agent_inputs import (
     TransportFactory,
     is_credential,
 )
+from haptera.kernel.engine.own_blocks import OwnBlocks
 from haptera.model.agent_defaults import AgentDefaults, FileLocations, Permissions
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.budgets import Budgets, Watchdogs
@@ -220,6 +221,16 @@ class AgentOptions(ScopedOptions, total=False):
             default=None,
             fits=lambda value: value is None or callable(getattr(value, "begin", None)),
             wanted="a Telemetry, such as OpenTelemetry()",
+        ),
+    ]
+    blocks: Annotated[
+        OwnBlocks | None,
+        Option(
+            "Blocks of your own, used instead of the default ones; a "
+            "`haptera.building_blocks.OwnBlocks`.",
+            default=None,
+            fits=lambda value: value is None or isinstance(value, OwnBlocks),
+            wanted="an OwnBlocks of haptera.building_blocks",
         ),
     ]
     runtime: RuntimeOption

@@ -23,9 +23,9 @@ from haptera.model.parts import Part, TextPart
 from haptera.ports.runner import QueryInput
 
 if TYPE_CHECKING:
+    from haptera.kernel.engine.query_handle import QueryHandle
     from haptera.kernel.session.branching import Branches
     from haptera.kernel.session.live_session import LiveSession
-    from haptera.kernel.session.query_handle import QueryHandle
 
 
 class HistoryEditing(SessionVerbs[SessionT]):

@@ -4,6 +4,7 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from haptera.agent.query_options import AnswerOptions
@@ -21,7 +22,7 @@ from haptera.system.abort import AbortController, AbortSignal
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.engine.query_handle import QueryHandle
 
 __all__ = ["QueryStream", "Subscription"]
 
@@ -142,6 +143,10 @@ class QueryStream(Generic[OutputT]):
         if self._dropping is not None:
             # It would keep the query as long as this stream, which the query's own error may hold.
             self._dropping.detach()
+        if handle.ended and self._finish is None:
+            self._forget()
+            self._was_closed = True
+            return
         leaving = self._leave(handle)
         await to_its_end(leaving, name="haptera-leaving", within=LEAVING_SECONDS)
 
@@ -166,27 +171,24 @@ class QueryStream(Generic[OutputT]):
         """Start the query, unless it was started; a signal that is aborted prevents it."""
         # `async with`, iteration and `result` may begin it at the same time.
         async with self._beginning:
-            if self._handle is None:
-                self._handle = await self._begin_now()
-            return self._handle
-
-    async def _begin_now(self) -> "QueryHandle":
-        if self._refused is not None:
-            raise self._refused
-        if self._left:
-            raise SessionError(ErrorCode.CLOSED, "this stream was closed before it was used")
-        self._refuse_if_aborted()
-        try:
-            handle = await self._start_unless_aborted()
-        except BaseException:
-            await self._clean_up()
-            raise
-        self._dropping = weakref.finalize(self, _drop, handle)
-        # At exit no event loop is left in which the query could be stopped.
-        self._dropping.atexit = False
-        # A signal that was aborted since it was last looked at calls the listener at once.
-        self._forget = self._listen(handle.follow)
-        return handle
+            if self._handle is not None:
+                return self._handle
+            if self._refused is not None:
+                raise self._refused
+            if self._left:
+                raise SessionError(ErrorCode.CLOSED, "this stream was closed before it was used")
+            self._refuse_if_aborted()
+            try:
+                self._handle = handle = await self._start_unless_aborted()
+            except BaseException:
+                await self._clean_up()
+                raise
+            self._dropping = weakref.finalize(self, _drop, handle)
+            # At exit no event loop is left in which the query could be stopped.
+            self._dropping.atexit = False
+            # A signal that was aborted since it was last looked at calls the listener at once.
+            self._forget = self._listen(handle.follow)
+            return handle
 
     async def _start_unless_aborted(self) -> "QueryHandle":
         """Start the query; an abort ends the wait for a session, a lease or a file, too."""
@@ -219,7 +221,7 @@ class QueryStream(Generic[OutputT]):
 
     def _listen(self, stop: Callable[[AbortSignal], None]) -> Callable[[], None]:
         """Call `stop` with the first signal that aborts, until the returned call."""
-        forgets = [signal.add_listener(_telling(stop, signal)) for signal in self._signals]
+        forgets = [signal.add_listener(partial(stop, signal)) for signal in self._signals]
 
         def forget() -> None:
             for each in forgets:
@@ -310,10 +312,6 @@ def _drop(handle: "QueryHandle") -> None:
     """Stop a query that has no consumer any more."""
     if not handle.ended:
         handle.abort("the stream was dropped")
-
-
-def _telling(stop: Callable[[AbortSignal], None], signal: AbortSignal) -> Callable[[], None]:
-    return lambda: stop(signal)
 
 
 def _expire(timer: asyncio.Timeout) -> None:

@@ -44,9 +44,9 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
+    from haptera.kernel.engine.query_handle import QueryHandle
     from haptera.kernel.session.branching import Branches
     from haptera.kernel.session.live_session import LiveSession
-    from haptera.kernel.session.query_handle import QueryHandle
 
 EventT = TypeVar("EventT", bound=Event)
 

@@ -11,7 +11,7 @@ from haptera.agent.prompts import output_spec
 from haptera.agent.query_options import ResumeOptions
 from haptera.agent.session import AgentSession
 from haptera.kernel.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
-from haptera.kernel.session.session_descriptions import SessionBindings, SessionRequest
+from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.canonical import canonical_json
 from haptera.model.errors import AgentError, ErrorCode, ToolError
 from haptera.model.json_types import writable
@@ -20,7 +20,7 @@ from haptera.model.parts import ToolCallPart
 from haptera.model.results import AgentResult, StopReason
 from haptera.model.settings import Limits
 from haptera.ports.child_sessions import ChildCall, ChildHost
-from haptera.ports.runner import OutputSpec
+from haptera.ports.runner import OutputSpec, SessionBindings
 from haptera.ports.tools import Resting, ToolContext
 
 if TYPE_CHECKING:

@@ -1,48 +1,17 @@
-"""The port to a runner of queries: what it is given, where it records, and what it promises."""
+"""What queries and sessions are given, and how a query came to rest."""
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from haptera.model.errors import AgentError
-from haptera.model.events import Event, LiveEvent
 from haptera.model.ids import QueryId
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import CompactOrder, Sender, UserMessage
 from haptera.model.requests import OutputSchema
 from haptera.model.results import StopReason
-from haptera.ports.tools import OutputTransform, ToolSource
-
-
-class Recorder(Protocol):
-    """Writes entries to the log and shows events to consumers, in one order.
-
-    - Entries among `events` are durable, and folded into the conversation, before any of the
-      events is shown.
-    - Events of all callers are shown in the order in which they were recorded.
-    - It returns once no consumer is too far behind; cancelling that wait loses nothing.
-    - What was recorded first is in the log first, also when two callers record at the same time: a
-      decision that is made before the first wait rests on everything recorded before it.
-    - A store that fails raises a `StoreError`; nothing of the batch is shown.
-    - What is staged is recorded with the next events, in one append, or by itself after a moment.
-      Until then it may be neither folded nor shown, and nothing may be done that rests on it.
-    """
-
-    def stage(self, events: Sequence[Event]) -> None:
-        """Take `events` in, to be recorded together with what comes next."""
-        ...
-
-    async def record(self, events: Sequence[Event]) -> None:
-        """Make `events` durable, then visible."""
-        ...
-
-    def show(self, events: Sequence[LiveEvent]) -> None:
-        """Show live-only events at once, without waiting for anything."""
-        ...
-
-
-ScopeT_contra = TypeVar("ScopeT_contra", contravariant=True)
+from haptera.ports.tools import Approver, OutputTransform, ToolSession, ToolSource, Unanswered
 
 
 class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -97,22 +66,27 @@ class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     error: AgentError | None = None
 
 
-class Runner(Protocol[ScopeT_contra]):
-    """Answers the prompt of a query, with a model or with an agent that keeps its own session.
+class SessionBindings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What a program gives a session beside its settings; nothing of it is stored."""
 
-    - `start` is called first, once. When it returns, the prompt is in the log. An abort does not
-      cut it short: a prompt that was taken in is part of the session.
-    - `run` returns when the query has come to rest, or raises an `AgentError` when it cannot go on.
-      It can be cancelled at any point, and leaves open what it was about: the caller records how
-      the query ended, because an abort can end it anywhere.
-    - Everything that a query does goes through the recorder of its scope. A runner keeps nothing
-      of any query between two of them, and runs any number of queries at the same time.
-    """
+    tools: ToolSource | None = None
+    """What the model may call; None: what the agent offers."""
+    deps: object = None
+    """For tools that ask for it; None: what the agent has."""
+    face: ToolSession | None = None
+    """The session as tools see it."""
+    approver: Approver | None = None
+    """Who is asked about its calls; None: the approver of the agent."""
+    unanswered: Unanswered | None = None
+    """What happens without an approver; None: what the agent says, or else `stop`."""
 
-    async def start(self, scope: ScopeT_contra) -> None:
-        """Record the prompt."""
-        ...
-
-    def run(self, scope: ScopeT_contra) -> Coroutine[Any, Any, QueryOutcome]:
-        """Answer it."""
-        ...
+    def over(self, agent: "SessionBindings") -> "SessionBindings":
+        """Return these with what the agent has where they are silent."""
+        return replace(
+            agent,
+            tools=self.tools,
+            face=self.face,
+            deps=agent.deps if self.deps is None else self.deps,
+            approver=self.approver or agent.approver,
+            unanswered=self.unanswered or agent.unanswered or "stop",
+        )

@@ -9,10 +9,11 @@ import pytest
 from haptera import AgentError, ErrorCode, ProviderError, QueryEnded, RequestError, Settings
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
 from haptera.kernel.engine.provider_attempts import ProviderAttempts
-from haptera.kernel.engine.query_scope import ModelPlan, QueryScope
+from haptera.kernel.engine.query import ModelPlan, Query
+from haptera.kernel.engine.query_handle import QueryHandle
+from haptera.kernel.engine.session import SessionHost
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import open_session
-from haptera.kernel.session.query_handle import QueryHandle
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.ids import new_message_id, new_part_id, new_query_id, new_turn_id
 from haptera.model.log.entry import Entry
@@ -31,7 +32,7 @@ from haptera.ports.runner import QueryInput, QueryOutcome
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, ScriptedProvider
 
-Work = Callable[[QueryScope], Awaitable[str]]
+Work = Callable[[Query], Awaitable[str]]
 
 
 class Native:
@@ -40,15 +41,15 @@ class Native:
     def __init__(self, work: Work) -> None:
         self._work = work
 
-    async def start(self, scope: QueryScope) -> None:
-        await scope.recorder.record([QueryStarted(**scope.stamp(), message=scope.input.message)])
+    async def start(self, query: Query) -> None:
+        await query.recorder.record([QueryStarted(**query.stamp(), message=query.input.message)])
 
-    async def run(self, scope: QueryScope) -> QueryOutcome:
-        stamp = scope.stamp.of_turn(new_turn_id())
+    async def run(self, query: Query) -> QueryOutcome:
+        stamp = query.stamp.of_turn(new_turn_id())
         message_id, part_id = new_message_id(), new_part_id()
-        text = await self._work(scope)
+        text = await self._work(query)
         part = TextPart(id=part_id, text=text)
-        await scope.recorder.record(
+        await query.recorder.record(
             [
                 TurnStarted(**stamp(), message_id=message_id, provider="native", model="own"),
                 PartStarted(**stamp(), part_id=part_id, part_kind="text"),
@@ -64,11 +65,9 @@ async def session_of(
     work: Work, *, clock: FakeClock, settings: Settings
 ) -> AsyncIterator[LiveSession]:
     resources = SessionResources(
-        store=MemoryStore(),
+        host=SessionHost(registry=ToolRegistry(), clock=clock, runtime=RuntimeSettings()),
         runner=Native(work),
-        tools=ToolRegistry(),
-        clock=clock,
-        runtime=RuntimeSettings(),
+        store=MemoryStore(),
     )
     live = await open_session(resources, SessionRequest(owner="ana", settings=settings))
     try:
@@ -90,7 +89,7 @@ async def entries_of(live: LiveSession) -> list[Entry]:
 
 
 async def test_the_answer_of_another_runner_is_kept_and_shown_like_any_other() -> None:
-    async def work(scope: QueryScope) -> str:
+    async def work(query: Query) -> str:
         return "from elsewhere"
 
     async with session_of(work, clock=FakeClock(), settings=Settings(model="native/own")) as live:
@@ -109,7 +108,7 @@ async def test_another_runner_is_stopped_by_an_abort_and_its_end_is_recorded_by_
 ):
     reached = asyncio.Event()
 
-    async def work(scope: QueryScope) -> str:
+    async def work(query: Query) -> str:
         reached.set()
         await asyncio.Event().wait()
         return "never"
@@ -127,7 +126,7 @@ async def test_another_runner_is_stopped_by_an_abort_and_its_end_is_recorded_by_
 
 
 async def test_what_another_runner_fails_with_is_typed_and_ends_the_query() -> None:
-    async def work(scope: QueryScope) -> str:
+    async def work(query: Query) -> str:
         raise KeyError("a mistake")
 
     async with session_of(work, clock=FakeClock(), settings=Settings(model="native/own")) as live:
@@ -168,8 +167,8 @@ class Attempted:
     async def discard(self, failure: AgentError) -> None:
         self.discarded.append(failure.code)
 
-    async def __call__(self, scope: QueryScope) -> str:
-        return await self._attempts.run(scope, self)
+    async def __call__(self, query: Query) -> str:
+        return await self._attempts.run(query, self)
 
     async def run(self, settings: Settings) -> tuple[QueryHandle, list[Entry]]:
         async with session_of(self, clock=self.clock, settings=settings) as live:

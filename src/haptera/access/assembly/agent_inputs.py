@@ -12,6 +12,7 @@ import msgspec
 
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolInput
+from haptera.kernel.engine.own_blocks import OwnBlocks
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.events import Instrumented
 from haptera.model.late_names import late_module
@@ -138,6 +139,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry | None
     transport: TransportFactory | None
     record_to: PathInput | None
+    blocks: OwnBlocks | None
     runtime: RuntimeSettings
     clock: Clock
     random: Random

@@ -13,10 +13,12 @@ from haptera.access.assembly.agent_inputs import (
     RuntimeOption,
     ToolsOption,
 )
+from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator, MakeApprovals
 from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
 from haptera.kernel.blocks.request_builder import RequestBuilder, build_request
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistryInterface
+from haptera.kernel.engine.query import Runner
 from haptera.kernel.engine.turn_runner import TurnRunnerInterface
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.approvals import ApprovalRequest, Decision
@@ -73,6 +75,14 @@ class BlockOptions(TypedDict, total=False):
             wanted="a TurnRunnerInterface",
         ),
     ]
+    query_runner: Annotated[
+        Runner | None,
+        _block_option(
+            "A query runner of your own, which answers every prompt.",
+            method="start",
+            wanted="a Runner",
+        ),
+    ]
     hooks: HooksOption
     clock: ClockOption
     random: RandomOption
@@ -98,6 +108,16 @@ class HoldOptions(TypedDict, total=False):
             "A channel of your own, which delivers events and takes commands.",
             method="publish",
             wanted="a ControlChannelInterface",
+        ),
+    ]
+    approvals: Annotated[
+        MakeApprovals,
+        Option(
+            "Makes approval coordinators of your own, of the parameters of `ApprovalCoordinator`.",
+            default=ApprovalCoordinator,
+            shown="ApprovalCoordinator",
+            fits=callable,
+            wanted="a function",
         ),
     ]
     approver: Annotated[

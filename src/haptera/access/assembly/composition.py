@@ -23,15 +23,14 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolRegistry,
     ToolRegistryInterface,
 )
-from haptera.kernel.engine.agent_blocks import BlockInputs, join_blocks
+from haptera.kernel.engine.agent_blocks import AgentBlocks, CallSafety, ModelAccess
 from haptera.kernel.engine.call_permissions import CallPermissions, shown_anew
-from haptera.kernel.engine.query_scope import QueryScope
-from haptera.kernel.engine.watched_runner import RunnerChoice, Watch, WatchedRunner
+from haptera.kernel.engine.own_blocks import OwnBlocks
+from haptera.kernel.engine.spending import Spending, SpendingCheck
 from haptera.kernel.session.answered_commands import Answering
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import find_session, open_session
 from haptera.kernel.session.session_descriptions import SessionRequest
-from haptera.kernel.session.spending import Spending, SpendingCheck
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.errors import (
     AgentError,
@@ -51,7 +50,7 @@ from haptera.model.settings import allows_tool, bounded_settings
 from haptera.ports.context_source import ContextSource
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.permissions import ToolSurroundings
-from haptera.ports.runner import Runner
+from haptera.ports.runner import SessionBindings
 from haptera.ports.session_store import Store
 from haptera.ports.snapshots import Snapshotter
 from haptera.system.owned_tasks import OwnedTasks
@@ -59,10 +58,10 @@ from haptera.system.owned_tasks import OwnedTasks
 if TYPE_CHECKING:
     from haptera.access.assembly import native_adoption
     from haptera.access.assembly.native_adoption import NativeSessions
-    from haptera.kernel.engine import native_query_runner
+    from haptera.kernel.engine import native_query
 else:  # few agents are native
     native_adoption = on_first_use("haptera.access.assembly.native_adoption")
-    native_query_runner = on_first_use("haptera.kernel.engine.native_query_runner")
+    native_query = on_first_use("haptera.kernel.engine.native_query")
 
 _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
@@ -170,29 +169,43 @@ class Composition(StoredSessions):
         """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
-        self._permissions = CallPermissions(
-            configuration.permission_rules,
-            folder=writable(str(configuration.cwd.resolve())),
-            project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
-        )
         catalogue = configuration.known_models(self.clock)
         self.budget = self._make_budget(catalogue)
-        self._blocks = join_blocks(
-            BlockInputs(
-                budget=self.budget.if_needed(),
+        self._blocks = self._join_blocks(catalogue)
+
+    def _join_blocks(self, catalogue: ModelCatalogue) -> AgentBlocks:
+        inputs, configuration = self.inputs, self.configuration
+        own = inputs.blocks or OwnBlocks()
+        if own.tool_registry is not None and inputs.tools:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                "Agent(): 'tools' would not be used beside the tool_registry of 'blocks'; put them "
+                "into it",
+            )
+        return AgentBlocks(
+            ModelAccess(
                 route=self.clients.route,
                 catalogue=catalogue,
-                tool_registry=self.registry,
-                clock=self.clock,
-                random=inputs.random,
-                runtime=inputs.runtime,
-                permissions=self._permissions,
+                is_native=self.clients.is_native,
+                make_native=self._make_native,
+            ),
+            self.registry,
+            clock=self.clock,
+            random=inputs.random,
+            runtime=inputs.runtime,
+            hooks=HookDispatch(inputs.hooks, seconds=inputs.runtime.hook_seconds),
+            safety=CallSafety(
+                permissions=CallPermissions(
+                    configuration.permission_rules,
+                    folder=writable(str(configuration.cwd.resolve())),
+                    project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
+                ),
                 surroundings=self._surroundings(),
-                hooks=HookDispatch(inputs.hooks, seconds=inputs.runtime.hook_seconds),
                 snapshotter=self.workspace.snapshotter,
-            )
+                budget=self.budget.if_needed(),
+            ),
+            own=own,
         )
-        self._runner = self._make_runner()
 
     def _make_budget(self, catalogue: ModelCatalogue) -> SpendingCheck:
         """Make what checks budgets, by what the logs of the owner's sessions say."""
@@ -200,38 +213,22 @@ class Composition(StoredSessions):
         spending = Spending(lambda: self.store, owner=agent.owner, clock=self.clock)
         return SpendingCheck(agent.budgets, spending, catalogue=catalogue)
 
-    def _make_runner(self) -> WatchedRunner:
-        """Watch the runners for models and for native agents."""
-        is_native = self.clients.is_native
-        runner = RunnerChoice(
-            self._blocks.query_runner, is_native=is_native, make_native=self._make_native_runner
-        )
-        return WatchedRunner(
-            runner,
-            Watch(
-                guards=self._blocks.guards,
-                files=self._blocks.files,
-                is_native=is_native,
-                clock=self.clock,
-                context=self.workspace.context,
-            ),
-        )
-
-    def _make_native_runner(self) -> Runner[QueryScope]:
+    def _make_native(self, blocks: AgentBlocks) -> "native_query.NativeQueries":
         settings = self.configuration.resolved.agent.claude_agent
-        return native_query_runner.NativeQueryRunner(
-            self._blocks.query_runner,
-            native_query_runner.NativeBlocks(
+        return native_query.NativeQueries(
+            native_query.NativeBlocks(
                 route=self.clients.native,
-                dispatcher=self._blocks.dispatcher,
-                permissions=self._permissions,
-                catalogue=self.configuration.known_models(self.clock),
+                dispatcher=blocks.dispatcher,
+                permissions=blocks.permissions,
+                catalogue=blocks.models.catalogue,
                 clock=self.clock,
                 runtime=self.inputs.runtime,
+                guards=blocks.guards,
+                files=blocks.files,
                 resume=settings.resume,
                 send_timeout=settings.turn_send_timeout,
                 result_timeout=settings.turn_result_timeout,
-            ),
+            )
         )
 
     def _surroundings(self) -> ToolSurroundings:
@@ -355,18 +352,20 @@ class Composition(StoredSessions):
         """Return what sessions share."""
         telemetry = self.inputs.telemetry
         return SessionResources(
+            host=self._blocks.host(
+                SessionBindings(
+                    deps=self.inputs.deps,
+                    approver=self.inputs.approver,
+                    unanswered=self.inputs.unanswered,
+                ),
+                cwd=self.configuration.cwd,
+                telemetry=NamedProviders(telemetry) if telemetry is not None else None,
+                context=self.workspace.context,
+                ceiling=self.configuration.ceiling,
+            ),
+            runner=self._blocks.query_runner,
             store=self.store,
-            runner=self._runner,
-            tools=self.registry,
-            clock=self.clock,
-            runtime=self.inputs.runtime,
-            approver=self.inputs.approver,
-            unanswered=self.inputs.unanswered,
-            deps=self.inputs.deps,
-            cwd=self.configuration.cwd,
-            telemetry=NamedProviders(telemetry) if telemetry is not None else None,
             instrumentation=self.inputs.instrumentation,
-            hooks=self._blocks.hooks,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
             answering=Answering(
@@ -374,7 +373,6 @@ class Composition(StoredSessions):
                 is_native=self.clients.is_native,
                 check_models=self.configuration.check_models,
             ),
-            ceiling=self.configuration.ceiling,
         )
 
     async def _make_title(self, messages: Sequence[Message]) -> str:
@@ -387,7 +385,7 @@ class Composition(StoredSessions):
 
     async def shown_anew(self, asked: ApprovalRequest) -> ApprovalRequest:
         """Return a recorded question with what its call would do now, by the agent's tools."""
-        return await shown_anew(asked, self.registry.current())
+        return await shown_anew(asked, self._blocks.tool_registry.current())
 
     async def count_tokens(
         self, fold: SessionFold, tools: ToolRegistryInterface, message: UserMessage | None

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from haptera.access.assembly import late
-from haptera.kernel.engine.watched_runner import WatchedRunner
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.notes import transcript_of, without_middle
 from haptera.kernel.session.opening import open_session
@@ -67,21 +66,23 @@ async def ask_for_summary(
 
 
 async def _ask(resources: SessionResources, settings: Settings, text: str) -> str:
-    watched = resources.runner
+    host = resources.host
     aside = replace(
         resources,
-        # Context files are for the work in the workspace, not for a title.
-        runner=watched.runner if isinstance(watched, WatchedRunner) else watched,
+        host=replace(
+            host,
+            bindings=replace(host.bindings, approver=None, unanswered="deny"),
+            # Context files are for the work in the workspace, not for a title.
+            context=None,
+            # What a program measures and decides is about its own queries. Transforms stay: a
+            # program that changes what is sent means every request.
+            hooks=host.hooks.transforms_only(),
+            runtime=replace(host.runtime, cross_session_context=False),
+        ),
         # A store of its own, so that no list shows the session and no search finds the copied text.
         store=late.MemoryStore(),
-        approver=None,
-        unanswered="deny",
         make_title=None,
-        # What a program measures and decides is about its own queries. Transforms stay: a program
-        # that changes what is sent means every request.
         instrumentation=None,
-        hooks=resources.hooks.transforms_only(),
-        runtime=replace(resources.runtime, cross_session_context=False),
     )
     request = SessionRequest(owner="aside", project="aside", settings=settings)
     live = await open_session(aside, request)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from haptera.model.approvals import Approve, Decision
 from haptera.model.commands import CommandId
@@ -41,8 +41,17 @@ class ApprovalCoordinatorInterface(Protocol):
         """Return the future answer to a question that is about to be asked."""
         ...
 
-    async def settle(self, approval_id: ApprovalId, decision: Decision) -> bool:
-        """Record an answer; False when it is not the first one, or there is no such question."""
+    async def settle(
+        self, approval_id: ApprovalId, decision: Decision, *, consumed: Sequence[CommandId] = ()
+    ) -> bool:
+        """Record an answer; False when it is not the first one, or there is no such question.
+
+        The commands that it came with are `consumed` in the same commit.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Record what the cancelled caller of `settle` left staged; raises nothing of the store."""
         ...
 
     def cancellations(self, reason: str) -> list[ApprovalSettled]:
@@ -56,6 +65,10 @@ class ApprovalCoordinatorInterface(Protocol):
     def forget(self) -> None:
         """Cancel every wait."""
         ...
+
+
+MakeApprovals: TypeAlias = Callable[..., ApprovalCoordinatorInterface]
+"""Makes the coordinator of one conversation, of the parameters of `ApprovalCoordinator`."""
 
 
 class ApprovalCoordinator:

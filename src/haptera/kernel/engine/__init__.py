@@ -1,1 +1,1 @@
-"""The engine: runs queries, turns, attempts and tools. Knows ports, never who is behind them."""
+"""The engine: agent, session, query and turn, by how long they live; the recorder. Knows ports."""

@@ -1,114 +1,151 @@
-"""The blocks that all conversations of an agent share, each made once and joined here."""
+"""AgentBlocks: the blocks that all conversations of an agent share, each made once and joined."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
-from haptera.kernel.blocks.request_builder import RequestBuilder, build_request
-from haptera.kernel.blocks.stream_processor.processor import (
-    StreamProcessor,
-    StreamProcessorInterface,
-)
+from haptera.kernel.blocks.request_builder import build_request
+from haptera.kernel.blocks.stream_processor.processor import StreamProcessor
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistryInterface
 from haptera.kernel.engine.call_permissions import CallPermissions
 from haptera.kernel.engine.compactor import Compactor
 from haptera.kernel.engine.file_snapshots import FileSnapshots
+from haptera.kernel.engine.model_turns import ModelBlocks
+from haptera.kernel.engine.own_blocks import OwnBlocks
 from haptera.kernel.engine.provider_attempts import ModelRouter, ProviderAttempts
 from haptera.kernel.engine.query_runner import QueryRunner
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.session import SessionHost
+from haptera.kernel.engine.spending import SpendingCheck
 from haptera.kernel.engine.tool_dispatcher import ToolDispatcher
 from haptera.kernel.engine.tool_execution import ToolExecution
 from haptera.kernel.engine.turn_guards import TurnGuards
-from haptera.kernel.engine.turn_runner import TurnRunner, TurnRunnerInterface
-from haptera.model.settings import RuntimeSettings
-from haptera.ports.budgets import BudgetCheck
+from haptera.kernel.engine.turn_runner import TurnRunner
+from haptera.model.settings import RuntimeSettings, Settings
+from haptera.ports.context_source import ContextSource
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
-from haptera.ports.runner import Runner
+from haptera.ports.runner import SessionBindings
 from haptera.ports.snapshots import Snapshotter
+from haptera.ports.telemetry import Telemetry
 from haptera.system.clock import Clock, Random
 
+if TYPE_CHECKING:
+    from haptera.kernel.engine.native_query import NativeQueries
 
-class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What the blocks are made from; a block that is given is used instead of the default one."""
+
+class ModelAccess(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """How the models of an agent are reached, and what is known of them."""
 
     route: ModelRouter
     catalogue: ModelCatalogue
-    tool_registry: ToolRegistryInterface
-    clock: Clock
-    random: Random
-    runtime: RuntimeSettings = RuntimeSettings()
-    hooks: HookDispatch = msgspec.field(default_factory=HookDispatch)
+    is_native: Callable[[str], bool] = lambda _model: False
+    """Whether an agent that keeps its own session answers for a model."""
+    make_native: "Callable[[AgentBlocks], NativeQueries] | None" = None
+    """Makes what answers queries with such agents, when it is first needed."""
+
+
+class CallSafety(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What stands around tool calls and turns: rules, files, budgets."""
+
     permissions: CallPermissions = CallPermissions()
     """Which tool calls run; by default those whose tools do not ask."""
     surroundings: ToolSurroundings = NO_SURROUNDINGS
     snapshotter: Snapshotter | None = None
     """Records files before and after tools change them."""
-    budget: BudgetCheck | None = None
-    request_builder: RequestBuilder = build_request
-    stream_processor: StreamProcessorInterface | None = None
-    turn_runner: TurnRunnerInterface | None = None
+    budget: SpendingCheck | None = None
 
 
-def _are_open() -> None:
-    """Raise nothing: an agent closes its sessions, and these ask no blocks afterwards."""
+_UNGUARDED = CallSafety()
+_DEFAULT = OwnBlocks()
 
 
-class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Joined blocks. They hold nothing of any query or conversation."""
+class AgentBlocks:
+    """Joined blocks. They hold nothing of any query or conversation.
 
-    request_builder: RequestBuilder
-    stream_processor: StreamProcessorInterface
-    tool_registry: ToolRegistryInterface
-    turn_runner: TurnRunnerInterface
-    dispatcher: ToolDispatcher
-    files: FileSnapshots
-    guards: TurnGuards
-    hooks: HookDispatch
-    query_runner: Runner[QueryScope]
-    check_open: Callable[[], None] = _are_open
-    """Raises CLOSED once their owner has closed what they use."""
+    Owns which block gets which other one. A block of the program's own is used as it is.
+    """
 
+    def __init__(
+        self,
+        models: ModelAccess,
+        registry: ToolRegistryInterface,
+        *,
+        clock: Clock,
+        random: Random,
+        runtime: RuntimeSettings | None = None,
+        hooks: HookDispatch | None = None,
+        safety: CallSafety = _UNGUARDED,
+        own: OwnBlocks = _DEFAULT,
+    ) -> None:
+        runtime = runtime or RuntimeSettings()
+        self.models, self.clock, self.runtime = models, clock, runtime
+        self.hooks = hooks or HookDispatch()
+        self.tool_registry = own.tool_registry or registry
+        self.request_builder = own.request_builder or build_request
+        self.stream_processor = own.stream_processor or StreamProcessor(clock=clock)
+        self.turn_runner = own.turn_runner or TurnRunner(
+            request_builder=self.request_builder,
+            stream_processor=self.stream_processor,
+            catalogue=models.catalogue,
+            clock=clock,
+            runtime=runtime,
+        )
+        self.permissions = safety.permissions
+        self.files = FileSnapshots(safety.snapshotter)
+        self.guards = TurnGuards(files=self.files, budget=safety.budget)
+        self.dispatcher = ToolDispatcher(
+            execution=ToolExecution(
+                clock=clock, random=random, surroundings=safety.surroundings, files=self.files
+            ),
+            permissions=safety.permissions,
+        )
+        self.query_runner = own.query_runner or self._new_query_runner(random)
+        self._own = own
 
-def join_blocks(inputs: BlockInputs) -> AgentBlocks:
-    """Make the blocks that were not given, and join all of them."""
-    processor = inputs.stream_processor or StreamProcessor(clock=inputs.clock)
-    turns = inputs.turn_runner or TurnRunner(
-        request_builder=inputs.request_builder,
-        stream_processor=processor,
-        catalogue=inputs.catalogue,
-        clock=inputs.clock,
-        runtime=inputs.runtime,
-    )
-    files = FileSnapshots(inputs.snapshotter)
-    guards = TurnGuards(files=files, budget=inputs.budget)
-    dispatcher = ToolDispatcher(
-        execution=ToolExecution(
-            clock=inputs.clock,
-            random=inputs.random,
-            surroundings=inputs.surroundings,
-            files=files,
-        ),
-        permissions=inputs.permissions,
-    )
-    attempts = ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random)
-    queries = QueryRunner(
-        attempts=attempts,
-        compactor=Compactor(attempts=attempts, catalogue=inputs.catalogue, runtime=inputs.runtime),
-        turns=turns,
-        dispatcher=dispatcher,
-        clock=inputs.clock,
-        guards=guards,
-    )
-    return AgentBlocks(
-        request_builder=inputs.request_builder,
-        stream_processor=processor,
-        tool_registry=inputs.tool_registry,
-        turn_runner=turns,
-        dispatcher=dispatcher,
-        files=files,
-        guards=guards,
-        hooks=inputs.hooks,
-        query_runner=queries,
-    )
+    def _new_query_runner(self, random: Random) -> QueryRunner:
+        models = self.models
+        attempts = ProviderAttempts(route=models.route, clock=self.clock, random=random)
+        blocks = ModelBlocks(
+            attempts=attempts,
+            turns=self.turn_runner,
+            dispatcher=self.dispatcher,
+            compactor=Compactor(
+                attempts=attempts, catalogue=models.catalogue, runtime=self.runtime
+            ),
+            clock=self.clock,
+            guards=self.guards,
+        )
+        make = models.make_native
+        return QueryRunner(
+            blocks,
+            is_native=models.is_native,
+            make_native=None if make is None else lambda: make(self),
+        )
+
+    def host(
+        self,
+        bindings: SessionBindings,
+        *,
+        cwd: Path | None = None,
+        telemetry: Telemetry | None = None,
+        context: ContextSource | None = None,
+        ceiling: Settings | None = None,
+    ) -> SessionHost:
+        """Return what conversations get of these blocks, and of their agent."""
+        return SessionHost(
+            registry=self.tool_registry,
+            clock=self.clock,
+            runtime=self.runtime,
+            hooks=self.hooks,
+            approvals=self._own.approvals or ApprovalCoordinator,
+            channel=self._own.channel,
+            bindings=bindings,
+            cwd=cwd or Path(),
+            telemetry=telemetry,
+            context=context,
+            ceiling=ceiling or Settings(),
+        )

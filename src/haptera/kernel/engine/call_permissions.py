@@ -10,7 +10,7 @@ from haptera.kernel.blocks.permission_rules.decisions import (
 )
 from haptera.kernel.blocks.permission_rules.rules import NamedTools, names_without_tool
 from haptera.kernel.blocks.tool_registry.registry import Ready, ToolSet
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.approvals import NO_FACTS, ApprovalRequest, CallFacts, Grant, Ruling
 from haptera.model.canonical import approval_key, tool_digest
 from haptera.model.errors import StoreError
@@ -72,17 +72,17 @@ class CallPermissions:
         self._warned: set[str] = set()
         """Names of tools that a warning was logged about."""
 
-    def policy(self, scope: QueryScope) -> JsonObject:
+    def policy(self, query: Query) -> JsonObject:
         """Return the mode and the rules in force, for the log."""
-        return self._in_force(scope).as_recorded()
+        return self._in_force(query).as_recorded()
 
-    def warn_about_names(self, scope: QueryScope) -> None:
+    def warn_about_names(self, query: Query) -> None:
         """Log a warning, once for each name, where a rule or a setting names no offered tool.
 
         It is not refused: a source of tools may offer the tool later, and another session or query
         may have tools of its own.
         """
-        settings = scope.settings
+        settings = query.settings
         named = NamedTools(
             rules=self._rules.rules,
             allowed=settings.allowed_tools or (),
@@ -90,29 +90,29 @@ class CallPermissions:
         )
         if not named:
             return
-        offered = (item.name for item in scope.tools.wire_tools)
+        offered = (item.name for item in query.offer.tools.wire_tools)
         for name, message in names_without_tool(named, offered):
             if name not in self._warned:
                 self._warned.add(name)
                 _logger.warning("%s", message)
 
-    async def judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
+    async def judge(self, query: Query, tool: str, ready: Ready) -> Judged:
         """Decide about a call about which no question was asked yet."""
-        judged = await self._judge(scope, tool, ready)
+        judged = await self._judge(query, tool, ready)
         if judged.ruling.action != "ask":
             return judged
         # Only for what would be asked: a grant answers a question and never lifts a denial.
-        grant = await self._grant(scope, judged)
+        grant = await self._grant(query, judged)
         if grant is not None:
             approved = f"exactly this was approved for the {grant.scope}"
             ruling = Ruling(action="allow", reason=approved, source=grant.by)
         else:
-            ruling = self._in_force(scope).settle(judged.ruling)
+            ruling = self._in_force(query).settle(judged.ruling)
         return msgspec.structs.replace(judged, ruling=ruling)
 
     async def confirm(
         self,
-        scope: QueryScope,
+        query: Query,
         tool: str,
         ready: Ready,
         *,
@@ -124,7 +124,7 @@ class CallPermissions:
         A change is: the tool describes itself in another way, another program would be started,
         a path leads elsewhere, other lines of a file would change, or the sandbox is gone.
         """
-        judged = await self._judge(scope, tool, ready)
+        judged = await self._judge(query, tool, ready)
         if judged.ruling.action == "deny":
             return judged
         changed = answer is not None and answer.arguments is not None
@@ -147,10 +147,10 @@ class CallPermissions:
         except StoreError as error:
             _logger.warning("an approval is not kept for the project: %s", error.message)
 
-    async def _judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
+    async def _judge(self, query: Query, tool: str, ready: Ready) -> Judged:
         found = await _facts_of(tool, ready)
         facts = found or NO_FACTS
-        asks_always = scope.settings.approval == "ask" and ready.rules.approval != "ask"
+        asks_always = query.settings.approval == "ask" and ready.rules.approval != "ask"
         question = PermissionQuestion(
             tool=tool,
             arguments=ready.arguments,
@@ -159,9 +159,9 @@ class CallPermissions:
             resolved_paths=() if facts.path is None else (facts.path,),
             is_confined=facts.is_confined is not False,
         )
-        ruling = self._in_force(scope).judge(question)
+        ruling = self._in_force(query).judge(question)
         # The tools that were offered say the same, except of those that an agent brings itself.
-        if ruling.action != "deny" and not allows_tool(scope.settings, tool):
+        if ruling.action != "deny" and not allows_tool(query.settings, tool):
             ruling = _NOT_ALLOWED
         # What a call would do is part of what rules allow. A denial needs no facts and stands.
         if found is None and ruling.action == "allow":
@@ -172,7 +172,7 @@ class CallPermissions:
         folder = self._folder_of(facts)
         # As it is offered now, not as in the turn: what a server says of it may have changed while
         # a person was asked.
-        digest = scope.registry.current().digest(tool)
+        digest = query.offer.registry.current().digest(tool)
         if digest is None:
             digest = tool_digest(ready.tool.spec, ready.rules.effect)
         key = approval_key(
@@ -180,18 +180,18 @@ class CallPermissions:
         )
         return Judged(ruling=ruling, folder=folder, key=key, tool_digest=digest, facts=facts)
 
-    async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
-        session = scope.session.session_id
-        site = CallSite(query_id=scope.query_id, session_id=session, folder=judged.folder)
-        own = [grant for grant in scope.fold.standing.grants if grant.scope != "project"]
+    async def _grant(self, query: Query, judged: Judged) -> Grant | None:
+        session = query.session.session_id
+        site = CallSite(query_id=query.query_id, session_id=session, folder=judged.folder)
+        own = [grant for grant in query.fold.standing.grants if grant.scope != "project"]
         grant = find_grant(own, judged.key, site)
         if grant is None and self._project is not None:
             # Not from the log: it could have been taken back, or come from another machine.
             grant = find_grant(await self._project.find(judged.folder), judged.key, site)
         return grant
 
-    def _in_force(self, scope: QueryScope) -> PermissionRules:
-        return self._rules.in_mode(scope.settings.permission_mode)
+    def _in_force(self, query: Query) -> PermissionRules:
+        return self._rules.in_mode(query.settings.permission_mode)
 
     def _folder_of(self, facts: CallFacts) -> str:
         if facts.root is None:

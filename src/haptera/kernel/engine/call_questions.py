@@ -8,7 +8,7 @@ import msgspec
 
 from haptera.kernel.blocks.tool_registry.registry import Ready
 from haptera.kernel.engine.call_permissions import Judged
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.approvals import (
     ApprovalRequest,
     Approve,
@@ -50,22 +50,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Done once the answer is in the log."""
 
 
-def question_about(scope: QueryScope, call: ToolCallPart) -> ApprovalRequested | None:
+def question_about(query: Query, call: ToolCallPart) -> ApprovalRequested | None:
     """Return the question that was asked about a call and not answered yet."""
-    pending = scope.fold.approvals.values()
+    pending = query.fold.approvals.values()
     return next((item for item in pending if item.call_id == call.call_id), None)
 
 
 def make_question(
-    scope: QueryScope, candidate: Candidate, judged: Judged, *, reason: str | None
+    query: Query, candidate: Candidate, judged: Judged, *, reason: str | None
 ) -> Question:
     """Make the question about a call, or take the one that an earlier query asked.
 
     What the call would do is what was found out now: a log is not asked about it.
     """
-    known = question_about(scope, candidate.call)
+    known = question_about(query, candidate.call)
     request = ApprovalRequested(
-        **scope.turn_stamp(),
+        **query.turn_stamp(),
         approval_id=new_approval_id() if known is None else known.approval_id,
         call_id=candidate.call.call_id,
         tool=candidate.call.name,
@@ -79,34 +79,34 @@ def make_question(
         ruling=judged.ruling,
     )
     # Parked before it is recorded: an answer may come as soon as the question can be seen.
-    answer = scope.session.approvals.park(request.approval_id)
+    answer = query.session.approvals.park(request.approval_id)
     return Question(candidate=candidate, request=request, answer=answer)
 
 
-async def ask_all(scope: QueryScope, questions: Iterable[Question]) -> None:
+async def ask_all(query: Query, questions: Iterable[Question]) -> None:
     """Record every question at once, unless an earlier query asked it already."""
     requests = [
-        item.request for item in questions if item.request.approval_id not in scope.fold.approvals
+        item.request for item in questions if item.request.approval_id not in query.fold.approvals
     ]
     if requests:
-        await scope.recorder.record(requests)
+        await query.recorder.record(requests)
 
 
-async def answer_to(scope: QueryScope, question: Question) -> ApprovalSettled:
+async def answer_to(query: Query, question: Question) -> ApprovalSettled:
     """Ask the approver; the first answer decides, its own or one from elsewhere."""
     asked = question.request
-    return await answer_by_id(scope, asked.approval_id, question.answer, now=asked)
+    return await answer_by_id(query, asked.approval_id, question.answer, now=asked)
 
 
 async def answer_by_id(
-    scope: QueryScope,
+    query: Query,
     asked: ApprovalId,
     answer: "asyncio.Future[ApprovalSettled]",
     *,
     now: ApprovalRequested | ApprovalRequest,
 ) -> ApprovalSettled:
     """Ask the approver about a recorded question, with what is known `now` of its call."""
-    pending = scope.fold.pending_approvals()
+    pending = query.fold.pending_approvals()
     request = next((item for item in pending if item.id == asked), None)
     if request is not None:  # otherwise it is answered already
         shown = msgspec.structs.replace(
@@ -117,22 +117,22 @@ async def answer_by_id(
             facts=now.facts,
             ruling=now.ruling,
         )
-        await _ask_approver(scope, shown, answer)
+        await _ask_approver(query, shown, answer)
     return await answer
 
 
 async def _ask_approver(
-    scope: QueryScope,
+    query: Query,
     request: ApprovalRequest,
     answer: "asyncio.Future[ApprovalSettled]",
 ) -> None:
     """Let the approver answer, unless an answer comes first."""
-    approver, approvals = scope.session.approver, scope.session.approvals
+    approver, approvals = query.session.bindings.approver, query.session.approvals
     if approver is None:
         await approvals.settle(request.id, Deny("there is no approver"))
         return
     # A task of its own: an answer from elsewhere ends the wait, whatever the approver does.
-    asking = scope.session.tasks.start(_ask_safely(approver(request)), name="haptera-approver")
+    asking = query.session.tasks.start(_ask_safely(approver(request)), name="haptera-approver")
     try:
         either: set[asyncio.Future[Any]] = {answer, asking}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

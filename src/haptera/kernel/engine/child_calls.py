@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from haptera.kernel.engine.call_questions import Candidate, answer_by_id
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.approvals import ApprovalRequest, Approve, ChildApproval, Decision, Deny
 from haptera.model.errors import AgentError, ErrorCode, ToolError
 from haptera.model.events import Event, Instrumented, SubagentChanged, SubagentEvent
@@ -47,18 +47,18 @@ def child_id_of(parent: SessionId, message_id: str, call_id: CallId) -> SessionI
     return SessionId(str(UUID(int=value)))
 
 
-def rests_on_children(scope: QueryScope) -> bool:
+def rests_on_children(query: Query) -> bool:
     """Whether a sub-agent of the query waits for an answer."""
-    return any(asked.child is not None for asked in scope.fold.approvals.values())
+    return any(asked.child is not None for asked in query.fold.approvals.values())
 
 
-def has_rested(scope: QueryScope, candidate: Candidate) -> bool:
+def has_rested(query: Query, candidate: Candidate) -> bool:
     """Whether a call is carried on after its sub-agent has rested: it may run, and did not stop."""
     call = candidate.call
     if not candidate.ready.rules.idempotent:
         return False  # it is no sub-agent
-    asked = (item.call_id for item in scope.fold.approvals.values() if item.child)
-    answered = (item.call_id for item in scope.fold.child_answers.values())
+    asked = (item.call_id for item in query.fold.approvals.values() if item.child)
+    answered = (item.call_id for item in query.fold.child_answers.values())
     # The ids of a child's questions begin with that of the call it answers.
     return any(each.startswith(f"{call.call_id}/") for each in (*asked, *answered))
 
@@ -72,8 +72,8 @@ class CallOfChild:
     the sub-agent's call itself.
     """
 
-    def __init__(self, scope: QueryScope, call: ToolCallPart, *, clock: Clock) -> None:
-        self._scope = scope
+    def __init__(self, query: Query, call: ToolCallPart, *, clock: Clock) -> None:
+        self._query = query
         self._call = call
         self._clock = clock
         self._is_used = False
@@ -83,24 +83,24 @@ class CallOfChild:
     @cached_property
     def child_id(self) -> SessionId:
         """The id of the child session of this call."""
-        tip = self._scope.fold.conversation.tip
+        tip = self._query.fold.conversation.tip
         message_id = "" if tip is None else tip.id
-        return child_id_of(self._scope.session.session_id, message_id, self._call.call_id)
+        return child_id_of(self._query.session.session_id, message_id, self._call.call_id)
 
     @property
     def approver(self) -> Approver | None:
         """Asks the approver of the session of the call; None where there is none."""
-        return None if self._scope.session.approver is None else self._ask
+        return None if self._query.session.bindings.approver is None else self._ask
 
     @property
     def unanswered(self) -> Unanswered:
         """What happens to a question of the child without an approver."""
-        return self._scope.session.unanswered
+        return self._query.session.bindings.unanswered or "stop"
 
     @asynccontextmanager
     async def working(self, *, at_once: int, description: str) -> AsyncIterator[None]:
         """Wait for a slot; tell consumers when the child begins and ends."""
-        children = self._scope.children
+        children = self._query.progress.children
         # The first sub-agent decides: all of a query share one semaphore.
         if children.slots is None:
             children.slots = asyncio.Semaphore(at_once)
@@ -127,11 +127,11 @@ class CallOfChild:
             ToolError: TOOL_FAILED when nothing is left.
 
         """
-        scope, limits = self._scope, self._scope.settings.limits
+        query, limits = self._query, self._query.settings.limits
         used = {
-            "tokens": scope.usage.total + scope.children.usage.total,
-            "cost": float(scope.cost or 0) + float(scope.children.cost or 0),
-            "seconds": self._clock.now() - scope.started_at,
+            "tokens": query.progress.usage.total + query.progress.children.usage.total,
+            "cost": float(query.progress.cost or 0) + float(query.progress.children.cost or 0),
+            "seconds": self._clock.now() - query.measurement.started_at,
         }
         bounds: dict[str, Any] = {}
         for name, amount in used.items():
@@ -156,30 +156,30 @@ class CallOfChild:
         if shown:
             # Recorded although none is an entry: that waits for slow consumers, and so makes the
             # child wait, too.
-            await self._scope.recorder.record(shown)
+            await self._query.recorder.record(shown)
 
     async def _ask(self, request: ApprovalRequest) -> Decision:
         """Have a question of the child answered; the first answer decides."""
-        scope = self._scope
+        query = self._query
         # It was answered here while the query rested; the child records it only now.
-        if (known := scope.fold.child_answers.get(request.id)) is not None:
+        if (known := query.fold.child_answers.get(request.id)) is not None:
             return _decision(known)
-        if scope.abort.signal.aborted:
+        if query.abort.signal.aborted:
             return Deny(_STOPPED)  # the child is about to be stopped, too
         asked = self._asked(request.id) or self._question(request)
         # Parked before it is recorded, as in `make_question`.
-        answer = scope.session.approvals.park(asked.approval_id)
-        if asked.approval_id not in scope.fold.approvals:
-            await scope.recorder.record([asked])
+        answer = query.session.approvals.park(asked.approval_id)
+        if asked.approval_id not in query.fold.approvals:
+            await query.recorder.record([asked])
         # What the child has just found out, and not what a log says of it.
-        return _decision(await answer_by_id(scope, asked.approval_id, answer, now=request))
+        return _decision(await answer_by_id(query, asked.approval_id, answer, now=request))
 
     async def put(self, pending: Sequence[ApprovalRequest]) -> Mapping[ApprovalId, Decision]:
         """Ask what a resting child waits for, and return the answers that are there already.
 
         Questions that the child does not wait for any more are withdrawn.
         """
-        answers = self._scope.fold.child_answers
+        answers = self._query.fold.child_answers
         entries: list[Entry] = [
             self._question(request)
             for request in pending
@@ -187,29 +187,29 @@ class CallOfChild:
         ]
         entries += self._withdrawals(but={item.id for item in pending})
         if entries:
-            await self._scope.recorder.record(entries)
+            await self._query.recorder.record(entries)
         return {item.id: _decision(answers[item.id]) for item in pending if item.id in answers}
 
     def _withdrawals(self, *, but: set[ApprovalId]) -> list[ApprovalSettled]:
         void = {
             item.approval_id
-            for item in self._scope.fold.approvals.values()
+            for item in self._query.fold.approvals.values()
             if item.child is not None
             and item.child.call_id == self._call.call_id
             and item.child.approval_id not in but
         }
         # Questions whose answer is staged are not among the cancellations.
-        cancelled = self._scope.session.approvals.cancellations(_VOID) if void else ()
+        cancelled = self._query.session.approvals.cancellations(_VOID) if void else ()
         return [entry for entry in cancelled if entry.approval_id in void]
 
     def count(self, result: AgentResult[Any]) -> None:
         """Count what a query of the child used, and its own children."""
         self._left = result.stop_reason
-        self._scope.children.add(result.total_usage, result.total_cost)
+        self._query.progress.children.add(result.total_usage, result.total_cost)
 
     def _asked(self, approval_id: ApprovalId) -> ApprovalRequested | None:
         """Find the question of this session that stands for one of the child."""
-        for item in self._scope.fold.approvals.values():
+        for item in self._query.fold.approvals.values():
             if item.child is not None and item.child.approval_id == approval_id:
                 return item
         return None
@@ -217,7 +217,7 @@ class CallOfChild:
     def _question(self, request: ApprovalRequest) -> ApprovalRequested:
         call_id = self._call.call_id
         return ApprovalRequested(
-            **self._scope.turn_stamp(),
+            **self._query.turn_stamp(),
             approval_id=new_approval_id(),
             call_id=CallId(f"{call_id}/{request.call_id}"),
             tool=request.tool,
@@ -243,7 +243,7 @@ class CallOfChild:
             status=status,
             description=description,
         )
-        self._scope.recorder.show([changed])
+        self._query.recorder.show([changed])
 
 
 def _decision(settled: ApprovalSettled) -> Decision:

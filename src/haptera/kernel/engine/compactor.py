@@ -16,8 +16,7 @@ from haptera.kernel.engine.compaction_plan import (
     window_of,
 )
 from haptera.kernel.engine.provider_attempts import ProviderAttempts
-from haptera.kernel.engine.query_progress import NextTurn
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.kernel.engine.summaries import (
     PROMPT_MARK,
     SYSTEM_TOKENS,
@@ -85,48 +84,44 @@ class Compactor:
         self._catalogue = catalogue
         self._runtime = runtime
 
-    async def make_space(self, scope: QueryScope) -> Compaction | None:
+    async def make_space(self, query: Query) -> Compaction | None:
         """Compact if the next request would be too long for its model; returns what was done."""
-        settings = scope.settings
+        settings = query.settings
         chosen = settings.compaction
         if not self._runtime.auto_compaction or chosen.by_provider or chosen.strategy == "off":
             return None
         window = self._window(settings)
         if window is None:
             return None
-        tokens = self._measure(scope, settings)
+        tokens = self._measure(query, settings)
         must_fit = tokens > window.fits
         # After a summary that could not be used the conversation has to grow first: otherwise every
         # turn would pay for another attempt.
-        if tokens <= window.usable or (tokens <= scope.session.meter.waits_until and not must_fit):
+        if tokens <= window.usable or (tokens <= query.session.meter.waits_until and not must_fit):
             return None
         need = _Need(trigger="auto", window=window, tokens=tokens, must_fit=must_fit)
-        return await self._compact(scope, need)
+        return await self._compact(query, need)
 
-    async def after_overflow(
-        self, scope: QueryScope, turn: NextTurn, error: AgentError
-    ) -> Compaction | None:
+    def may_shorten(self, query: Query, error: AgentError) -> bool:
+        """Whether a request that its provider refused may be made again, of something shorter."""
+        is_on = query.settings.compaction.strategy != "off" and self._runtime.auto_compaction
+        return is_on and error.code is ErrorCode.CONTEXT_LENGTH
+
+    async def after_overflow(self, query: Query) -> Compaction | None:
         """Compact after a request that its provider refused as too long, before any answer.
 
-        Returns what was done, or None when the error stands.
+        Returns what was done, or None when nothing shorter can be sent.
         """
-        settings = scope.settings
-        is_off = settings.compaction.strategy == "off" or not self._runtime.auto_compaction
-        if is_off or error.code is not ErrorCode.CONTEXT_LENGTH:
-            return None
-        if turn.has_answer:
-            return None  # part of it was shown
-        # The refused request left its turn open, and the next attempt begins another.
-        await turn.discard(error, "the conversation was too long and is compacted")
-        tokens = self._measure(scope, settings)
+        settings = query.settings
+        tokens = self._measure(query, settings)
         known = self._window(settings)
         # The provider counts more than we do, or holds less than we know of.
         size = min(known.size if known else tokens, max(tokens * 3 // 4, 256))
         window = window_of(size, settings)
         need = _Need(trigger="overflow", window=window, tokens=tokens, must_fit=True)
-        return await self._compact(scope, need)
+        return await self._compact(query, need)
 
-    async def compact_now(self, scope: QueryScope) -> None:
+    async def compact_now(self, query: Query) -> None:
         """Compact because the user asked for it.
 
         Raises:
@@ -134,15 +129,15 @@ class Compactor:
             AgentError: why no summary could be made; the conversation is as it was.
 
         """
-        settings, order = scope.settings, scope.input.compact
+        settings, order = query.settings, query.input.compact
         window = self._window(settings) or window_of(_LARGE_WINDOW, settings)
         need = _Need(
             trigger="manual",
             window=window,
-            tokens=self._measure(scope, settings),
+            tokens=self._measure(query, settings),
             instructions=order.instructions if order else None,
         )
-        if await self._compact(scope, need) is None:
+        if await self._compact(query, need) is None:
             raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
 
     def _window(self, settings: Settings) -> Window | None:
@@ -151,59 +146,59 @@ class Compactor:
         size = size or self._catalogue.context_window(provider, model)
         return window_of(size, settings) if size else None
 
-    def _measure(self, scope: QueryScope, settings: Settings) -> int:
-        return scope.session.meter.measure(
+    def _measure(self, query: Query, settings: Settings) -> int:
+        return query.session.meter.measure(
             # The fold does not have a prompt that is only staged.
-            scope.fold.sent_view(scope.staged_prompt),
+            query.fold.sent_view(query.staged_prompt),
             system=settings.system_prompts,
-            tools=_tools_of(scope, settings),
+            tools=_tools_of(query, settings),
         )
 
-    async def _compact(self, scope: QueryScope, need: _Need) -> Compaction | None:
+    async def _compact(self, query: Query, need: _Need) -> Compaction | None:
         """Prune, or ask for a summary, and record what is sent from now on."""
-        await scope.recorder.record(())  # a prompt that is staged is part of the conversation
-        if await self._is_blocked(scope, need):
+        await query.recorder.record(())  # a prompt that is staged is part of the conversation
+        if await self._is_blocked(query, need):
             return None
-        entry = await self._pruned(scope, need)
+        entry = await self._pruned(query, need)
         if entry is None:
-            entry = await self._summarised(scope, need)
-        if entry is not None and scope.hooks is not None:
-            await scope.hooks.after_compaction(entry)
+            entry = await self._summarised(query, need)
+        if entry is not None and query.hooks is not None:
+            await query.hooks.after_compaction(entry)
         if entry is not None:
             _logger.info(
                 "session %s was compacted (%s, %s): %s tokens before, %s after%s",
-                *(scope.session.session_id, entry.trigger, entry.strategy),
+                *(query.session.session_id, entry.trigger, entry.strategy),
                 *(entry.tokens_before, entry.tokens_after),
                 f"; no summary: {entry.rejected}" if entry.rejected else "",
             )
         return entry
 
-    async def _is_blocked(self, scope: QueryScope, need: _Need) -> bool:
+    async def _is_blocked(self, query: Query, need: _Need) -> bool:
         """Ask hooks before a compaction; whether one of them blocks it."""
-        if scope.hooks is None:
+        if query.hooks is None:
             return False
-        reason = await scope.hooks.before_compaction(
+        reason = await query.hooks.before_compaction(
             trigger=need.trigger, tokens=need.tokens, context_window=need.window.size
         )
         if reason is not None and need.trigger == "manual":
             raise HookError(ErrorCode.HOOK_FAILED, f"a hook blocked the compaction: {reason}")
         if reason is not None:
             # Ask hooks again only when it has grown by a twentieth, not before every turn.
-            scope.session.meter.waits_until = need.tokens + need.window.usable // 20
+            query.session.meter.waits_until = need.tokens + need.window.usable // 20
         return reason is not None
 
-    async def _pruned(self, scope: QueryScope, need: _Need) -> Compaction | None:
+    async def _pruned(self, query: Query, need: _Need) -> Compaction | None:
         """Leave out old results of tools, if that is enough."""
-        view = scope.fold.settled_view()
+        view = query.fold.settled_view()
         # A user who asks for a compaction gets a summary.
         found = prunable_before(view) if need.trigger != "manual" else None
-        if found is None or not scope.settings.compaction.prune:
+        if found is None or not query.settings.compaction.prune:
             return None
         index, saved = found
         if need.tokens - saved > need.window.usable:
             return None
         entry = Compaction(
-            **scope.stamp(),
+            **query.stamp(),
             trigger=need.trigger,
             strategy="prune",
             summary="",
@@ -211,12 +206,12 @@ class Compactor:
             tokens_before=need.tokens,
             tokens_after=need.tokens - saved,
         )
-        await scope.recorder.record([entry])
-        scope.session.meter.forget()
+        await query.recorder.record([entry])
+        query.session.meter.forget()
         return entry
 
-    async def _summarised(self, scope: QueryScope, need: _Need) -> Compaction | None:
-        view = scope.fold.settled_view()
+    async def _summarised(self, query: Query, need: _Need) -> Compaction | None:
+        view = query.fold.settled_view()
         most = need.window.tail
         if need.trigger == "manual":
             # A short conversation would be kept as a whole, and nothing compacted.
@@ -224,26 +219,26 @@ class Compactor:
         kept = first_kept(view, most)
         if kept is None:
             return None
-        summary = await self._ask(scope, need, view[:kept])
+        summary = await self._ask(query, need, view[:kept])
         # It was paid for, whether it can be used or not.
-        scope.add_usage(summary.usage, summary.cost)
+        query.progress.add_usage(summary.usage, summary.cost)
         if summary.rejected is None:
             text = summary.text + _prompt_note(need, view, kept)
-            entry = self._entry(scope, need, summary, strategy="summarise", text=text, kept=kept)
+            entry = self._entry(query, need, summary, strategy="summarise", text=text, kept=kept)
             if need.trigger == "manual" or (entry.tokens_after or 0) < need.tokens:
-                return await self._record(scope, entry)
+                return await self._record(query, entry)
             told = "the summary makes the conversation no shorter"
             summary = msgspec.structs.replace(summary, rejected=told)
-        return await self._reject(scope, need, summary)
+        return await self._reject(query, need, summary)
 
-    async def _reject(self, scope: QueryScope, need: _Need, summary: Summary) -> Compaction | None:
+    async def _reject(self, query: Query, need: _Need, summary: Summary) -> Compaction | None:
         """Go on without a summary: with everything, or with as much of the end as fits."""
-        view = scope.fold.settled_view()
+        view = query.fold.settled_view()
         if not need.must_fit:
             # It replaces nothing, and records what the summary cost and why it is rejected.
-            entry = self._entry(scope, need, summary, strategy="none", text="", kept=len(view))
-            await self._record(scope, msgspec.structs.replace(entry, tokens_after=need.tokens))
-            scope.session.meter.waits_until = need.tokens + need.window.usable // 20
+            entry = self._entry(query, need, summary, strategy="none", text="", kept=len(view))
+            await self._record(query, msgspec.structs.replace(entry, tokens_after=need.tokens))
+            query.session.meter.waits_until = need.tokens + need.window.usable // 20
             if need.trigger == "manual":
                 raise summary.failure or ProviderError(
                     ErrorCode.PROTOCOL, f"nothing was compacted: {summary.rejected}"
@@ -254,27 +249,27 @@ class Compactor:
             return None
         text = _tail_note(summary, view) + _prompt_note(need, view, kept)
         return await self._record(
-            scope, self._entry(scope, need, summary, strategy="tail", text=text, kept=kept)
+            query, self._entry(query, need, summary, strategy="tail", text=text, kept=kept)
         )
 
-    async def _ask(self, scope: QueryScope, need: _Need, messages: Sequence[Message]) -> Summary:
+    async def _ask(self, query: Query, need: _Need, messages: Sequence[Message]) -> Summary:
         """Ask a model for a summary, with the retries of a turn."""
-        settings = _settings_of_summary(scope.settings)
+        settings = _settings_of_summary(query.settings)
         window = need.window
-        if settings.model != scope.settings.model:
+        if settings.model != query.settings.model:
             window = self._window(settings) or window
         most = need.window.summary
         space = max(window.size - window.reserve - most - SYSTEM_TOKENS, window.size // 4)
         text = question(messages, need.instructions, most=space)
 
-        asked = SummaryRequest(scope, text, most=most)
+        asked = SummaryRequest(query, text, most=most)
         try:
-            reply = await self._attempts.run(scope, asked, settings=settings)
+            reply = await self._attempts.run(query, asked, settings=settings)
         # A store that fails ends the query; only a failure of the model rejects the summary.
         except StoreError:
             raise
         except AgentError as error:
-            if error.code is ErrorCode.ABORTED or scope.abort.signal.aborted:
+            if error.code is ErrorCode.ABORTED or query.abort.signal.aborted:
                 raise
             told = f"the model could not be asked: {error.code}: {error.message}"
             return Summary(rejected=told, failure=error)
@@ -287,7 +282,7 @@ class Compactor:
 
     def _entry(
         self,
-        scope: QueryScope,
+        query: Query,
         need: _Need,
         summary: Summary,
         *,
@@ -295,12 +290,12 @@ class Compactor:
         text: str,
         kept: int,
     ) -> Compaction:
-        settings, view = scope.settings, scope.fold.settled_view()
+        settings, view = query.settings, query.fold.settled_view()
         # Cached reminders go out once, with the first prompt; without it they are repeated.
         reminders = () if holds_reminders(view[kept:]) else settings.cached_reminders
-        fixed = scope.session.meter.fixed(settings.system_prompts, _tools_of(scope, settings))
+        fixed = query.session.meter.fixed(settings.system_prompts, _tools_of(query, settings))
         return Compaction(
-            **scope.stamp(),
+            **query.stamp(),
             trigger=need.trigger,
             strategy=strategy,
             summary=text,
@@ -315,18 +310,18 @@ class Compactor:
             cost=summary.cost,
         )
 
-    async def _record(self, scope: QueryScope, entry: Compaction) -> Compaction:
+    async def _record(self, query: Query, entry: Compaction) -> Compaction:
         if entry.strategy != "none":
             # With no wait in between: what is carried is what the log says up to `fold.head`.
-            reads_from, carried = carried_by(scope.fold, entry.kept_from)
+            reads_from, carried = carried_by(query.fold, entry.kept_from)
             if reads_from is not None:
                 entry = msgspec.structs.replace(entry, reads_from=reads_from, carried=carried)
-            scope.session.meter.forget()
-        await scope.recorder.record([entry])
+            query.session.meter.forget()
+        await query.recorder.record([entry])
         return entry
 
 
-async def record_provider_summary(scope: QueryScope, outcome: TurnOutcome) -> None:
+async def record_provider_summary(query: Query, outcome: TurnOutcome) -> None:
     """Record a compaction that the provider made inside its answer."""
     made = Compaction(
         **outcome.turn.stamp(),
@@ -336,11 +331,11 @@ async def record_provider_summary(scope: QueryScope, outcome: TurnOutcome) -> No
         tokens_before=outcome.finished.usage.input or None,
     )
     # Hooks are only told what is in the log; without them it can wait for the next append.
-    if scope.hooks is None:
-        scope.recorder.stage([made])
+    if query.hooks is None:
+        query.recorder.stage([made])
         return
-    await scope.recorder.record([made])
-    await scope.hooks.after_compaction(made)
+    await query.recorder.record([made])
+    await query.hooks.after_compaction(made)
 
 
 def _settings_of_summary(settings: Settings) -> Settings:
@@ -352,9 +347,10 @@ def _settings_of_summary(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, model=model, fallbacks=())
 
 
-def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
-    # Not `scope.tools`: those are of the turn before, and the next one takes what is offered then.
-    offered = scope.registry.current().view(settings.allowed_tools, settings.denied_tools)
+def _tools_of(query: Query, settings: Settings) -> tuple[ToolSpec, ...]:
+    # Not `query.offer.tools`: those are of the turn before, and the next one takes what is offered
+    # then.
+    offered = query.offer.registry.current().view(settings.allowed_tools, settings.denied_tools)
     return offered.wire_tools
 
 

@@ -1,6 +1,6 @@
 """FileSnapshots: records what the files of the workspace are before and after tools change them."""
 
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.errors import StoreError
 from haptera.model.file_snapshots import SnapshotMoment
 from haptera.model.json_types import writable
@@ -25,34 +25,32 @@ class FileSnapshots:
     def __init__(self, snapshotter: Snapshotter | None = None) -> None:
         self._snapshotter = snapshotter
 
-    async def before_tool(self, scope: QueryScope, effect: Effect) -> None:
+    async def before_tool(self, query: Query, effect: Effect) -> None:
         """Take the snapshot of the turn, unless the tool only reads or it was taken already.
 
         It is in the log before the tool starts. Tools that run side by side wait for it.
         """
         if self._snapshotter is None or effect == "read":
             return
-        async with scope.files.one_takes:
-            if not scope.files.is_taken:
-                await self._take(scope, self._snapshotter, "before")
+        async with query.progress.files.one_takes:
+            if not query.progress.files.is_taken:
+                await self._take(query, self._snapshotter, "before")
                 # Only after the wait, and under the lock: a call beside this one must find the
                 # snapshot in the log.
-                scope.files.is_taken = True
+                query.progress.files.is_taken = True
 
-    async def after_tools(self, scope: QueryScope) -> None:
+    async def after_tools(self, query: Query) -> None:
         """Take the snapshot after the tools of a turn, if one was taken before them."""
-        if self._snapshotter is None or not scope.files.is_taken:
+        if self._snapshotter is None or not query.progress.files.is_taken:
             return
-        scope.files.is_taken = False
-        if scope.files.error is None:
-            await self._take(scope, self._snapshotter, "after")
+        query.progress.files.is_taken = False
+        if query.progress.files.error is None:
+            await self._take(query, self._snapshotter, "after")
 
-    async def _take(
-        self, scope: QueryScope, snapshotter: Snapshotter, moment: SnapshotMoment
-    ) -> None:
-        stamp, taken = scope.turn_stamp, await self._tree(scope, snapshotter)
+    async def _take(self, query: Query, snapshotter: Snapshotter, moment: SnapshotMoment) -> None:
+        stamp, taken = query.turn_stamp, await self._tree(query, snapshotter)
         if taken is None:
-            snapshot = Snapshot(**stamp(), tree="", moment=moment, error=scope.files.error)
+            snapshot = Snapshot(**stamp(), tree="", moment=moment, error=query.progress.files.error)
         else:
             snapshot = Snapshot(
                 **stamp(),
@@ -61,18 +59,18 @@ class FileSnapshots:
                 skipped=tuple(writable(item) for item in taken.skipped[:_SHOWN]),
                 skipped_count=len(taken.skipped),
             )
-        await scope.recorder.record([snapshot])
+        await query.recorder.record([snapshot])
 
-    async def _tree(self, scope: QueryScope, snapshotter: Snapshotter) -> TakenTree | None:
+    async def _tree(self, query: Query, snapshotter: Snapshotter) -> TakenTree | None:
         """Record the files; None once that has failed in this query, and `error` says why."""
-        if scope.files.error is not None:
+        if query.progress.files.error is not None:
             return None
         try:
             return await snapshotter.take()
         except StoreError as error:
-            scope.files.error = told = writable(error.message)
+            query.progress.files.error = told = writable(error.message)
             # The log keeps the last failure, so the same one is not warned of in every query.
-            if scope.fold.snapshot_error != told:
+            if query.fold.snapshot_error != told:
                 _logger.warning("no snapshot of the workspace is taken: %s", told)
             return None
 

@@ -186,7 +186,7 @@ class QueryMeasurement:
 
     def __init__(self, begun: QueryBegun, *, clock: Clock, telemetry: Telemetry | None) -> None:
         self._begun = begun
-        self._started_at = clock.now()
+        self.started_at = clock.now()
         self._first_at: float | None = None
         self._attempts = 0
         self._tool_calls = 0
@@ -232,7 +232,7 @@ class QueryMeasurement:
             query_id=self._begun.query_id,
             stop_reason=ended.stop_reason,
             duration_ms=ended.duration_ms,
-            first_token_ms=_latency(self._started_at, self._first_at),
+            first_token_ms=_latency(self.started_at, self._first_at),
             turns=ended.turns,
             attempts=self._attempts,
             tool_calls=self._tool_calls,

@@ -10,7 +10,7 @@ from haptera.kernel.engine.call_permissions import CallPermissions, Judged
 from haptera.kernel.engine.call_questions import Candidate, answer_to, ask_all, make_question
 from haptera.kernel.engine.native_link import NativeQuestion
 from haptera.kernel.engine.native_mirror import NativeMirror
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.kernel.engine.tool_dispatcher import DENIED, ToolDispatcher
 from haptera.model.canonical import arguments_hash, canonical_json
 from haptera.model.events import ToolProgress
@@ -51,7 +51,7 @@ class NativeCalls:
 
     def __init__(
         self,
-        scope: QueryScope,
+        query: Query,
         *,
         agent: NativeAgent,
         mirror: NativeMirror,
@@ -59,7 +59,7 @@ class NativeCalls:
         permissions: CallPermissions,
         granted: dict[str, JsonObject],
     ) -> None:
-        self._scope = scope
+        self._query = query
         self._agent = agent
         self._mirror = mirror
         self._dispatcher = dispatcher
@@ -85,24 +85,24 @@ class NativeCalls:
         question.settle(value)
 
     async def _announce(self, call: NativeCall) -> Permission | None:
-        scope, call_id = self._scope, call.call_id
+        query, call_id = self._query, call.call_id
         # Calls of the agent's own sub-agents are in no answer of the log: they are only shown.
         if call.agent is not None or call_id is None:
             shown = {"agent": call.agent, "tool": call.tool}
             progress = ToolProgress(call_id=CallId(call_id or ""), tool=call.tool, progress=shown)
-            scope.recorder.show([progress])
-            judged = await self._permissions.judge(scope, call.tool, _ready(call, approval="never"))
+            query.recorder.show([progress])
+            judged = await self._permissions.judge(query, call.tool, _ready(call, approval="never"))
             return _opinion(judged, call)
         await self._mirror.until_known(call_id)
         part = ToolCallPart(call_id=CallId(call_id), name=call.tool, arguments=call.arguments)
-        verdict = await self._dispatcher.consult_hook(scope, part)
+        verdict = await self._dispatcher.consult_hook(query, part)
         if isinstance(verdict, Block):
             return Refuse(verdict.reason)
         if isinstance(verdict, Answer):
             return Refuse(f"Not run. The answer is: {text_of(tuple(verdict.content))}")
         if verdict.arguments is not None:
             call = msgspec.structs.replace(call, arguments=verdict.arguments)
-        judged = await self._permissions.judge(scope, call.tool, _ready(call, approval="never"))
+        judged = await self._permissions.judge(query, call.tool, _ready(call, approval="never"))
         if verdict.arguments is not None and judged.ruling.action != "deny":
             return Allow(verdict.arguments)  # it is asked about then
         # The agent will not ask about this call, so its start is recorded here, before it runs.
@@ -121,7 +121,7 @@ class NativeCalls:
         if (granted := self._granted.pop(digest, None)) is not None:
             return await self._grant_approved(call, granted)
         ready = _ready(call, approval="ask")
-        judged = await self._permissions.judge(self._scope, call.tool, ready)
+        judged = await self._permissions.judge(self._query, call.tool, ready)
         if judged.ruling.action == "deny":
             return Refuse(judged.ruling.reason or DENIED)
         if judged.ruling.action == "allow":
@@ -151,7 +151,7 @@ class NativeCalls:
         """Let an approved call run as it was approved, unless it is denied all the same."""
         ready = _ready(msgspec.structs.replace(call, arguments=arguments), approval="ask")
         judged = await self._permissions.confirm(
-            self._scope, call.tool, ready, asked=None, answer=None
+            self._query, call.tool, ready, asked=None, answer=None
         )
         if judged.ruling.action == "deny":
             return Refuse(judged.ruling.reason or DENIED)
@@ -166,13 +166,13 @@ class NativeCalls:
         self, call: NativeCall, candidate: Candidate, judged: Judged
     ) -> ApprovalSettled | None:
         """Ask, and return the recorded answer; None when the query rests on the question."""
-        scope = self._scope
+        query = self._query
         reason = None if call.agent is None else f"for the sub-agent {call.agent}"
-        question = make_question(scope, candidate, judged, reason=reason)
-        await ask_all(scope, [question])
-        if scope.session.approver is None and scope.session.unanswered == "stop":
+        question = make_question(query, candidate, judged, reason=reason)
+        await ask_all(query, [question])
+        if query.session.bindings.approver is None and query.session.bindings.unanswered == "stop":
             return None
-        return await answer_to(scope, question)
+        return await answer_to(query, question)
 
     async def _run_tool(self, call: NativeCall) -> CallResult:
         # An agent may not say which call it means; calls of one tool are run in order.
@@ -183,16 +183,16 @@ class NativeCalls:
         # meanwhile.
         if self.rest is not None:
             return _failed(_WAITS)
-        if self._scope.settings.parallel_tools:
+        if self._query.settings.parallel_tools:
             return await self._dispatch(call_id)
         # The agent asks for its calls side by side; the setting says one after the other.
         async with self._one_runs:
             return await self._dispatch(call_id)
 
     async def _dispatch(self, call_id: str) -> CallResult:
-        scope = self._scope
-        record = scope.fold.calls[CallId(call_id)]
-        outcome = await self._dispatcher.dispatch(scope, [record])
+        query = self._query
+        record = query.fold.calls[CallId(call_id)]
+        outcome = await self._dispatcher.dispatch(query, [record])
         if outcome != "done":
             self.rest, self.must_interrupt = outcome, True
             return _failed(_WAITS if outcome == "approval" else "The same call was made again.")
@@ -200,11 +200,11 @@ class NativeCalls:
             return _failed("This call may not be run again.")
         # As the runner for models does after the tools of a turn. Here every call ends by itself.
         result = record.ended.outcome, canonical_json(record.ended.content)
-        scope.loop.end(record.part.call_id, result)
+        query.checks.loop.end(record.part.call_id, result)
         return CallResult(record.ended.content, is_error=record.ended.is_error)
 
     def _first_open(self, tool: str) -> str | None:
-        calls = self._scope.fold.calls.values()
+        calls = self._query.fold.calls.values()
         found = (item for item in calls if item.part.name == tool and item.ended is None)
         return next((item.part.call_id for item in found), None)
 

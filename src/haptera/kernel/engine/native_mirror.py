@@ -11,7 +11,7 @@ from decimal import Decimal
 from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
 from haptera.kernel.engine.native_opening import system_digest
 from haptera.kernel.engine.native_reports import report_events, started_events, subagent_progress
-from haptera.kernel.engine.query_scope import QueryScope, Turn
+from haptera.kernel.engine.query import Query, Turn
 from haptera.model.canonical import arguments_hash
 from haptera.model.events import (
     Busy,
@@ -53,14 +53,14 @@ class NativeMirror:
 
     def __init__(
         self,
-        scope: QueryScope,
+        query: Query,
         *,
         provider: str,
         model: str,
         catalogue: ModelCatalogue,
         runtime: RuntimeSettings,
     ) -> None:
-        self._scope = scope
+        self._query = query
         self._provider = provider
         self._model = model
         self._catalogue = catalogue
@@ -72,7 +72,7 @@ class NativeMirror:
         self._is_prompted = False
         """Whether the agent was sent something that the log does not say it has."""
         self._changed = asyncio.Event()
-        self._base = scope.fold.native.total_cost
+        self._base = query.fold.native.total_cost
         """The running total before this query."""
         self._joined: set[str] = set()
         self.result: NativeResult | None = None
@@ -96,7 +96,7 @@ class NativeMirror:
     async def save(self) -> None:
         """Record what streamed since the last time."""
         async with self._one_records:
-            turn = self._scope.turn
+            turn = self._query.turn
             if turn is not None and self._open is not None and turn.answer.unsaved_bytes:
                 turn.answer.checkpoint(self._out)
                 await self._flush()
@@ -106,7 +106,7 @@ class NativeMirror:
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 # The agent may ask about a call before the answer that makes it was read.
-                while call_id not in self._scope.fold.calls:
+                while call_id not in self._query.fold.calls:
                     self._changed.clear()
                     if self._open is not None and self._open.whole:
                         await self._end_whole()
@@ -118,28 +118,28 @@ class NativeMirror:
 
     async def start_call(self, call_id: str, tool: str, arguments: Json) -> None:
         """Record that a tool of the agent's is about to run."""
-        record = self._scope.fold.calls.get(CallId(call_id))
+        record = self._query.fold.calls.get(CallId(call_id))
         # A call may be announced and asked about: its start is recorded once.
         if record is not None and record.ended is None and record.state != "started":
-            self._scope.tool_calls += 1
+            self._query.progress.tool_calls += 1
             started = ToolStarted(
-                **self._scope.turn_stamp(),
+                **self._query.turn_stamp(),
                 call_id=CallId(call_id),
                 tool=tool,
                 arguments_hash=arguments_hash(tool, arguments),
             )
-            await self._scope.recorder.record([started])
+            await self._query.recorder.record([started])
 
     async def _flush(self) -> None:
         out, self._out = self._out, []
         if out:
-            await self._scope.recorder.record(out)
+            await self._query.recorder.record(out)
         self._changed.set()
-        if self._scope.hooks is not None:
-            await self._scope.hooks.saw(out)
+        if self._query.hooks is not None:
+            await self._query.hooks.saw(out)
 
     async def _take(self, message: NativeMessage) -> None:
-        if self._scope.abort.signal.aborted:
+        if self._query.abort.signal.aborted:
             raise query_stopped()  # its answer was closed by then
         match message:
             case NativeAnswer():
@@ -172,29 +172,29 @@ class NativeMirror:
                 # What a turn cost whose consumer had left is no part of this query.
                 self._base = Decimal(str(facts.get("total_cost_usd") or 0))
             case _:
-                self._out += report_events(self._scope, message, provider=self._provider)
+                self._out += report_events(self._query, message, provider=self._provider)
         if isinstance(message, NativeSubagent):
             joined = self._joined
             (joined.discard if message.change == "left" else joined.add)(message.agent)
 
     def _change(self, changes: JsonObject) -> None:
-        self._out.append(SessionChanged(**self._scope.stamp(), changes=changes))
+        self._out.append(SessionChanged(**self._query.stamp(), changes=changes))
 
     def _take_name(self, session_id: str) -> None:
         """Record the native session, and once with which system prompt it began."""
-        known = self._scope.fold.native
+        known = self._query.fold.native
         changes: JsonObject = {}
         if session_id and session_id != known.session_id:
             changes["native_session_id"] = session_id
         if session_id and (changes or known.system is None):
-            changes["native_system"] = system_digest(self._scope.settings)
+            changes["native_system"] = system_digest(self._query.settings)
         if changes:
             self._change(changes)
 
     def _note_through(self, result: NativeResult | None = None) -> None:
         """Record that the agent has the conversation up to here, and where its transcript is."""
         self._is_prompted = False
-        tip = self._scope.fold.conversation.tip
+        tip = self._query.fold.conversation.tip
         if tip is None:
             return
         changes: JsonObject = {"native_through": tip.id}
@@ -208,7 +208,7 @@ class NativeMirror:
         if message.parent is not None:
             self._out += subagent_progress(message)
             return
-        turn = self._scope.turn
+        turn = self._query.turn
         if turn is None or self._open is None or self._open.message_id != message.message_id:
             if not any(isinstance(part, PartOpened) for part in message.parts) and message.whole:
                 return  # the end of an answer that was ended here already
@@ -226,30 +226,30 @@ class NativeMirror:
             self._end(turn)
 
     def _begin(self) -> Turn:
-        scope, turn_id = self._scope, new_turn_id()
-        stamp = scope.stamp.of_turn(turn_id)
+        query, turn_id = self._query, new_turn_id()
+        stamp = query.stamp.of_turn(turn_id)
         answer = AnswerAssembler(
             stamp=stamp,
             provider=self._provider,
             model=self._model,
-            limits=scope.settings.limits,
+            limits=query.settings.limits,
             checkpoint_bytes=self._runtime.checkpoint_bytes,
         )
         begun = TurnBegun(
-            session_id=scope.session.session_id,
-            query_id=scope.query_id,
+            session_id=query.session.session_id,
+            query_id=query.query_id,
             turn_id=turn_id,
             provider=self._provider,
             request=ModelRequest(model=self._model, messages=()),  # the agent's own is not seen
             attempt=1,
         )
-        scope.turn = turn = Turn(
+        query.turn = turn = Turn(
             provider=self._provider,
             model=self._model,
             stamp=stamp,
             message_id=new_message_id(),
             answer=answer,
-            measurement=scope.measurement.begin_turn(begun, answer),
+            measurement=query.measurement.begin_turn(begun, answer),
         )
         if self._is_prompted:
             self._note_through()
@@ -261,15 +261,15 @@ class NativeMirror:
                 model=self._model,
             )
         )
-        scope.session.set_status(Busy())
+        query.session.set_status(Busy())
         return turn
 
     async def _discard(self) -> None:
         """Take back an answer that the agent began again."""
-        turn, self._open = self._scope.turn, None
+        turn, self._open = self._query.turn, None
         # Before the fold is asked: the start of that turn may not be in it yet.
         await self._flush()
-        if turn is not None and self._scope.fold.open_turn is not None:
+        if turn is not None and self._query.fold.open_turn is not None:
             self._out.append(
                 TurnDiscarded(
                     **turn.stamp(),
@@ -281,26 +281,26 @@ class NativeMirror:
     async def _end_whole(self) -> None:
         """End an answer of whole parts: one of its calls is about to run, so it is complete."""
         async with self._one_records:
-            turn = self._scope.turn
+            turn = self._query.turn
             if turn is not None and self._open is not None and self._open.whole:
                 self._end(turn)
                 await self._flush()
 
     def _end(self, turn: Turn) -> None:
         self._open = None
-        finished, scope = turn.answer.finished, self._scope
+        finished, query = turn.answer.finished, self._query
         usage = finished.usage if finished is not None else Usage()
         cost = self._catalogue.cost(self._provider, self._model, usage)
-        scope.turns += 1
-        scope.finish_reason = finished.reason if finished is not None else "tool_use"
+        query.progress.turns += 1
+        query.progress.finish_reason = finished.reason if finished is not None else "tool_use"
         # Until the result comes, which also counts requests that the agent does not show.
-        scope.add_usage(usage, cost)
+        query.progress.add_usage(usage, cost)
         turn.measurement.ended = ended = TurnEnded(
             **turn.stamp(),
             message_id=turn.message_id,
             # Ended by one of its calls, before the agent has said why it stopped.
             finish=finished.kind if finished is not None else "tool_calls",
-            finish_reason=scope.finish_reason,
+            finish_reason=query.progress.finish_reason,
             usage=usage,
             cost=cost,
             context_window=self._catalogue.context_window(self._provider, self._model),
@@ -309,15 +309,15 @@ class NativeMirror:
 
     def _take_tool_result(self, message: NativeToolResult) -> None:
         """Record the end of a call, unless it is one of our own tools, which ended already."""
-        call = self._scope.fold.calls.get(CallId(message.call_id))
+        call = self._query.fold.calls.get(CallId(message.call_id))
         if message.parent is not None or call is None or call.ended is not None:
             return
-        if any(asked.call_id == call.part.call_id for asked in self._scope.fold.approvals.values()):
+        if any(asked.call_id == call.part.call_id for asked in self._query.fold.approvals.values()):
             return  # the query rests on it: the call has no end yet
-        stamp, tool = self._scope.turn_stamp, call.part.name
+        stamp, tool = self._query.turn_stamp, call.part.name
         if call.state not in {"started", "denied"} and message.outcome != "denied":
             # It ran without a question, as what only reads does.
-            self._scope.tool_calls += 1
+            self._query.progress.tool_calls += 1
             digest = arguments_hash(tool, call.part.arguments)
             self._out.append(
                 ToolStarted(**stamp(), call_id=call.part.call_id, tool=tool, arguments_hash=digest)
@@ -342,7 +342,7 @@ class NativeMirror:
         self._count(message)
         self._out.append(
             UsageReported(
-                **self._scope.stamp(),
+                **self._query.stamp(),
                 usage=message.usage,
                 model_usage=message.model_usage,
                 total_cost_usd=message.total_cost_usd,
@@ -350,15 +350,15 @@ class NativeMirror:
         )
         await self._flush()
         # Also one that failed before any answer: the agent has the prompt all the same.
-        if self._is_prompted or self._scope.fold.open_turn is None:
+        if self._is_prompted or self._query.fold.open_turn is None:
             self._note_through(message)
 
     def _count(self, message: NativeResult) -> None:
         """Say what the query used: the agent knows of requests that it does not show."""
-        scope, total = self._scope, message.total_cost_usd
+        query, total = self._query, message.total_cost_usd
         if message.usage is not None:
             self._usage += message.usage
-            scope.usage = self._usage
+            query.progress.usage = self._usage
         if total is None or not message.cost_is_known:
             self._cost = None
         elif self._cost is not None:
@@ -366,4 +366,4 @@ class NativeMirror:
             self._cost += total - self._base if total >= self._base else total
         if total is not None:
             self._base = total
-        scope.cost = self._cost
+        query.progress.cost = self._cost

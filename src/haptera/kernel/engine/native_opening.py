@@ -8,7 +8,7 @@ import msgspec
 
 from haptera.kernel.engine.native_link import NativeLink, NativeLive
 from haptera.kernel.engine.native_turns import TurnDriver, TurnTimes
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.canonical import canonical_json
 from haptera.model.errors import ErrorCode, ProviderError, SessionError
 from haptera.model.ids import MessageId, QueryId
@@ -67,18 +67,18 @@ class OpenedNative(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class NativeOpener:
-    """Opens what one query needs, and notes in its scope how the conversation gets there."""
+    """Opens what one query needs, and notes in its query how the conversation gets there."""
 
     def __init__(
         self,
-        scope: QueryScope,
+        query: Query,
         agent: NativeAgent,
         *,
         opening: NativeOpening,
         resume: ResumePolicy,
         times: TurnTimes,
     ) -> None:
-        self._scope = scope
+        self._query = query
         self._agent = agent
         self._opening = opening
         self._resume_policy = resume
@@ -92,13 +92,13 @@ class NativeOpener:
             AgentError: what the agent said.
 
         """
-        scope, policy = self._scope, self._resume_policy
-        history, slot, known = scope.before, scope.session.native, scope.native_before
-        earlier = history[: cut_off_at(scope)]
+        query, policy = self._query, self._resume_policy
+        history, slot, known = query.native.before, query.session.native, query.native.state
+        earlier = history[: cut_off_at(query)]
         has_all, live = known.knows(history), slot.live
         fits = live is not None and live.opened_with == _key_of(self._opening)
         if live is not None and fits and live.driver.usable and has_all:
-            scope.resume = "native" if history else None
+            query.native.resume = "native" if history else None
             return OpenedNative(live=live)
         # The old process must be gone before a new one takes up the same native session.
         await slot.clear()
@@ -106,7 +106,7 @@ class NativeOpener:
         if wanted is not None and history and policy != "replay":
             resumed = await self._resume(wanted, earlier)
             if resumed is not None:
-                scope.resume, scope.resumed = "native", True
+                query.native.resume, query.native.resumed = "native", True
                 return resumed
         if wanted is not None and history and policy == "fail":
             raise SessionError(
@@ -115,18 +115,18 @@ class NativeOpener:
                 provider=self._agent.provider,
             )
         live = await self._open(self._opening)
-        scope.resume = "replay" if history else None
+        query.native.resume = "replay" if history else None
         hand_over = hand_over_text(earlier) if earlier else None
         return OpenedNative(live=live, hand_over=hand_over, cut_off=history[len(earlier) :])
 
     async def _resume(self, wanted: str, earlier: Sequence[Message]) -> OpenedNative | None:
         """Go on with an earlier native session; None when it is gone, or is another than ours."""
-        known, scope = self._scope.native_before, self._scope
+        known, query = self._query.native.state, self._query
         # The agent keeps to the system prompt that its session began with.
         if known.system not in {None, system_digest(self._opening.settings)}:
             _logger.info("the native session %s began with another system prompt", wanted)
             return None
-        expected = known_transcript(known, scope.before, resumes=scope.input.resumes)
+        expected = known_transcript(known, query.native.before, resumes=query.input.resumes)
         if expected is None:
             return None
         found = await self._agent.find(wanted, owner=self._opening.owner, known=expected)
@@ -144,13 +144,15 @@ class NativeOpener:
             return None
         if found.has_prompt:
             return OpenedNative(live=live)
-        unanswered = known.unanswered(scope.before)
-        missed = earlier[scope.before.index(unanswered[0]) :] if unanswered else ()
+        unanswered = known.unanswered(query.native.before)
+        missed = earlier[query.native.before.index(unanswered[0]) :] if unanswered else ()
         hand_over = hand_over_text(missed, _MISSED) if missed else None
-        return OpenedNative(live=live, hand_over=hand_over, cut_off=scope.before[len(earlier) :])
+        return OpenedNative(
+            live=live, hand_over=hand_over, cut_off=query.native.before[len(earlier) :]
+        )
 
     async def _open(self, opening: NativeOpening) -> NativeLive:
-        slot = self._scope.session.native
+        slot = self._query.session.native
         if slot.closed:
             raise SessionError(ErrorCode.CLOSED, "the session is closed")
         link = NativeLink()
@@ -207,9 +209,9 @@ def known_transcript(
     )
 
 
-def cut_off_at(scope: QueryScope) -> int | None:
+def cut_off_at(query: Query) -> int | None:
     """Return where the prompt of the query that is carried on is; None when none is."""
-    return _cut_off_at(scope.before, scope.input.resumes)
+    return _cut_off_at(query.native.before, query.input.resumes)
 
 
 def _cut_off_at(messages: Sequence[Message], resumes: QueryId | None) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from haptera.kernel.blocks.error_classification import code_of_status
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.errors import ErrorCode, error_with_code
 from haptera.model.events import (
     Event,
@@ -30,7 +30,7 @@ _FAILED_SERVERS = frozenset({"failed", "needs-auth"})
 
 
 def report_events(
-    scope: QueryScope,
+    query: Query,
     message: NativeBoundary | NativeRetry | NativeSubagent | NativeNotice,
     *,
     provider: str,
@@ -38,9 +38,9 @@ def report_events(
     """Return the events that relay a report."""
     match message:
         case NativeBoundary():
-            return _boundary(scope, message)
+            return _boundary(query, message)
         case NativeRetry():
-            return _retry(scope, message, provider=provider)
+            return _retry(query, message, provider=provider)
         case NativeSubagent():
             return [_subagent(message)]
         case NativeNotice(name=name, facts=facts):
@@ -74,9 +74,9 @@ def subagent_progress(message: NativeAnswer) -> Sequence[Event]:
     ]
 
 
-def _boundary(scope: QueryScope, message: NativeBoundary) -> Sequence[Event]:
+def _boundary(query: Query, message: NativeBoundary) -> Sequence[Event]:
     compaction = Compaction(
-        **scope.stamp(),
+        **query.stamp(),
         trigger=message.trigger,
         strategy="native",
         summary="",
@@ -87,7 +87,7 @@ def _boundary(scope: QueryScope, message: NativeBoundary) -> Sequence[Event]:
     return [compaction, facts]
 
 
-def _retry(scope: QueryScope, message: NativeRetry, *, provider: str) -> Sequence[Event]:
+def _retry(query: Query, message: NativeRetry, *, provider: str) -> Sequence[Event]:
     code = ErrorCode.SERVER_ERROR if message.status is None else code_of_status(message.status)
     error = error_with_code(
         code,
@@ -95,13 +95,13 @@ def _retry(scope: QueryScope, message: NativeRetry, *, provider: str) -> Sequenc
         status=message.status,
         provider=provider,
     ).report
-    next_at = scope.stamp.clock.time_ms() + int(message.delay * 1000)
-    scope.session.set_status(
+    next_at = query.stamp.clock.time_ms() + int(message.delay * 1000)
+    query.session.set_status(
         Retrying(attempt=message.attempt, message=error.message, next_at=next_at)
     )
     return [
         RetryScheduled(
-            **scope.turn_stamp(),
+            **query.turn_stamp(),
             attempt=message.attempt,
             delay=message.delay,
             next_at=next_at,

@@ -7,7 +7,7 @@ import msgspec
 
 from haptera.kernel.blocks.error_classification import to_agent_error
 from haptera.kernel.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
-from haptera.kernel.engine.query_scope import ModelPlan, QueryScope
+from haptera.kernel.engine.query import ModelPlan, Query
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Busy, Retrying
 from haptera.model.log.turns import RetryScheduled
@@ -91,7 +91,7 @@ class ProviderAttempts:
 
     async def run(
         self,
-        scope: QueryScope,
+        query: Query,
         work: ModelWork[ResultT],
         *,
         settings: Settings | None = None,
@@ -104,15 +104,15 @@ class ProviderAttempts:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(settings or scope.settings)
+        models = _models_to_try(settings or query.settings)
         state = _AttemptState(settings=next(models), later=models)
         while True:
             try:
                 result = await work.attempt(await self._next_attempt(state))
             except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
-                failure = _failure_of(error, scope, state.plan)
+                failure = _failure_of(error, query, state.plan)
             else:
-                scope.trouble = None
+                query.checks.trouble = None
                 return result
             # Out here, so that nothing leads back to the frames of a client with its headers.
             # A store that fails is no fault of the model: neither it nor another one is asked.
@@ -120,12 +120,12 @@ class ProviderAttempts:
                 raise failure
             # Before `_next_wait`, which forgets the plan when it goes on to another model.
             attempt = state.plan.attempt if state.plan is not None else 0
-            wait = self._next_wait(scope, state, failure)
+            wait = self._next_wait(query, state, failure)
             # Before the wait, which may be long: consumers drop what they showed of the failed
             # attempt.
             await work.discard(failure)
             if wait is not None:
-                await self._wait(scope, wait, attempt=attempt, error=failure)
+                await self._wait(query, wait, attempt=attempt, error=failure)
 
     async def _next_attempt(self, state: _AttemptState) -> ModelPlan:
         settings, last = state.settings, state.plan
@@ -137,7 +137,7 @@ class ProviderAttempts:
         return state.plan
 
     def _next_wait(
-        self, scope: QueryScope, state: _AttemptState, failure: AgentError
+        self, query: Query, state: _AttemptState, failure: AgentError
     ) -> RetryAfter | None:
         """Return how long to wait for the same model, or None to go on to the next one at once.
 
@@ -145,9 +145,9 @@ class ProviderAttempts:
             AgentError: the failure, when nothing is left to try.
 
         """
-        decision = self._retry_of(scope, state, failure)
+        decision = self._retry_of(query, state, failure)
         if decision is not None:
-            scope.trouble = f"while {failure.code}: {failure.message} was being retried"
+            query.checks.trouble = f"while {failure.code}: {failure.message} was being retried"
             return decision
         for note in state.notes:
             failure.add_note(note)
@@ -158,16 +158,16 @@ class ProviderAttempts:
             "%s failed (%s: %s); falling back to %s",
             *(failed, failure.code, failure.message, state.settings.model),
         )
-        scope.trouble = f"after {failed} failed with {failure.code}: {failure.message}"
+        query.checks.trouble = f"after {failed} failed with {failure.code}: {failure.message}"
         return None
 
     def _retry_of(
-        self, scope: QueryScope, state: _AttemptState, failure: AgentError
+        self, query: Query, state: _AttemptState, failure: AgentError
     ) -> RetryAfter | None:
         """Decide whether the same model is asked again; one that was not found is not."""
         if state.plan is None:
             return None
-        if _is_absent(failure, state.plan, scope):
+        if _is_absent(failure, state.plan, query):
             _logger.warning(
                 "%s failed (%s: %s); not retrying, nothing listens there",
                 *(state.settings.model, failure.code, failure.message),
@@ -187,19 +187,19 @@ class ProviderAttempts:
         return decision
 
     async def _wait(
-        self, scope: QueryScope, decision: RetryAfter, *, attempt: int, error: AgentError
+        self, query: Query, decision: RetryAfter, *, attempt: int, error: AgentError
     ) -> None:
         next_at = self._clock.time_ms() + int(decision.seconds * 1000)
         scheduled = RetryScheduled(
-            **scope.stamp(),
+            **query.stamp(),
             attempt=attempt,
             delay=decision.seconds,
             next_at=next_at,
             error=error.report,
             account_limited=decision.account_limited,
         )
-        await scope.recorder.record([scheduled])
-        scope.session.set_status(
+        await query.recorder.record([scheduled])
+        query.session.set_status(
             Retrying(
                 attempt=attempt,
                 message=error.message,
@@ -208,22 +208,22 @@ class ProviderAttempts:
             )
         )
         await self._clock.sleep(decision.seconds)
-        scope.session.set_status(Busy())
+        query.session.set_status(Busy())
 
 
-def _is_absent(failure: AgentError, plan: ModelPlan, scope: QueryScope) -> bool:
+def _is_absent(failure: AgentError, plan: ModelPlan, query: Query) -> bool:
     """Whether a server on this machine was never there: waiting for it would not help.
 
     One that has answered in this query may be starting again.
     """
-    return failure.refused_locally and plan.attempt == 1 and not scope.turns
+    return failure.refused_locally and plan.attempt == 1 and not query.progress.turns
 
 
-def _failure_of(error: Exception, scope: QueryScope, plan: ModelPlan | None) -> AgentError:
+def _failure_of(error: Exception, query: Query, plan: ModelPlan | None) -> AgentError:
     """Return the typed error of an attempt."""
     if not isinstance(error, TimeoutError):
         return to_agent_error(error)
-    limit = scope.input.timeout or None
+    limit = query.input.timeout or None
     message = f"the model took longer than {limit:g} s" if limit else str(error)
     provider = plan.client.provider if plan is not None else None
     return RequestError(ErrorCode.TIMEOUT, message, provider=provider, basis="type")

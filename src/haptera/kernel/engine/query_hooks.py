@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from haptera.kernel.engine.recorder import Recorder
 from haptera.kernel.engine.session_hooks import HookCaller, SessionHooks, messages_of
 from haptera.model.errors import ErrorReport
 from haptera.model.events import Event
@@ -32,7 +33,7 @@ from haptera.ports.hooks import (
     TransformRequest,
     Verdict,
 )
-from haptera.ports.runner import QueryInput, QueryOutcome, Recorder
+from haptera.ports.runner import QueryInput, QueryOutcome
 from haptera.system.abort import AbortSignal, query_stopped
 from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks

@@ -4,11 +4,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch, WaitLimits
+from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.model.errors import AgentError, HookError
-from haptera.model.events import Event, HookFailed, LiveEvent
+from haptera.model.events import HookFailed
 from haptera.model.ids import QueryId, SessionId
 from haptera.model.log.compactions import Compaction, CompactionTrigger
 from haptera.model.log.entry import Entry
@@ -35,18 +36,6 @@ _HURRIED_SECONDS = 0.25
 
 ValueT = TypeVar("ValueT")
 InputT = TypeVar("InputT", bound=HookInput)
-
-
-class HookLog(Protocol):
-    """Where a session records what hooks say, and shows which of them failed."""
-
-    async def commit(self, events: Sequence[Event]) -> None:
-        """Make events durable, then visible."""
-        ...
-
-    def show(self, events: Sequence[LiveEvent]) -> None:
-        """Show live-only events."""
-        ...
 
 
 class HookCaller(ABC):
@@ -147,7 +136,7 @@ class SessionHooks(HookCaller):
         session_id: SessionId,
         tasks: OwnedTasks,
         stamp: Stamp,
-        log: "HookLog",
+        log: SessionRecorder,
         deps: object = None,
     ) -> None:
         super().__init__(dispatch, session_id=session_id, tasks=tasks, deps=deps)

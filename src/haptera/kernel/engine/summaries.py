@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 
 from haptera.kernel.blocks.token_estimate import estimate_text
-from haptera.kernel.engine.query_scope import ModelPlan, QueryScope
+from haptera.kernel.engine.query import ModelPlan, Query
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.ids import new_message_id
 from haptera.model.messages import AssistantMessage, Message, UserMessage
@@ -97,8 +97,8 @@ class SummaryRequest:
     A failed attempt has recorded nothing, and is no failure of a turn.
     """
 
-    def __init__(self, scope: QueryScope, question: str, *, most: int) -> None:
-        self._scope = scope
+    def __init__(self, query: Query, question: str, *, most: int) -> None:
+        self._query = query
         self._question = question
         self._most = most
 
@@ -113,11 +113,11 @@ class SummaryRequest:
         texts: dict[str, list[str]] = {}
         characters, finished = 0, None
         async with (
-            asyncio.timeout(self._scope.input.timeout or None),
+            asyncio.timeout(self._query.input.timeout or None),
             aclosing(plan.client.stream(self._request(plan))) as stream,
         ):
             async for batch in stream:
-                if self._scope.abort.signal.aborted:
+                if self._query.abort.signal.aborted:
                     raise query_stopped()
                 for part in batch:
                     match part:

@@ -17,7 +17,7 @@ from haptera.kernel.engine.call_questions import (
     question_about,
 )
 from haptera.kernel.engine.child_calls import has_rested, rests_on_children
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.kernel.engine.tool_execution import (
     Clearance,
     ToolExecution,
@@ -66,34 +66,34 @@ class ToolDispatcher:
         self._execution = execution
         self.permissions = permissions
 
-    async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
+    async def dispatch(self, query: Query, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
-        prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])
+        prepared = await self._prepare_all(query, [item for item in calls if item.ended is None])
         if prepared == "loop":
             return "loop"
         asking = [item for item in prepared if isinstance(item, Question)]
         ready = [item for item in prepared if isinstance(item, Candidate)]
         # A call was denied while the others were prepared: none of this answer runs.
-        if _is_stopped(scope):
+        if _is_stopped(query):
             for candidate in (*ready, *(question.candidate for question in asking)):
-                await self._refuse(scope, candidate.call, _ANOTHER_DENIED, source="on_deny")
+                await self._refuse(query, candidate.call, _ANOTHER_DENIED, source="on_deny")
             return "denied"
-        await ask_all(scope, asking)
-        if scope.session.approver is not None:
-            await self._run_as_approved(scope, ready, asking)
+        await ask_all(query, asking)
+        if query.session.bindings.approver is not None:
+            await self._run_as_approved(query, ready, asking)
         else:
-            await self._run_all(scope, ready)
+            await self._run_all(query, ready)
             # Calls that need no answer have run; the query rests on the others.
-            rests = asking or rests_on_children(scope)
-            if rests and scope.session.unanswered == "stop":
+            rests = asking or rests_on_children(query)
+            if rests and query.session.bindings.unanswered == "stop":
                 return "approval"
             # Without an approver each of them is denied by this.
             for question in asking:
-                await self._act(scope, question, await answer_to(scope, question))
-        return "denied" if _is_stopped(scope) else "done"
+                await self._act(query, question, await answer_to(query, question))
+        return "denied" if _is_stopped(query) else "done"
 
     async def _prepare_all(
-        self, scope: QueryScope, records: list[CallRecord]
+        self, query: Query, records: list[CallRecord]
     ) -> list[Candidate | Question] | Literal["loop"]:
         """Find out what each call needs, in the model's order.
 
@@ -104,7 +104,7 @@ class ToolDispatcher:
         unprepared = records
         while unprepared:
             for record in unprepared:
-                found = await self._prepare(scope, record)
+                found = await self._prepare(query, record)
                 if found == "loop":
                     return "loop"
                 if found is None:
@@ -120,83 +120,83 @@ class ToolDispatcher:
         return list(prepared.values())
 
     async def _prepare(
-        self, scope: QueryScope, record: CallRecord
+        self, query: Query, record: CallRecord
     ) -> Candidate | Question | Literal["loop"] | None:
         """Find out what a call needs; a call that cannot or may not run is answered here."""
         call, known = record.part, record.state
         # First of all: hooks are told the end of a call that is refused below, too.
-        if scope.hooks is not None:
-            scope.hooks.expect(call)
+        if query.hooks is not None:
+            query.hooks.expect(call)
         if record.state == "denied":
-            await self._deny(scope, call, record.reason)
+            await self._deny(query, call, record.reason)
             return None
         if not record.may_run:
             return None  # it may have taken effect, or not: the fold says so to the model
         if record.state == "approved":
             # What was approved is what runs, whatever a hook would say by now.
-            candidate = await self._resolve(scope, call, record.approved)
-            candidate = await self._unless_other(scope, candidate, record.approved_hash)
+            candidate = await self._resolve(query, call, record.approved)
+            candidate = await self._unless_other(query, candidate, record.approved_hash)
             return await self._confirmed(
-                scope, candidate, asked=record.question, answer=record.settled
+                query, candidate, asked=record.question, answer=record.settled
             )
-        verdict = await self.consult_hook(scope, call)
+        verdict = await self.consult_hook(query, call)
         candidate = None
         if isinstance(verdict, Proceed):
-            asked = question_about(scope, call)
+            asked = question_about(query, call)
             # A question that was asked stands: what it asked about is what may run.
             changed = verdict.arguments if asked is None else asked.arguments
-            candidate = await self._resolve(scope, call, changed)
+            candidate = await self._resolve(query, call, changed)
             candidate = await self._unless_other(
-                scope, candidate, asked.arguments_hash if asked else None
+                query, candidate, asked.arguments_hash if asked else None
             )
         if candidate is not None:
-            judged = await self.permissions.judge(scope, call.name, candidate.ready)
+            judged = await self.permissions.judge(query, call.name, candidate.ready)
             if record.state != known:
-                return await self._prepare(scope, record)  # it was answered meanwhile
-            return await self._judge(scope, candidate, judged)
+                return await self._prepare(query, record)  # it was answered meanwhile
+            return await self._judge(query, candidate, judged)
         # A call that never runs can go in circles, too, and no approver could allow it.
         asked_for = call.arguments if call.invalid is None else call.invalid
-        row = scope.loop.judge(call.call_id, arguments_hash(call.name, asked_for))
+        row = query.checks.loop.judge(call.call_id, arguments_hash(call.name, asked_for))
         if row == "repeated":
-            scope.loop.refuse(call.call_id)
-        return _loop_of(scope, call) if row == "insisting" else None
+            query.checks.loop.refuse(call.call_id)
+        return _loop_of(query, call) if row == "insisting" else None
 
     async def _unless_other(
-        self, scope: QueryScope, candidate: Candidate | None, asked: str | None
+        self, query: Query, candidate: Candidate | None, asked: str | None
     ) -> Candidate | None:
         """Refuse a call that is not the one that was asked about, by the digest of the question."""
         if candidate is None or asked is None or candidate.arguments_hash == asked:
             return candidate
-        await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS, source="approval")
+        await self._refuse(query, candidate.call, _OTHER_ARGUMENTS, source="approval")
         return None
 
     async def _judge(
-        self, scope: QueryScope, candidate: Candidate, judged: Judged
+        self, query: Query, candidate: Candidate, judged: Judged
     ) -> Candidate | Question | Literal["loop"] | None:
         """Say whether a call may run as it is, must be asked about, or goes in circles."""
         call = candidate.call
         action = judged.ruling.action
-        row = scope.loop.judge(call.call_id, candidate.arguments_hash)
+        row = query.checks.loop.judge(call.call_id, candidate.arguments_hash)
         if row == "insisting":
-            return _loop_of(scope, call)
+            return _loop_of(query, call)
         looping = row == "repeated"
-        is_asked = scope.session.approver is not None and scope.settings.on_loop == "ask"
+        is_asked = query.session.bindings.approver is not None and query.settings.on_loop == "ask"
         if looping and (action == "deny" or not is_asked):
-            scope.loop.refuse(call.call_id)
-            await self._refuse(scope, call, _REPEATED, source="loop")
+            query.checks.loop.refuse(call.call_id)
+            await self._refuse(query, call, _REPEATED, source="loop")
             return None
         if action == "deny":
-            await self._deny(scope, call, judged.ruling)
+            await self._deny(query, call, judged.ruling)
             return None
-        if not looping and (action == "allow" or has_rested(scope, candidate)):
+        if not looping and (action == "allow" or has_rested(query, candidate)):
             return msgspec.structs.replace(candidate, judged=judged)
         of_tool = judged.ruling.source == "tool"
         reason = _LOOPS if looping else None if of_tool else judged.ruling.reason
-        return make_question(scope, candidate, judged, reason=reason)
+        return make_question(query, candidate, judged, reason=reason)
 
     async def _confirmed(
         self,
-        scope: QueryScope,
+        query: Query,
         candidate: Candidate | None,
         *,
         asked: ApprovalRequested | None,
@@ -206,36 +206,36 @@ class ToolDispatcher:
         if candidate is None:
             return None
         judged = await self.permissions.confirm(
-            scope, candidate.call.name, candidate.ready, asked=asked, answer=answer
+            query, candidate.call.name, candidate.ready, asked=asked, answer=answer
         )
         if judged.ruling.action == "deny":
-            await self._deny(scope, candidate.call, judged.ruling)
+            await self._deny(query, candidate.call, judged.ruling)
             return None
         feedback = None if answer is None else answer.feedback
         return msgspec.structs.replace(candidate, judged=judged, feedback=feedback)
 
-    async def consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
+    async def consult_hook(self, query: Query, call: ToolCallPart) -> Verdict:
         """Ask hooks about a call; one that they block or answer is ended here.
 
         Raises:
             HookError: HOOK_FAILED when a hook fails.
 
         """
-        if scope.hooks is None:
+        if query.hooks is None:
             return Proceed()
-        verdict = await scope.hooks.before_tool(call)
+        verdict = await query.hooks.before_tool(call)
         if isinstance(verdict, Block):
-            await self._refuse(scope, call, verdict.reason, source="hook")
+            await self._refuse(query, call, verdict.reason, source="hook")
         elif isinstance(verdict, Answer):
-            await record_end(scope, call, outcome="ok", content=verdict.content)
+            await record_end(query, call, outcome="ok", content=verdict.content)
         return verdict
 
     async def _resolve(
-        self, scope: QueryScope, call: ToolCallPart, changed: Json | None
+        self, query: Query, call: ToolCallPart, changed: Json | None
     ) -> Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
-        settings = scope.settings
-        offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
+        settings = query.settings
+        offered = query.offer.tools.view(settings.allowed_tools, settings.denied_tools)
         resolution = offered.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
             arguments = call.arguments if changed is None else changed
@@ -248,69 +248,69 @@ class ToolDispatcher:
         # Those of a question that was asked earlier may be the model's own.
         is_changed = changed is not None and changed != call.arguments
         failure = _why_not(resolution, is_changed=is_changed)
-        await record_failure(scope, call, failure, arguments=changed)
+        await record_failure(query, call, failure, arguments=changed)
         return None
 
     async def _run_as_approved(
-        self, scope: QueryScope, ready: list[Candidate], asking: list[Question]
+        self, query: Query, ready: list[Candidate], asking: list[Question]
     ) -> None:
         """Run what needs no approval, and the rest in the order in which answers arrive."""
         arrivals: asyncio.Queue[tuple[Question, ApprovalSettled]] = asyncio.Queue()
 
         async def bring(question: Question) -> None:
-            answer = await answer_to(scope, question)
+            answer = await answer_to(query, question)
             arrivals.put_nowait((question, answer))
 
         async with asyncio.TaskGroup() as group:
             # All are asked before anything runs, so that people can answer while tools work.
             for item in asking:
                 group.create_task(bring(item))
-            await self._run_all(scope, ready)
+            await self._run_all(query, ready)
             for _ in asking:
                 question, answer = await arrivals.get()
-                work = self._act(scope, question, answer)
-                if scope.settings.parallel_tools:
+                work = self._act(query, question, answer)
+                if query.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
 
-    async def _act(self, scope: QueryScope, question: Question, answer: ApprovalSettled) -> None:
+    async def _act(self, query: Query, question: Question, answer: ApprovalSettled) -> None:
         """Do what a recorded answer says."""
         call = question.candidate.call
-        if _is_stopped(scope):
-            await self._refuse(scope, call, _ANOTHER_DENIED, source="on_deny")
+        if _is_stopped(query):
+            await self._refuse(query, call, _ANOTHER_DENIED, source="on_deny")
             return
         if answer.decision != "approved":
             if question.request.reason == _LOOPS:
-                scope.loop.refuse(call.call_id)
-            await self._deny(scope, call, answer.reason)
-            if _is_stopped(scope):
+                query.checks.loop.refuse(call.call_id)
+            await self._deny(query, call, answer.reason)
+            if _is_stopped(query):
                 # Wakes the calls that still wait for an answer; each of them is refused above.
-                voided = scope.session.approvals.cancellations(_ANOTHER_DENIED)
-                await scope.recorder.record(voided)
+                voided = query.session.approvals.cancellations(_ANOTHER_DENIED)
+                await query.recorder.record(voided)
             return
         approved: Candidate | None = question.candidate
         if answer.arguments is not None:
-            approved = await self._resolve(scope, call, answer.arguments)
-        approved = await self._confirmed(scope, approved, asked=question.request, answer=answer)
+            approved = await self._resolve(query, call, answer.arguments)
+        approved = await self._confirmed(query, approved, asked=question.request, answer=answer)
         if approved is not None:
-            await self._run(scope, approved)
+            await self._run(query, approved)
 
-    async def _run_all(self, scope: QueryScope, candidates: Iterable[Candidate]) -> None:
-        if not scope.settings.parallel_tools:
+    async def _run_all(self, query: Query, candidates: Iterable[Candidate]) -> None:
+        if not query.settings.parallel_tools:
             for item in candidates:
-                await self._run(scope, item)
+                await self._run(query, item)
             return
         async with asyncio.TaskGroup() as group:
             for item in candidates:
-                group.create_task(self._run(scope, item))
+                group.create_task(self._run(query, item))
 
-    async def _run(self, scope: QueryScope, candidate: Candidate) -> None:
+    async def _run(self, query: Query, candidate: Candidate) -> None:
         # The last look: the objects that hold the arguments were in other hands since.
         if arguments_hash(candidate.call.name, candidate.ready.arguments) != (
             candidate.arguments_hash
         ):
-            await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS, source="approval")
+            await self._refuse(query, candidate.call, _OTHER_ARGUMENTS, source="approval")
             return
         judged = candidate.judged
         clearance = Clearance(
@@ -319,30 +319,26 @@ class ToolDispatcher:
             is_unconfined=judged is not None and judged.is_unconfined,
             feedback=candidate.feedback,
         )
-        await self._execution.run(scope, candidate.call, candidate.ready, clearance=clearance)
+        await self._execution.run(query, candidate.call, candidate.ready, clearance=clearance)
 
-    async def _deny(
-        self, scope: QueryScope, call: ToolCallPart, ruling: Ruling | str | None
-    ) -> None:
+    async def _deny(self, query: Query, call: ToolCallPart, ruling: Ruling | str | None) -> None:
         """Refuse a call by a ruling or a person's reason: that may end the query, too."""
-        scope.denied_call = _shown(call)
+        query.checks.denied_call = _shown(call)
         reason = ruling.reason if isinstance(ruling, Ruling) else ruling
         content = (TextPart(text=reason or DENIED),)
         kept = ruling if isinstance(ruling, Ruling) else None  # what a person said is in the log
-        await record_end(scope, call, outcome="denied", content=content, ruling=kept)
+        await record_end(query, call, outcome="denied", content=content, ruling=kept)
 
-    async def _refuse(
-        self, scope: QueryScope, call: ToolCallPart, reason: str, *, source: str
-    ) -> None:
+    async def _refuse(self, query: Query, call: ToolCallPart, reason: str, *, source: str) -> None:
         """Refuse a call for a reason that is no permission."""
         ruling = Ruling(action="deny", reason=reason, source=source)
         content = (TextPart(text=reason),)
-        await record_end(scope, call, outcome="denied", content=content, ruling=ruling)
+        await record_end(query, call, outcome="denied", content=content, ruling=ruling)
 
 
-def _loop_of(scope: QueryScope, call: ToolCallPart) -> Literal["loop"]:
+def _loop_of(query: Query, call: ToolCallPart) -> Literal["loop"]:
     """Note which call goes in circles."""
-    scope.repeated_call = _shown(call)
+    query.checks.repeated_call = _shown(call)
     return "loop"
 
 
@@ -353,9 +349,9 @@ def _shown(call: ToolCallPart) -> str:
     return f"{call.name}({shown[:_SHOWN]}{more})"
 
 
-def _is_stopped(scope: QueryScope) -> bool:
+def _is_stopped(query: Query) -> bool:
     """Whether the query ends because a call was denied."""
-    return scope.denied_call is not None and scope.settings.on_deny == "stop"
+    return query.checks.denied_call is not None and query.settings.on_deny == "stop"
 
 
 def _why_not(resolution: NotFound | InvalidInput, *, is_changed: bool) -> ToolError:

@@ -18,7 +18,7 @@ from haptera.kernel.blocks.retry_policy import (
 from haptera.kernel.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from haptera.kernel.engine.child_calls import CallOfChild
 from haptera.kernel.engine.file_snapshots import NO_SNAPSHOTS, FileSnapshots
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.query import Query
 from haptera.model.approvals import Ruling
 from haptera.model.errors import AgentError, ErrorCode, ErrorReport, ToolError
 from haptera.model.events import Event, ToolFailed, ToolProgress
@@ -86,17 +86,17 @@ class ToolExecution:
         self._surroundings = surroundings
 
     async def run(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, clearance: Clearance
+        self, query: Query, call: ToolCallPart, ready: Ready, *, clearance: Clearance
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
-        await self._files.before_tool(scope, ready.rules.effect)
-        scope.tool_calls += 1
+        await self._files.before_tool(query, ready.rules.effect)
+        query.progress.tool_calls += 1
         started_at = self._clock.now()
         # Before it runs: after a crash, a call that was started and has no end is `unknown`.
-        await scope.recorder.record(
+        await query.recorder.record(
             [
                 ToolStarted(
-                    **scope.turn_stamp(),
+                    **query.turn_stamp(),
                     call_id=call.call_id,
                     tool=call.name,
                     arguments_hash=clearance.arguments_hash,
@@ -107,55 +107,55 @@ class ToolExecution:
         )
         # Set here and not at resolving: it holds for this run, which a person has approved.
         ready = replace(ready, is_unconfined=clearance.is_unconfined)
-        measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
+        measurement = query.measurement.begin_tool(_begun(query, call, ready))
         with measurement.span:
-            outcome = await self._run_with_repeats(scope, call, ready)
+            outcome = await self._run_with_repeats(query, call, ready)
         # Only what this call has noted: other calls run beside it.
-        if scope.trouble is not None and scope.trouble.startswith(_repeating(call)):
-            scope.trouble = None
+        if query.checks.trouble is not None and query.checks.trouble.startswith(_repeating(call)):
+            query.checks.trouble = None
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Resting):
             return  # a sub-agent waits for an answer: the call is run again with it
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
-                **scope.turn_stamp(),
+                **query.turn_stamp(),
                 call_id=call.call_id,
                 tool=call.name,
                 outcome="ok",
                 content=(*outcome.content, *clearance.note),
                 duration_ms=duration_ms,
             )
-            await _record_ended(scope, [ended], ended)
+            await _record_ended(query, [ended], ended)
         else:
             ended = await record_failure(
-                scope,
+                query,
                 call,
                 outcome,
                 duration_ms=duration_ms,
                 arguments=ready.arguments,
                 note=clearance.note,
             )
-        scope.recorder.show(measurement.end(ended))
+        query.recorder.show(measurement.end(ended))
 
     async def _run_with_repeats(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready
+        self, query: Query, call: ToolCallPart, ready: Ready
     ) -> Succeeded | Resting | ToolError:
         attempt, failures = 1, FailureCount()
         while True:
-            outcome = await self._run_once(scope, call, ready)
+            outcome = await self._run_once(query, call, ready)
             if isinstance(outcome, Succeeded | Resting):
                 return outcome
             cause = outcome.classify()
             failures = failures.after(cause)
-            decision = self._decide(scope, ready, cause, failures=failures)
+            decision = self._decide(query, ready, cause, failures=failures)
             if isinstance(decision, GiveUp):
                 _log_failure(call, outcome)
                 return outcome.told
-            await self._wait(scope, call, decision, attempt=attempt, cause=cause)
+            await self._wait(query, call, decision, attempt=attempt, cause=cause)
             attempt, ready = attempt + 1, ready.afresh()
 
     def _decide(
-        self, scope: QueryScope, ready: Ready, cause: AgentError, *, failures: FailureCount
+        self, query: Query, ready: Ready, cause: AgentError, *, failures: FailureCount
     ) -> RetryDecision:
         """Apply the session's retry policy, with as many repeats as the tool allows.
 
@@ -167,7 +167,7 @@ class ToolExecution:
         if cause.basis != "fallback" and not cause.retryable:
             return GiveUp(f"{cause.code} does not go away")
         allowed = replace(
-            scope.settings.retry,
+            query.settings.retry,
             max_retries=ready.rules.retries,
             interruption_retries=ready.rules.retries,
         )
@@ -175,7 +175,7 @@ class ToolExecution:
 
     async def _wait(
         self,
-        scope: QueryScope,
+        query: Query,
         call: ToolCallPart,
         decision: RetryAfter,
         *,
@@ -187,7 +187,7 @@ class ToolExecution:
             *(call.name, cause.code, decision.seconds, attempt + 1),
         )
         scheduled = RetryScheduled(
-            **scope.turn_stamp(),
+            **query.turn_stamp(),
             attempt=attempt,
             delay=decision.seconds,
             next_at=self._clock.time_ms() + int(decision.seconds * 1000),
@@ -196,32 +196,32 @@ class ToolExecution:
             call_id=call.call_id,
             tool=call.name,
         )
-        await scope.recorder.record([scheduled])
-        scope.trouble = f"{_repeating(call)} {cause.code}"
+        await query.recorder.record([scheduled])
+        query.checks.trouble = f"{_repeating(call)} {cause.code}"
         await self._clock.sleep(decision.seconds)
 
     async def _run_once(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready
+        self, query: Query, call: ToolCallPart, ready: Ready
     ) -> Succeeded | Resting | _Failure:
-        scope.measurement.count_run(call.call_id)
+        query.measurement.count_run(call.call_id)
         # A signal for each run: the end of this one must not stop its repeat.
-        abort, child = AbortController(), CallOfChild(scope, call, clock=self._clock)
-        stopped = scope.abort.signal
+        abort, child = AbortController(), CallOfChild(query, call, clock=self._clock)
+        stopped = query.abort.signal
         forget = stopped.add_listener(
             lambda: abort.abort(stopped.reason, suspends=stopped.suspends)
         )
         context: ToolContext[object] = ToolContext(
-            session_id=scope.session.session_id,
+            session_id=query.session.session_id,
             call_id=call.call_id,
             signal=abort.signal,
-            report=_reporter(scope, call, abort.signal),
-            caller=replace(scope.caller, child_call=child),
+            report=_reporter(query, call, abort.signal),
+            caller=replace(query.caller, child_call=child),
             surroundings=replace(self._surroundings, may_run_unconfined=ready.is_unconfined),
         )
         limit = ready.rules.timeout or None
         # A task of its own, so that the query goes on when a tool ignores its cancellation.
-        running = scope.session.tasks.start(
-            ready.run(context, transform=scope.input.transform), name=f"haptera-tool-{call.name}"
+        running = query.session.tasks.start(
+            ready.run(context, transform=query.input.transform), name=f"haptera-tool-{call.name}"
         )
         try:
             async with asyncio.timeout(limit):
@@ -265,7 +265,7 @@ def _repeating(call: ToolCallPart) -> str:
 
 
 async def record_end(
-    scope: QueryScope,
+    query: Query,
     call: ToolCallPart,
     *,
     outcome: Literal["ok", "denied"],
@@ -274,18 +274,18 @@ async def record_end(
 ) -> None:
     """Record the end of a call that is answered without running its tool."""
     ended = ToolEnded(
-        **scope.turn_stamp(),
+        **query.turn_stamp(),
         call_id=call.call_id,
         tool=call.name,
         outcome=outcome,
         content=content,
         ruling=ruling,
     )
-    await _record_ended(scope, [ended], ended)
+    await _record_ended(query, [ended], ended)
 
 
 async def record_failure(
-    scope: QueryScope,
+    query: Query,
     call: ToolCallPart,
     error: ToolError,
     *,
@@ -299,7 +299,7 @@ async def record_failure(
     `arguments` are those that the tool got, if they are not the model's.
     """
     ended = ToolEnded(
-        **scope.turn_stamp(),
+        **query.turn_stamp(),
         call_id=call.call_id,
         tool=call.name,
         outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
@@ -319,21 +319,21 @@ async def record_failure(
                 arguments=msgspec.to_builtins(said if arguments is None else arguments),
             )
         )
-    await _record_ended(scope, events, ended)
+    await _record_ended(query, events, ended)
     return ended
 
 
-async def _record_ended(scope: QueryScope, events: Sequence[Event], ended: ToolEnded) -> None:
-    await scope.recorder.record(events)
-    if scope.hooks is not None:
-        await scope.hooks.after_tool(ended)
+async def _record_ended(query: Query, events: Sequence[Event], ended: ToolEnded) -> None:
+    await query.recorder.record(events)
+    if query.hooks is not None:
+        await query.hooks.after_tool(ended)
 
 
-def _begun(scope: QueryScope, call: ToolCallPart, ready: Ready) -> ToolBegun:
+def _begun(query: Query, call: ToolCallPart, ready: Ready) -> ToolBegun:
     return ToolBegun(
-        session_id=scope.session.session_id,
-        query_id=scope.query_id,
-        turn_id=scope.turn_stamp.turn_id,
+        session_id=query.session.session_id,
+        query_id=query.query_id,
+        turn_id=query.turn_stamp.turn_id,
         call_id=call.call_id,
         tool=call.name,
         description=ready.tool.spec.description,
@@ -346,14 +346,14 @@ def failure_content(error: ErrorReport) -> tuple[ResultContent, ...]:
     return (TextPart(text=error.message),)
 
 
-def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Callable[[Json], None]:
+def _reporter(query: Query, call: ToolCallPart, ended: AbortSignal) -> Callable[[Json], None]:
     """Return the function by which a tool reports progress, from the loop or from its thread."""
     loop = asyncio.get_running_loop()
 
     def report(value: Json) -> None:
         if ended.aborted:
             return  # a thread that was left behind: its call has ended
-        scope.tool_reports += 1
+        query.progress.tool_reports += 1
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
             # A thread of the tool's may run a loop of its own.
@@ -361,8 +361,8 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
         except RuntimeError:
             inside = False
         if inside:
-            scope.recorder.show([event])
+            query.recorder.show([event])
         elif not loop.is_closed():
-            loop.call_soon_threadsafe(scope.recorder.show, [event])
+            loop.call_soon_threadsafe(query.recorder.show, [event])
 
     return report

@@ -1,1 +1,1 @@
-"""Sessions: their lifecycle, their recorder, their queue; consumers of the engine and the ports."""
+"""Sessions with and without a store: opening and closing, queue, inbox, branches, observers."""

@@ -9,11 +9,11 @@ from typing import Any, Protocol, assert_never
 
 import msgspec
 
+from haptera.kernel.engine.query_handle import QueryHandle
+from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.query_handle import QueryHandle
-from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.commands import (
     AnsweredCommand,
     CommandId,

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
     fold_log,
@@ -15,7 +16,6 @@ from haptera.kernel.session.log_reading import (
     seq_of_message,
 )
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.recorder import SessionRecorder
 from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode, SessionError

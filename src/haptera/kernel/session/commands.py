@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Protocol, assert_never
 
 from haptera.kernel.blocks.tool_registry.registry import InvalidInput, ToolRegistryInterface
+from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.answered_commands import AnsweredCommands
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.approvals import Approve, Decision, Deny
 from haptera.model.commands import (
     AbortQuery,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from haptera.kernel.engine.child_calls import child_id_of
-from haptera.kernel.engine.query_end import ends_of_cut_off
+from haptera.kernel.engine.recorder import ends_of_cut_off
 from haptera.kernel.session.log_reading import fold_log
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.ids import SessionId, new_id, new_query_id
@@ -55,7 +55,7 @@ class LeftChildren:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self.clock = clock
+        self._clock = clock
 
     async def end(self, children: Iterable[SessionId]) -> None:
         """End the unfinished queries of these sessions, and of their own sub-agents."""
@@ -89,10 +89,10 @@ class LeftChildren:
     def _ends(self, fold: SessionFold) -> Sequence[Entry]:
         """Return what ends the query of a child, as if it had been carried on and aborted."""
         if not fold.is_resting():
-            return ends_of_cut_off(fold, self.clock)
+            return ends_of_cut_off(fold, self._clock)
         # A query that rests has its `query.ended`. Only a query that resumes it can end it
         # otherwise.
-        stamp = Stamp(self.clock, query_id=new_query_id())
+        stamp = Stamp(self._clock, query_id=new_query_id())
         error = RequestError(ErrorCode.ABORTED, f"aborted: {_LEFT}").report
         return [
             QueryStarted(**stamp(), resumes=fold.unfinished_query()),

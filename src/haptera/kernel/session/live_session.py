@@ -1,52 +1,43 @@
 """LiveSession: one session that this process holds: it takes prompts and runs them in order."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
-from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
-from haptera.kernel.blocks.tool_registry.registry import ToolRegistry, registry_of
-from haptera.kernel.engine.query_scope import QueryScope, SessionScope
-from haptera.kernel.engine.session_hooks import SessionHooks
+from haptera.kernel.engine.query import Query, Runner
+from haptera.kernel.engine.query_handle import QueryHandle, refuse_waiting_for
+from haptera.kernel.engine.recorder import StoreTime
+from haptera.kernel.engine.session import Session, SessionHost
 from haptera.kernel.session.answered_commands import AnsweredCommands, Answering
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.commands import SessionCommands, refuse_misfit
-from haptera.kernel.session.left_children import LeftChildren
+from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.query_driver import QueryDriver
-from haptera.kernel.session.query_handle import QueryHandle, refuse_waiting_for
-from haptera.kernel.session.recorder import SessionRecorder, store_answers
-from haptera.kernel.session.session_descriptions import SessionBindings
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
 from haptera.model.commands import CommandId
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.events import (
     Event,
-    Idle,
     Instrumented,
     Retrying,
     SessionStatus,
-    StatusChanged,
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.carried_state import state_to_store
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
-from haptera.model.log.sessions import ChangeOrigin, SessionChanged
-from haptera.model.settings import Delivery, RuntimeSettings, Settings
-from haptera.ports.runner import QueryInput, Runner
+from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
+from haptera.model.messages import Message
+from haptera.model.settings import Delivery
+from haptera.ports.runner import QueryInput, QueryOutcome, SessionBindings
 from haptera.ports.session_store import Lease, Store, WatchedLeases, watched_leases
-from haptera.ports.telemetry import Telemetry
-from haptera.ports.tools import Approver, Unanswered
-from haptera.system.clock import Clock, Stamp, until_limit
+from haptera.system.clock import until_limit
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 
@@ -61,32 +52,23 @@ _FORCED_CLOSE_SECONDS = 2.0
 
 
 class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What sessions of one agent share."""
+    """What an agent opens its sessions with."""
 
+    host: SessionHost
+    runner: Runner
+    """Answers their prompts."""
     store: Store
-    runner: Runner[QueryScope]
-    tools: ToolRegistry
-    clock: Clock
-    runtime: RuntimeSettings
-    approver: Approver | None = None
-    unanswered: Unanswered = "stop"
-    deps: object = None
-    cwd: Path = Path()
-    telemetry: Telemetry | None = None
     instrumentation: Callable[[Instrumented], None] | None = None
-    hooks: HookDispatch = msgspec.field(default_factory=HookDispatch)
     make_title: MakeTitle | None = None
     title_model: str = ""
     answering: Answering = Answering()
-    ceiling: Settings = Settings()
-    """What no setting of a session or a query can exceed; see `bounded_settings`."""
 
 
-class LiveSession:
-    """Holds one session: its lease, its recorder, its queue and its listeners.
+class LiveSession(Session):
+    """A session in a store that this process holds: its lease, its queue and its listeners.
 
-    Owns who runs when: one query at a time. Does not own how a query runs (the engine) or what
-    users see (the agent).
+    Owns who runs when: one query at a time. Does not own how a query runs (`Query`) or what users
+    see (the agent).
     """
 
     _command_pump: asyncio.Task[None] | None = None
@@ -101,41 +83,21 @@ class LiveSession:
         *,
         bindings: SessionBindings,
     ) -> None:
-        self._resources = resources
-        self.registry = registry_of(bindings.tools, resources.tools)
-        """What its queries offer, unless they bring tools of their own."""
-        self._lease = lease
         self.store = resources.store
-        self.session_id: SessionId = lease.session_id
-        self.stamp = Stamp(resources.clock)
-        """The stamp of entries that belong to no query."""
-        self._status: SessionStatus = Idle()
-        self.closed = self._forced = self.taken_over = False
-        self.channel = ControlChannel(limit=resources.runtime.buffer_size)
-        self._tasks = OwnedTasks()
-        self.recorder = SessionRecorder(
+        super().__init__(
+            resources.host,
+            fold,
             log=resources.store.log,
             lease=lease,
-            fold=fold,
-            channel=self.channel,
-            tasks=self._tasks,
-            appended=self._after_append,
+            bindings=bindings,
         )
-        self._approvals = ApprovalCoordinator(
-            unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=resources.clock
-        )
-        self._shown_status = self.status
-        self.hooks = self._new_hooks(bindings)
-        self._scope = scope = self._new_scope(fold, bindings)
-        self._native = scope.native
-        self.queue = PromptQueue(
-            scope=scope,
-            recorder=self.recorder,
-            channel=self.channel,
-            drive=self._new_driver(scope).drive,
-            stamp=self.stamp,
-            new_handle=self.new_handle,
-        )
+        self._lease = lease
+        self._runner = resources.runner
+        self.closed = self._forced = self.taken_over = False
+        self._children = LeftChildren(resources.store, self.host.clock)
+        self._before_opening: tuple[Message, ...] | None = None
+        """The messages that a session opened from a compaction on does not hold, once read."""
+        self.queue = PromptQueue(self, drive=self._drive, new_handle=self.new_handle)
         self.branches = Branches(
             self.session_id,
             store=resources.store,
@@ -143,67 +105,56 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self.answered = AnsweredCommands(self, resources.answering, tasks=self._tasks)
-        self.commands = self._new_commands()
-        self._title = self._new_title()
-
-    def _new_driver(self, scope: SessionScope) -> QueryDriver:
-        return QueryDriver(
-            runner=self._resources.runner,
-            session=scope,
-            recorder=self.recorder,
-            channel=self.channel,
-            children=LeftChildren(self._resources.store, self._resources.clock),
-            whole_fold=self._whole_fold,
-        )
-
-    async def _whole_fold(self) -> SessionFold:
-        return await self.branches.whole_fold()
-
-    def _new_title(self) -> SessionTitle:
-        make, model = self._resources.make_title, self._resources.title_model
-        return SessionTitle(
-            make, model=model, recorder=self.recorder, stamp=self.stamp, tasks=self._tasks
-        )
-
-    def _new_hooks(self, bindings: SessionBindings) -> SessionHooks:
-        return SessionHooks(
-            self._resources.hooks,
-            session_id=self.session_id,
-            tasks=self._tasks,
-            stamp=self.stamp,
-            log=self.recorder,
-            deps=self._resources.deps if bindings.deps is None else bindings.deps,
-        )
-
-    def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:
-        resources = self._resources
-        return SessionScope(
-            session_id=self.session_id,
-            fold=fold,
-            waiting=self.recorder.waiting,
-            approvals=self._approvals,
-            tasks=self._tasks,
-            set_status=self._set_status,
-            registry=self.registry,
-            approver=bindings.approver or resources.approver,
-            unanswered=bindings.unanswered or resources.unanswered,
-            deps=resources.deps if bindings.deps is None else bindings.deps,
-            face=bindings.face,
-            cwd=resources.cwd,
-            telemetry=resources.telemetry,
-            hooks=self.hooks,
-            ceiling=resources.ceiling,
-        )
-
-    def _new_commands(self) -> SessionCommands:
-        return SessionCommands(
+        self.answered = AnsweredCommands(self, resources.answering, tasks=self.tasks)
+        self.commands = SessionCommands(
             self,
             queue=self.queue,
-            store=self._resources.store,
+            store=resources.store,
             recorder=self.recorder,
-            clock=self._resources.clock,
+            clock=self.host.clock,
         )
+        self._title = SessionTitle(
+            resources.make_title,
+            model=resources.title_model,
+            recorder=self.recorder,
+            stamp=self.stamp,
+            tasks=self.tasks,
+        )
+
+    def _drive(self, handle: QueryHandle) -> Awaitable[QueryOutcome]:
+        return Query(self, handle).drive(self._runner)
+
+    def resting_children(self) -> Collection[SessionId]:
+        """Return the sessions of sub-agents that calls of the last turn may wait for."""
+        return children_at_rest(self.fold) if self.fold.calls else ()
+
+    async def end_children(self, children: Collection[SessionId]) -> None:
+        """End what those sessions left unfinished, in their own logs."""
+        if children:
+            await self._children.end(children)
+
+    async def store_state(self) -> None:
+        """Now and then, record what the session is, for those who look at it without opening it."""
+        state = state_to_store(self.fold)
+        if state is not None:
+            with suppress(AgentError):  # the end is recorded; this can be made anew
+                changed = SessionChanged(**self.stamp(), changes={FOLDED: state})
+                await self.recorder.commit([changed])
+
+    async def earlier_messages(self) -> tuple[Message, ...]:
+        """Return the beginning of the conversation, where the session was opened without it."""
+        if not self.fold.compacted.is_partial:
+            return ()
+        if self._before_opening is None:
+            held = self.fold.messages()
+            try:
+                whole = (await self.branches.whole_fold()).messages()
+            except StoreError:
+                return ()  # the end of the query is told also when the store has gone
+            first = held[0].id if held else None
+            ends = next((at for at, each in enumerate(whole) if each.id == first), len(whole))
+            self._before_opening = whole[:ends]
+        return self._before_opening
 
     async def start(self) -> None:
         """Take in what other processes asked for while it was closed, then listen to them.
@@ -212,12 +163,12 @@ class LiveSession:
         """
         await self.commands.carry_out_pending(opening=True)
         self._listen()
-        if (leases := watched_leases(self._resources.store.leases)) is not None:
-            self._tasks.start(self._watch_lease(leases), name="haptera-lease")
+        if (leases := watched_leases(self.store.leases)) is not None:
+            self.tasks.start(self._watch_lease(leases), name="haptera-lease")
 
     def _listen(self) -> None:
         """Carry out what comes into the inbox, in the event loop that runs now."""
-        self._command_pump = self._tasks.start(self.commands.pump(), name="haptera-commands")
+        self._command_pump = self.tasks.start(self.commands.pump(), name="haptera-commands")
 
     async def _watch_lease(self, leases: WatchedLeases) -> None:
         """Stop the query, and with it its tools, when another process has taken the session."""
@@ -230,28 +181,11 @@ class LiveSession:
         self.abort("another process has taken the session over")
 
     @property
-    def fold(self) -> SessionFold:
-        """The session as it is now."""
-        return self.recorder.fold
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force: those of its log, within the ceiling."""
-        return self._scope.bounded(self.fold.settings)
-
-    @property
     def has_native_open(self) -> bool:
         """Whether a native agent is open that has the conversation."""
-        live, fold = self._native.live, self.fold
+        live, fold = self.native.live, self.fold
         is_known = live is not None and fold.native.knows(fold.messages())
         return is_known and live is not None and live.driver.usable
-
-    @property
-    def status(self) -> SessionStatus:
-        """What the session is doing; at rest also what it rests on, and what waits behind it."""
-        if not isinstance(self._status, Idle):
-            return self._status
-        return Idle(approvals=len(self.fold.approvals), waiting=len(self.fold.inputs))
 
     def new_handle(self, query: QueryInput, *, total_timeout: float | None = None) -> QueryHandle:
         """Make the handle of a query that is to be submitted."""
@@ -260,8 +194,8 @@ class LiveSession:
             query,
             session_id=self.session_id,
             waiting=lambda: self.queue.waiting,
-            buffer_size=self._resources.runtime.buffer_size,
-            clock=self._resources.clock,
+            buffer_size=self.host.runtime.buffer_size,
+            clock=self.host.clock,
             total_timeout=total_timeout,
         )
 
@@ -277,9 +211,9 @@ class LiveSession:
             refuse_waiting_for(self.queue.current)
         self.channel.excuse()  # the caller may be a handler, and wait for the answer
         if handle.total_timeout:
-            handle.timer = self._tasks.start(self._expire(handle), name="haptera-timeout")
+            handle.timer = self.tasks.start(self._expire(handle), name="haptera-timeout")
         try:
-            async with store_answers(handle.stopped):
+            async with StoreTime(handle.stopped):
                 await self.queue.submit(handle, delivery)
         except BaseException:
             if handle.timer is not None:
@@ -288,7 +222,7 @@ class LiveSession:
 
     async def _expire(self, handle: QueryHandle) -> None:
         seconds = handle.total_timeout or 0.0
-        await until_limit(self._resources.clock, seconds)
+        await until_limit(self.host.clock, seconds)
         handle.expire(seconds)
 
     async def decide(
@@ -311,11 +245,11 @@ class LiveSession:
         if refuses_misfit:
             refuse_misfit(self.registry, self.fold.approvals.get(approval_id), decision)
         try:
-            is_first = await self._approvals.settle(approval_id, decision, consumed=consumed)
+            is_first = await self.approvals.settle(approval_id, decision, consumed=consumed)
         except asyncio.CancelledError:
             # The answer is staged and stands: a call may wait for it.
             if not self.closed:
-                self._tasks.start(self._approvals.flush(), name="haptera-answer")
+                self.tasks.start(self.approvals.flush(), name="haptera-answer")
             raise
         if not is_first:
             raise SessionError(
@@ -347,10 +281,10 @@ class LiveSession:
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on."""
         self.check_open()
-        limit = self._resources.runtime.observer_buffer
+        limit = self.host.runtime.observer_buffer
         return observe(
             self.channel,
-            self._resources.store.log,
+            self.store.log,
             self.session_id,
             subscription=Subscription(limit=limit, when_full="lag"),
             after=after,
@@ -402,29 +336,23 @@ class LiveSession:
             _logger.warning("session %s was left while it closes: its store hangs", self.session_id)
 
     async def _close(self) -> None:
-        drain = self._resources.runtime.close_drain_seconds
+        drain = self.host.runtime.close_drain_seconds
         # What can still append ends first: the query, then hooks, then all other tasks.
         await self.queue.settle(within=drain)
-        await self._native.close()
+        await self.native.close()
         await self.hooks.end()
-        await self._tasks.cancel(within=_FORCED_SECONDS)
+        await self.tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # the caller of that append got the error
             await self.recorder.commit(())  # what is on its way to the log comes before the release
         self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
-        await self._resources.store.leases.release(self._lease)
+        await self.store.leases.release(self._lease)
 
-    def _set_status(self, status: SessionStatus) -> None:
-        self._status = status
-        self._show_status()
+    def set_status(self, status: SessionStatus) -> None:
+        """Note what the session is doing, and show it."""
+        super().set_status(status)
         if isinstance(status, Retrying) and self.queue.current is not None:
             self.queue.current.phase = "reconnecting"
-
-    def _show_status(self) -> None:
-        status = self.status
-        if status != self._shown_status:
-            self._shown_status = status
-            self.recorder.show([StatusChanged(status=status)])
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
@@ -434,6 +362,6 @@ class LiveSession:
         if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
             self._title.after(end)
-        self._approvals.wake(events)
+        super()._after_append(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
+from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
 from haptera.kernel.blocks.control_channel.subscription import Subscription
 from haptera.model.errors import AgentError
 from haptera.model.events import Event, ObserverLagged, SessionDeleted
@@ -17,7 +17,7 @@ _PAGE = 256
 
 
 async def observe(
-    channel: ControlChannel,
+    channel: ControlChannelInterface,
     log: SessionLog,
     session_id: SessionId,
     *,

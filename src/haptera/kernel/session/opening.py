@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from haptera.kernel.engine.query_handle import waiting_for_caller
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
 from haptera.kernel.session.notes import inherited_notes
-from haptera.kernel.session.query_handle import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.errors import (
     ConfigError,
@@ -220,8 +220,8 @@ async def _append_opening(
     resources: SessionResources, lease: Lease, request: SessionRequest
 ) -> list[Entry]:
     """Begin a log, with the notes of the project unless they come with what is forked."""
-    stamp, entries = Stamp(resources.clock), list[Entry]()
-    if resources.runtime.cross_session_context and request.fork is None:
+    stamp, entries = Stamp(resources.host.clock), list[Entry]()
+    if resources.host.runtime.cross_session_context and request.fork is None:
         entries += await inherited_notes(
             resources.store, owner=request.owner, project=request.project, stamp=stamp
         )

@@ -7,16 +7,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.error_classification import to_agent_error
-from haptera.kernel.engine.query_scope import SessionScope
-from haptera.kernel.session.query_handle import (
+from haptera.kernel.engine.query_handle import (
     QueryHandle,
     finish_like,
     finish_without_running,
     refuse_waiting_for,
 )
-from haptera.kernel.session.recorder import SessionRecorder, store_answers
+from haptera.kernel.engine.recorder import StoreTime
+from haptera.kernel.engine.session import Session
 from haptera.kernel.session.session_descriptions import (
     has_approved_calls,
     queued_entry,
@@ -30,8 +29,7 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputDrained
 from haptera.model.messages import UserMessage
 from haptera.model.settings import Delivery
-from haptera.ports.runner import QueryInput
-from haptera.system.clock import Stamp
+from haptera.ports.runner import QueryInput, QueryOutcome
 
 
 class PromptQueue:
@@ -46,34 +44,27 @@ class PromptQueue:
 
     def __init__(
         self,
+        session: Session,
         *,
-        scope: SessionScope,
-        recorder: SessionRecorder,
-        channel: ControlChannel,
-        drive: Callable[[QueryHandle], Awaitable[None]],
-        stamp: Stamp,
+        drive: Callable[[QueryHandle], Awaitable[QueryOutcome]],
         new_handle: Callable[[QueryInput], QueryHandle],
     ) -> None:
-        self._recorder = recorder
-        self._channel = channel
+        self._recorder = session.recorder
+        self._channel = session.channel
         self._drive = drive
-        self._tasks = scope.tasks
-        self._stamp = stamp
-        self._approvals = scope.approvals
+        self._tasks = session.tasks
+        self._stamp = session.stamp
+        self._approvals = session.approvals
         self._new_handle = new_handle
         self._context = copy_context()
         self._waiting: deque[QueryHandle] = deque()
-        self._claimed = False
+        self.busy = False
+        """Whether a query runs, or is about to."""
         self._moving = asyncio.Lock()
         self._refusal: Callable[[], AgentError] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.current: QueryHandle | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a query runs."""
-        return self._claimed
 
     @property
     def waiting(self) -> tuple[QueryHandle, ...]:
@@ -88,7 +79,7 @@ class PromptQueue:
     async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
         """Run a query now, or let it wait as its delivery says."""
         is_prompt = handle.query.message is not None
-        if self._claimed or (is_prompt and self._has_line):
+        if self.busy or (is_prompt and self._has_line):
             await self._admit(handle, delivery)
         else:
             await self._begin(handle)
@@ -127,7 +118,7 @@ class PromptQueue:
         self, handle: QueryHandle, delivery: Delivery, consumed: Sequence[CommandId] = ()
     ) -> None:
         """Write a prompt down before anything else, then run it now or let it wait."""
-        if self._claimed:
+        if self.busy:
             await self._let_wait(handle, delivery, consumed=consumed)
             return
         if delivery == "reject" and self._has_line:
@@ -165,7 +156,7 @@ class PromptQueue:
     def _claim(self) -> Generator[None, None, None]:
         """Keep other queries from starting; what fails inside leaves the session as it was."""
         self._refuse_when_closed()
-        self._claimed = True
+        self.busy = True
         self._idle.clear()
         try:
             yield
@@ -255,7 +246,7 @@ class PromptQueue:
             SessionError: BUSY while a query runs.
 
         """
-        if self._claimed:
+        if self.busy:
             raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
         with self._claim():
             async with self._moving:
@@ -269,7 +260,7 @@ class PromptQueue:
         Also after the store failed, unless a query has yet to end because of it.
         """
         async with self._moving:
-            if not self._claimed:
+            if not self.busy:
                 await self._recorder.resynchronise()
 
     def close(self, refusal: Callable[[], AgentError]) -> None:
@@ -312,7 +303,7 @@ class PromptQueue:
 
     async def _end_cut_off(self, handle: QueryHandle) -> None:
         """End in the log what was cut off, before this query's stream could take it for its end."""
-        async with store_answers(handle.stopped):
+        async with StoreTime(handle.stopped):
             with suppress(AgentError):  # a store that fails fails again when the query starts
                 await self._recorder.end_cut_off(self._stamp.clock)
         handle.detach = self._channel.attach(handle.stream)
@@ -363,7 +354,7 @@ class PromptQueue:
             self._start_next()
 
     def _rest(self) -> None:
-        self._claimed = False
+        self.busy = False
         self._idle.set()
 
     async def _withdraw(self, handle: QueryHandle) -> None:
@@ -374,7 +365,7 @@ class PromptQueue:
         if handle in self._waiting:
             self._waiting.remove(handle)
             with suppress(AgentError):  # nothing waits for this; the next append gets the error
-                async with store_answers(handle.stopped):
+                async with StoreTime(handle.stopped):
                     await self._drain_entries([handle], "its caller gave up")
 
     def _queued(self) -> list[QueryHandle]:

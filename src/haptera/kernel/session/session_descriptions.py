@@ -20,8 +20,7 @@ from haptera.model.messages import KeptOptions, Message, Sender, UserMessage, wi
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, Thinking, changed_settings
 from haptera.model.vendors import split_model
-from haptera.ports.runner import QueryInput
-from haptera.ports.tools import Approver, ToolSession, ToolSource, Unanswered
+from haptera.ports.runner import QueryInput, SessionBindings
 from haptera.system.clock import Stamp
 
 if TYPE_CHECKING:
@@ -82,21 +81,6 @@ def _plain(settings: Settings, name: str) -> Json:
 
 def _laid_over(below: Json, value: Json) -> Json:
     return below | value if isinstance(below, dict) and isinstance(value, dict) else value
-
-
-class SessionBindings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What a program gives a session beside its settings; nothing of it is stored."""
-
-    tools: ToolSource | None = None
-    """What the model may call; None: what the agent offers."""
-    deps: object = None
-    """For tools that ask for it; None: what the agent has."""
-    face: ToolSession | None = None
-    """The session as tools see it."""
-    approver: Approver | None = None
-    """Who is asked about its calls; None: the approver of the agent."""
-    unanswered: Unanswered | None = None
-    """What happens without an approver; None: what the agent says."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):

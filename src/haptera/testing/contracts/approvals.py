@@ -167,6 +167,16 @@ async def check_forgetting_ends_every_wait(make: MakeCoordinator) -> None:
     require_same(len(log.written), 1, "a late answer is written all the same")
 
 
+async def check_what_was_left_staged_can_be_recorded(make: MakeCoordinator) -> None:
+    """A log that fails then ends every wait, and nothing is raised: no caller asked for it."""
+    log = _Log(make)
+    waiting = log.coordinator.park(_ONE)
+    log.failure = StoreError(ErrorCode.UNAVAILABLE, "no disk")
+    await log.coordinator.flush()
+    require(waiting.done(), "the wait has ended")
+    require_same(str(waiting.exception()), str(log.failure), "with what the log said")
+
+
 CHECKS = (
     check_an_answer_wakes_its_call,
     check_a_denial_has_its_reason,
@@ -176,6 +186,7 @@ CHECKS = (
     check_a_log_that_fails_ends_every_wait,
     check_open_questions_can_be_cancelled,
     check_forgetting_ends_every_wait,
+    check_what_was_left_staged_can_be_recorded,
 )
 
 

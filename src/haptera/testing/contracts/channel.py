@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel.subscription import Subscription
 from haptera.model.commands import AbortQuery, Command, new_command_id
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event, Idle, StatusChanged, TextDelta
@@ -140,6 +141,56 @@ async def check_closing_delivers_and_ends(channel: ControlChannelInterface) -> N
     _require_closed(lambda: channel.submit(command), "a command after the close")
 
 
+async def check_a_subscription_that_is_pulled_gets_every_batch(
+    channel: ControlChannelInterface,
+) -> None:
+    """From when it is attached until it is detached; the channel's end is its own."""
+    pulled: Subscription[Event] = Subscription()
+    channel.publish([_delta(0)])
+    detach = channel.attach(pulled)
+    channel.publish([_delta(1), _delta(2)])
+    require_same(_offsets(await pulled.next_batch()), [1, 2], "what is published while attached")
+    detach()
+    channel.publish([_delta(3)])
+    pulled.end()
+    require_same(_offsets(await pulled.next_batch()), [], "nothing once it is detached")
+
+
+async def check_a_wait_for_space_can_be_given_up(channel: ControlChannelInterface) -> None:
+    """A query that is stopped waits for no handler, and neither does one that is excused."""
+    gate = asyncio.Event()
+
+    async def handle(_: Event) -> None:
+        await gate.wait()
+
+    channel.subscribe(handle)
+    channel.publish([_delta(number) for number in range(_MANY)])
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting = asyncio.ensure_future(channel.wait_for_space(unless=(stopped,)))
+    await other_tasks()
+    require(not waiting.done(), "there is no space while the handler stands still")
+    stopped.set_result(None)
+    await waiting
+    gate.set()
+    await channel.drain()
+
+
+async def check_an_excused_handler_is_not_waited_for(channel: ControlChannelInterface) -> None:
+    """It waits for the publisher itself, and both would wait for ever."""
+    gate = asyncio.Event()
+
+    async def handle(_: Event) -> None:
+        channel.excuse()
+        await gate.wait()
+
+    channel.subscribe(handle)
+    channel.publish([_delta(number) for number in range(_MANY)])
+    await other_tasks()
+    await channel.wait_for_space()
+    gate.set()
+    await channel.drain()
+
+
 def _require_closed(attempt: Callable[[], None], what: str) -> None:
     try:
         attempt()
@@ -157,6 +208,9 @@ CHECKS = (
     check_publishing_does_not_wait_but_says_when_to,
     check_commands_reach_the_receiver,
     check_closing_delivers_and_ends,
+    check_a_subscription_that_is_pulled_gets_every_batch,
+    check_a_wait_for_space_can_be_given_up,
+    check_an_excused_handler_is_not_waited_for,
 )
 
 

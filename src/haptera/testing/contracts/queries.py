@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.kernel.engine.agent_blocks import BlockInputs
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.agent_blocks import AgentBlocks
+from haptera.kernel.engine.query import Runner
 from haptera.model.commands import SendPrompt, new_command_id
 from haptera.model.events import QuerySummary
 from haptera.model.ids import new_input_id, new_message_id
@@ -16,12 +16,11 @@ from haptera.model.parts import TextPart, ToolResultPart
 from haptera.model.results import StopReason
 from haptera.model.settings import Limits
 from haptera.model.stream_parts import FinishKind
-from haptera.ports.runner import Runner
 from haptera.testing.contracts.samples import SETTINGS, CheckStage, run_contract
 from haptera.testing.promises import Report, require, require_same
 from haptera.testing.scripted_provider import Gate, Step, calls, says
 
-MakeRunner: TypeAlias = Callable[[BlockInputs], Runner[QueryScope]]
+MakeRunner: TypeAlias = Callable[[AgentBlocks], Runner]
 
 _GARBLED = calls()
 """An answer that promises tool calls and makes none."""
@@ -217,5 +216,5 @@ CHECKS = (
 
 
 async def query_runner_contract(make: MakeRunner) -> Report:
-    """Check a query runner; `make` returns one that is made of these inputs."""
+    """Check a query runner; `make` returns one that is made of these blocks."""
     return await run_contract(CHECKS, lambda: make)

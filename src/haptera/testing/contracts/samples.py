@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from haptera.kernel.blocks.tool_registry.registry import ToolInput, ToolRegistry
-from haptera.kernel.engine.agent_blocks import BlockInputs, join_blocks
-from haptera.kernel.engine.held_conversation import HeldConversation
-from haptera.kernel.engine.query_scope import QueryScope
+from haptera.kernel.engine.agent_blocks import AgentBlocks, ModelAccess
+from haptera.kernel.engine.own_blocks import OwnBlocks
+from haptera.kernel.engine.query import Runner
 from haptera.kernel.engine.turn_runner import TurnRunnerInterface
+from haptera.kernel.session.unstored_session import UnstoredSession
 from haptera.model.ids import MessageId
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import CompactionPart, TextPart
 from haptera.model.settings import RetrySettings, Settings
 from haptera.model.usage import Usage
 from haptera.ports.model_client import ModelClient
-from haptera.ports.runner import Runner
 from haptera.testing.clocks import AutoClock
 from haptera.testing.promises import Report, SubjectT, run_checks
 from haptera.testing.scripted_provider import EventRecorder, ScriptedProvider, Step
@@ -63,7 +63,7 @@ class CheckStage:
         *,
         tools: Sequence[ToolInput] = (),
         turn_runner: TurnRunnerInterface | None = None,
-        make_runner: Callable[[BlockInputs], Runner[QueryScope]] | None = None,
+        make_runner: Callable[[AgentBlocks], Runner] | None = None,
         settings: Settings = SETTINGS,
     ) -> None:
         self.provider = ScriptedProvider(steps)
@@ -72,18 +72,17 @@ class CheckStage:
         async def route(model: str) -> tuple[ModelClient, str]:
             return self.provider, model.partition("/")[2]
 
-        inputs = BlockInputs(
-            route=route,
-            catalogue=UnknownModels(),
-            tool_registry=ToolRegistry(tools),
-            clock=clock,
-            random=_Half(),
-            turn_runner=turn_runner,
-        )
-        blocks = join_blocks(inputs)
-        if make_runner is not None:
-            blocks = msgspec.structs.replace(blocks, query_runner=make_runner(inputs))
-        self.held = HeldConversation(blocks, settings=settings, clock=clock)
+        def join(query_runner: Runner | None = None) -> AgentBlocks:
+            return AgentBlocks(
+                ModelAccess(route=route, catalogue=UnknownModels()),
+                ToolRegistry(tools),
+                clock=clock,
+                random=_Half(),
+                own=OwnBlocks(turn_runner=turn_runner, query_runner=query_runner),
+            )
+
+        blocks = join() if make_runner is None else join(make_runner(join()))
+        self.held = UnstoredSession(blocks, settings=settings)
         self.seen = EventRecorder()
         self.held.channel.subscribe(self.seen)
 

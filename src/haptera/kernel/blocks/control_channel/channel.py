@@ -107,11 +107,14 @@ class ControlChannelInterface(Protocol):
 
     - `publish` does not wait. Each handler gets the events in order, one at a time; an async
       handler is awaited before its next event. A handler that raises disturbs nothing else.
-    - `wait_for_space` returns when no handler is too far behind.
+    - `wait_for_space` returns when no handler is too far behind, or one of `unless` is done.
+    - A subscription that is attached gets every batch until it is detached; its consumer pulls.
+    - After `excuse` nothing waits for the handler that calls it, until it takes its next event.
     - `submit` hands a command to the receiver at once.
     - After `close`, which delivers what was published before, `publish` and `submit` raise CLOSED.
     """
 
+    closed: bool
     has_space: bool
     receiver: CommandReceiver | None
 
@@ -129,8 +132,16 @@ class ControlChannelInterface(Protocol):
         """Hand events to every subscriber."""
         ...
 
-    async def wait_for_space(self) -> None:
-        """Wait until no subscriber is too far behind."""
+    def attach(self, subscription: Subscription[Event]) -> Callable[[], None]:
+        """Publish to a subscription that its consumer pulls; returns a function that ends this."""
+        ...
+
+    async def wait_for_space(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
+        """Wait until no subscriber is too far behind; not once one of `unless` is done."""
+        ...
+
+    def excuse(self, *, closing: bool = False) -> None:
+        """Let nothing wait for the handler that calls this, until it takes its next event."""
         ...
 
     def submit(self, command: Command) -> None:
@@ -141,8 +152,12 @@ class ControlChannelInterface(Protocol):
         """Wait until every handler has seen everything that was published so far."""
         ...
 
-    async def close(self) -> None:
-        """Deliver what was published, and end."""
+    async def close(self, *, within: float | None = None) -> None:
+        """Deliver what was published, for so many seconds at most, and end."""
+        ...
+
+    def hurry(self, *, within: float) -> None:
+        """Let a close that is under way wait no longer than so many seconds from now."""
         ...
 
 

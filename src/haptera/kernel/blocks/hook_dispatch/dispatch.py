@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,21 +26,12 @@ from haptera.ports.hooks import (
     TransformRequest,
     Verdict,
 )
+from haptera.system.owned_tasks import OwnedTasks
 from haptera.system.threads import as_exception, run_in_thread
 
 _TRANSFORMS: tuple[HookPoint, ...] = ("transform_messages", "transform_request")
 
 ValueT = TypeVar("ValueT")
-
-
-class TaskOwner(Protocol):
-    """Starts the task of a hook, and waits for it in the end."""
-
-    def start(
-        self, work: Coroutine[object, object, ValueT], *, name: str
-    ) -> "asyncio.Task[ValueT]":
-        """Start a task."""
-        ...
 
 
 class WaitLimits(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -98,7 +89,7 @@ class HookDispatch:
         """
         return HookDispatch(self.hooks.only(*_TRANSFORMS), seconds=self._seconds)
 
-    async def gate(self, point: HookPoint, given: HookInput, tasks: TaskOwner) -> Verdict:
+    async def gate(self, point: HookPoint, given: HookInput, tasks: OwnedTasks) -> Verdict:
         """Ask the gates of a point.
 
         Raises:
@@ -121,7 +112,7 @@ class HookDispatch:
         return Proceed(arguments=changed)
 
     async def transform_messages(
-        self, given: TransformMessages, tasks: TaskOwner
+        self, given: TransformMessages, tasks: OwnedTasks
     ) -> tuple[Message, ...]:
         """Let the transforms change messages.
 
@@ -139,7 +130,7 @@ class HookDispatch:
             given = msgspec.structs.replace(given, messages=after)
         return given.messages
 
-    async def transform_request(self, given: TransformRequest, tasks: TaskOwner) -> ModelRequest:
+    async def transform_request(self, given: TransformRequest, tasks: OwnedTasks) -> ModelRequest:
         """Let the transforms change a request.
 
         Raises:
@@ -160,7 +151,7 @@ class HookDispatch:
         self,
         point: HookPoint,
         given: HookInput,
-        tasks: TaskOwner,
+        tasks: OwnedTasks,
         *,
         limits: WaitLimits = _USUAL,
     ) -> list[HookError]:
@@ -179,7 +170,7 @@ class HookDispatch:
         function: Callable[[Any], Any],
         given: HookInput,
         *,
-        tasks: TaskOwner,
+        tasks: OwnedTasks,
         check: Callable[[Any], ValueT],
         limits: WaitLimits = _USUAL,
     ) -> ValueT:

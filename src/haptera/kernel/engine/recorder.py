@@ -11,19 +11,19 @@ the queue once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import get_args
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Protocol, get_args
 
 import msgspec
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.engine.query_end import ends_of_cut_off
+from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
 from haptera.model.commands import CommandId
 from haptera.model.entry_bytes import refuse_unreadable
-from haptera.model.errors import AgentError, ErrorCode, StoreError
+from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, LiveEvent
-from haptera.model.ids import ApprovalId, InputId, QueryId
+from haptera.model.ids import ApprovalId, InputId, QueryId, SessionId
 from haptera.model.known_events import KnownEntry
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.entry import Entry, UnknownEntry
@@ -31,9 +31,9 @@ from haptera.model.log.queries import InputDrained, InputPromoted, InputQueued, 
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionChanged
 from haptera.model.secrets import without_secrets
-from haptera.ports.session_store import Lease, SessionLog
+from haptera.ports.session_store import Lease
 from haptera.system.abort import AbortSignal, query_stopped
-from haptera.system.clock import Clock
+from haptera.system.clock import Clock, Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
@@ -44,6 +44,7 @@ _STOPPED_SECONDS = 0.8
 """How long an append is waited for when its query was stopped: its caller has waited enough."""
 _STAGED_SECONDS = 0.005
 """How long staged events wait for others to be appended with."""
+_CUT_OFF = "the query was cut off before its end, and a new prompt came instead of a resume"
 
 
 class StoreSilentError(StoreError):
@@ -53,37 +54,65 @@ class StoreSilentError(StoreError):
         super().__init__(ErrorCode.UNAVAILABLE, "the store does not answer")
 
 
-@asynccontextmanager
-async def store_answers(
-    stopped: "asyncio.Future[None] | None", *, within: float | None = None
-) -> AsyncGenerator[None, None]:
-    """Wait for a store no longer than so many seconds, or a moment after a query was stopped.
+class StoreTime:
+    """Waits for a store no longer than so many seconds, or a moment after a query was stopped.
 
     Raises:
         StoreSilentError: the block has not ended by then; it was cancelled.
 
     """
-    loop, is_over = asyncio.get_running_loop(), False
-    try:
-        async with asyncio.timeout(within) as limit:
 
-            def hurry(_: object) -> None:
-                # It may be called although it was removed, in the turn in which the block ended.
-                if not is_over and not limit.expired():
-                    limit.reschedule(loop.time() + _STOPPED_SECONDS)
+    def __init__(
+        self, stopped: "asyncio.Future[None] | None", *, within: float | None = None
+    ) -> None:
+        self._stopped = stopped
+        self._limit = asyncio.timeout(within)
+        self._is_over = False
 
-            if stopped is not None and stopped.done():
-                hurry(stopped)
-            elif stopped is not None:
-                stopped.add_done_callback(hurry)
-            try:
-                yield
-            finally:
-                is_over = True
-                if stopped is not None:
-                    stopped.remove_done_callback(hurry)
-    except TimeoutError as error:
-        raise StoreSilentError from error
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        if self._stopped is not None:
+            if self._stopped.done():
+                self._hurry(self._stopped)
+            else:
+                self._stopped.add_done_callback(self._hurry)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        if self._stopped is not None:
+            self._stopped.remove_done_callback(self._hurry)
+        try:
+            await self._limit.__aexit__(kind, error, traceback)
+        except TimeoutError as late:
+            raise StoreSilentError from late
+        if isinstance(error, TimeoutError):
+            raise StoreSilentError from error
+
+    def _hurry(self, _: object) -> None:
+        # It may be called although it was removed, in the turn in which the block ended.
+        if not self._is_over and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + _STOPPED_SECONDS)
+
+
+class AppendedLog(Protocol):
+    """Where a session's entries go: the log of a store, or nowhere (`SessionLog` says how)."""
+
+    async def append(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append entries that already have their `seq`."""
+        ...
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        """Read entries in order."""
+        ...
 
 
 class SessionRecorder:
@@ -96,10 +125,10 @@ class SessionRecorder:
     def __init__(
         self,
         *,
-        log: SessionLog,
+        log: AppendedLog,
         lease: Lease,
         fold: SessionFold,
-        channel: ControlChannel,
+        channel: ControlChannelInterface,
         tasks: OwnedTasks,
         appended: Callable[[Sequence[Event]], None],
     ) -> None:
@@ -146,16 +175,22 @@ class SessionRecorder:
         # What this call staged ends here; others may stage more while it waits for the lock.
         last = self._seq
         # The time of the store is that of the appends before this one, too.
-        async with self._answering(), self._lock:
-            if has_entries and self.fold.head >= last:
-                return  # another call's append held them, perhaps the last one of a closing session
-            # The store may have failed, or the session been given up, while the lock was another's.
-            self._refuse_when_over()
-            await self._flush()
+        try:
+            async with StoreTime(self._stopped, within=_STORE_SECONDS), self._lock:
+                if has_entries and self.fold.head >= last:
+                    return  # another call's append held them, perhaps the last one of a session
+                # The store may have failed, or the session been given up, while the lock was
+                # another's.
+                self._refuse_when_over()
+                await self._flush()
+        except StoreSilentError as error:
+            self._give_up(error)
+            raise
 
     def stage(self, events: Sequence[Event]) -> None:
         """Take events in, to be appended with the next ones, or by themselves after a moment."""
-        self._refuse_when_over()
+        if self._refusal is not None or self._failure is not None:
+            self._refuse_when_over()
         self._stage(events)
         if self._late_flush is None:
             loop = asyncio.get_running_loop()
@@ -223,24 +258,30 @@ class SessionRecorder:
         """Go on after a failed append: what the log holds is what happened."""
         if self._failure is None:
             return
-        async with self._answering(), self._lock:
-            # Another caller may have gone on meanwhile, and what is staged now is its own.
-            if self._failure is None:
-                return
-            # The callers of what is staged were told that it failed, so it must not happen later.
-            # It may be stored all the same: the log says so.
-            self._staged.clear()
-            self._consumed.clear()
-            if self._is_abandoned:
-                # Stores do the appends of a session in order: behind this one, an append that was
-                # not waited for has been stored or refused.
-                await self._log.append(self._lease, ())
-                self._is_abandoned = False
-            entries = await self._log.read(self._lease.session_id, after=self.fold.head)
-            for entry in entries:
-                self.fold.apply(entry)
-            self._seq = self.fold.head
-            self._failure = None
+        try:
+            async with StoreTime(self._stopped, within=_STORE_SECONDS), self._lock:
+                # Another caller may have gone on meanwhile, and what is staged now is its own.
+                if self._failure is not None:
+                    await self._read_back()
+        except StoreSilentError as error:
+            self._give_up(error)
+            raise
+
+    async def _read_back(self) -> None:
+        # The callers of what is staged were told that it failed, so it must not happen later. It
+        # may be stored all the same: the log says so.
+        self._staged.clear()
+        self._consumed.clear()
+        if self._is_abandoned:
+            # Stores do the appends of a session in order: behind this one, an append that was not
+            # waited for has been stored or refused.
+            await self._log.append(self._lease, ())
+            self._is_abandoned = False
+        entries = await self._log.read(self._lease.session_id, after=self.fold.head)
+        for entry in entries:
+            self.fold.apply(entry)
+        self._seq = self.fold.head
+        self._failure = None
 
     def close(self, refusal: Callable[[], AgentError]) -> None:
         """Refuse whatever is still to be recorded, with errors of `refusal`: it is given up."""
@@ -250,20 +291,14 @@ class SessionRecorder:
         """Let no append make a query wait once it was stopped, until its end is recorded."""
         self._stopped = stopped
 
-    @asynccontextmanager
-    async def _answering(self) -> AsyncGenerator[None, None]:
-        """Give the store its time; raises UNAVAILABLE when it does not answer.
+    def _give_up(self, silent: StoreSilentError) -> None:
+        """Take note that a store did not answer in time.
 
-        What it was asked for may happen all the same, so the log is read before anything follows.
+        What it was asked for may happen all the same: as after any failed append, nothing may
+        follow before the log is read.
         """
-        try:
-            async with store_answers(self._stopped, within=_STORE_SECONDS):
-                yield
-        except StoreSilentError as error:
-            self._is_abandoned = True
-            # As after any failed append: nothing may follow before the log is read.
-            self._failure = self._failure or error
-            raise
+        self._is_abandoned = True
+        self._failure = self._failure or silent
 
     def _refuse_when_over(self) -> None:
         """Raise why nothing is recorded any more: the session was given up, or the store failed."""
@@ -279,10 +314,11 @@ class SessionRecorder:
 
     def _stage(self, events: Sequence[Event]) -> None:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""
-        for entry in _entries_in(events):
-            refuse_unreadable(entry)
+        # The lookup decides; `isinstance` is there for the type checker.
         for event in events:
-            # The lookup decides; `isinstance` is there for the type checker.
+            if type(event) in _ENTRIES and isinstance(event, Entry):
+                refuse_unreadable(event)
+        for event in events:
             if type(event) in _ENTRIES and isinstance(event, Entry):
                 self._seq += 1
                 self._staged.append(msgspec.structs.replace(event, seq=self._seq))
@@ -297,7 +333,7 @@ class SessionRecorder:
         # More may be staged during the append, and stays for the next. Nothing is removed before
         # the append returns, so a cancelled one is repeated with the same entries.
         batch = self._staged.copy()
-        entries = _entries_in(batch)
+        entries = [each for each in batch if type(each) in _ENTRIES and isinstance(each, Entry)]
         consumed = tuple(self._consumed)
         if entries or consumed:
             try:
@@ -342,8 +378,20 @@ class SessionRecorder:
             self._appended(events)
 
 
-def _entries_in(events: Sequence[Event]) -> list[Entry]:
-    return [event for event in events if type(event) in _ENTRIES and isinstance(event, Entry)]
+def ends_of_cut_off(fold: SessionFold, clock: Clock) -> list[QueryEnded]:
+    """Return the ends of queries that have none, because their process stopped or its store failed.
+
+    For a moment in which no query runs and a prompt comes. The open turn and its tool calls get no
+    end here: what became of them is not known, and the conversation says so.
+    """
+    error = RequestError(ErrorCode.ABORTED, _CUT_OFF).report
+    # A query whose prompt still waits, because the append of its start was torn, starts again.
+    waiting = {item.message.query_id for item in fold.inputs.values()}
+    return [
+        QueryEnded(**Stamp(clock, query_id=query_id)(), stop_reason="aborted", error=error)
+        for query_id in fold.unended
+        if query_id not in waiting
+    ]
 
 
 def _before_entries(events: Sequence[Event]) -> Sequence[Event]:
@@ -352,18 +400,27 @@ def _before_entries(events: Sequence[Event]) -> Sequence[Event]:
     return events[: kinds.index(True)] if True in kinds else events
 
 
-class QueryRecorder:
-    """The recorder as one query has it: from the moment the query is stopped nothing comes through.
+class Recorder:
+    """Writes the entries of one query to the log and shows its events, in one order.
 
-    What works for a query may be the user's and not let itself be cancelled (a hook, a provider).
-    It is left behind, and can neither append nor start anything: every effect is recorded first.
-    Only a query waits for its consumers, and no longer than until it is `stopped`.
+    - Entries among `events` are durable, and folded into the conversation, before any of the
+      events is shown.
+    - Events of all callers are shown in the order in which they were recorded.
+    - `record` returns once no consumer is too far behind; cancelling that wait loses nothing.
+    - What was recorded first is in the log first, also when two callers record at the same time: a
+      decision that is made before the first wait rests on everything recorded before it.
+    - A store that fails raises a `StoreError`; nothing of the batch is shown.
+    - What is staged is recorded with the next events, in one append, or by itself after a moment.
+      Until then it may be neither folded nor shown, and nothing may be done that rests on it.
+    - From the moment the query is stopped nothing comes through. What works for it may be the
+      user's and not let itself be cancelled (a hook, a provider): it is left behind, and can
+      neither append nor start anything, since every effect is recorded first.
     """
 
     def __init__(
         self,
         recorder: SessionRecorder,
-        channel: ControlChannel,
+        channel: ControlChannelInterface,
         *,
         signal: AbortSignal,
         stopped: "asyncio.Future[None]",

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from haptera import (
     ApprovalRequested,
     Approve,
     AssistantMessage,
+    Message,
     QueryEnded,
     SessionError,
     Settings,
@@ -29,6 +31,7 @@ from haptera import (
 from haptera.building_blocks import (
     AbortQuery,
     AnswerAggregators,
+    ApprovalCoordinator,
     ApproveCall,
     Blocks,
     ControlChannel,
@@ -36,7 +39,8 @@ from haptera.building_blocks import (
     DenyCall,
     ModelPlan,
     ModelRequest,
-    QueryScope,
+    Query,
+    QueryOutcome,
     RequestExtras,
     SendPrompt,
     StreamProcessor,
@@ -61,7 +65,9 @@ from haptera.model.commands import (
 from haptera.model.errors import ConfigError, ErrorCode, ProviderError
 from haptera.model.events import Event, Idle
 from haptera.model.ids import new_input_id, new_message_id, new_query_id
+from haptera.model.log.conversation import SentCounts
 from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
 from haptera.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
 from tests.messages_by_hand import assistant, call, user
 
@@ -86,6 +92,52 @@ async def test_the_program_holds_the_conversation_that_the_blocks_change() -> No
     texts = [part.text for item in conversation.messages for part in item.parts]  # type: ignore[union-attr]
     assert texts == ["I am Ana.", "Hello Ana.", "Who am I?", "Ana."]
     assert [len(request.messages) for request in provider.requests] == [1, 3]
+
+
+class Listed:
+    """A conversation of a program's own, which keeps the contract and is no `Conversation`."""
+
+    def __init__(self) -> None:
+        self._kept: list[Message] = []
+        self.counts = SentCounts(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self._kept)
+
+    @property
+    def tip(self) -> Message | None:
+        return self._kept[-1] if self._kept else None
+
+    def push(self, message: Message, *, tag: str | None = None, kept_from: Any = None) -> None:
+        if isinstance(message, UserMessage) and isinstance(self.tip, UserMessage):
+            message = msgspec.structs.replace(message, parts=self.tip.parts + message.parts)
+            self._kept.pop()
+        self._kept.append(message)
+
+    def remove_last(self) -> Message | None:
+        return self._kept.pop() if self._kept else None
+
+    def set_history(self, messages: Iterable[Message]) -> None:
+        self._kept[:] = messages
+
+    def wire_view(self) -> tuple[Message, ...]:
+        return self.messages
+
+
+async def test_a_query_takes_any_conversation_that_keeps_the_contract() -> None:
+    steps = (calls(("pay", {"amount": 3})), says("done"), says("again"))
+    blocks, provider = _blocks(*steps, tools=[pay])
+    conversation = Listed()
+    talk = blocks.hold(conversation, approver=lambda request: Approve())
+    assert (await talk.run("pay")).stop_reason == "complete"
+    assert (await talk.run("and now?")).stop_reason == "complete"
+    kinds = [type(message).__name__ for message in conversation.messages]
+    assert kinds == ["UserMessage", "AssistantMessage"] * 3
+    assert [len(request.messages) for request in provider.requests] == [1, 3, 5]
 
 
 async def test_handlers_are_subscribed_once_and_see_every_query() -> None:
@@ -375,7 +427,7 @@ async def test_a_block_that_is_passed_in_is_used_instead() -> None:
 class _FailingTurns:
     """A turn runner that asks no model."""
 
-    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+    async def run(self, query: Query, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
         raise ProviderError(ErrorCode.BAD_REQUEST, "not today")
 
 
@@ -395,6 +447,59 @@ async def test_a_registry_that_is_passed_in_is_used_instead_and_takes_all_tools(
     assert [offered.name for offered in provider.requests[0].tools] == ["pay"]
     with pytest.raises(ConfigError, match="'tools' would not be used beside"):
         _blocks(tool_registry=registry, tools=[pay])
+
+
+class _Refusing:
+    """A query runner that records the prompt, and asks nothing."""
+
+    async def start(self, query: Query) -> None:
+        await query.recorder.record([QueryStarted(**query.stamp(), message=query.input.message)])
+
+    async def run(self, query: Query) -> QueryOutcome:
+        return QueryOutcome(stop_reason="refusal", stop_detail="not today")
+
+
+async def test_a_query_runner_that_is_passed_in_is_used_instead() -> None:
+    blocks, provider = _blocks(query_runner=_Refusing())
+    talk = blocks.hold()
+    seen = EventRecorder()
+    talk.channel.subscribe(seen)
+    outcome = await talk.run("hi")
+    assert (outcome.stop_reason, outcome.stop_detail) == ("refusal", "not today")
+    assert [end.stop_reason for end in seen.ends] == ["refusal"]
+    assert len(talk.conversation) == 1
+    assert provider.requests == []
+
+
+class _Noting(ApprovalCoordinator):
+    """An approval coordinator that notes what is answered."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.answers: list[str] = []
+
+    async def settle(self, approval_id: Any, decision: Any, **also: Any) -> bool:
+        self.answers.append(type(decision).__name__)
+        return await super().settle(approval_id, decision, **also)
+
+
+async def test_an_approval_coordinator_that_is_passed_in_is_used_instead() -> None:
+    blocks, _ = _blocks(calls(("pay", {"amount": 3})), says("ok"), tools=[pay])
+    talk = blocks.hold(approvals=_Noting, approver=lambda request: Approve())
+    assert (await talk.run("pay")).stop_reason == "complete"
+    assert isinstance(talk.approvals, _Noting)
+    assert talk.approvals.answers == ["Approve"]
+
+
+async def test_a_query_without_progress_ends() -> None:
+    blocks, _ = _blocks([Gate()])
+    talk = blocks.hold()
+    talk.settings = msgspec.structs.replace(talk.settings, watchdogs=Watchdogs(idle_seconds=8))
+    outcome = await talk.run("hi")
+    assert (outcome.stop_reason, outcome.stop_detail) == (
+        "limit",
+        "idle_seconds=8: there was no progress",
+    )
 
 
 async def test_chance_that_is_passed_in_spreads_the_retries() -> None:
@@ -505,6 +610,7 @@ def test_an_option_that_there_is_none_of_is_refused(name: str, told: str) -> Non
         ("request_builder", "plain"),
         ("stream_processor", StreamProcessor),
         ("turn_runner", 5),
+        ("query_runner", 5),
         ("hooks", {"before_tool": print}),
         ("random", 3),
         ("runtime", {"hook_second": 5}),
@@ -578,6 +684,7 @@ async def test_a_message_keeps_its_own_id() -> None:
         (None, {"settings": {"model": "a/b"}}, "option 'settings' must be Settings, not dict"),
         (None, {"settings": Settings(max_tokens=-1)}, "Settings: max_tokens must be at least 0"),
         (None, {"channel": "x"}, "option 'channel' must be a ControlChannelInterface, not str"),
+        (None, {"approvals": "x"}, "option 'approvals' must be a function, not str"),
         (None, {"approver": "x"}, "option 'approver' must be a function, not str"),
         (None, {"tools": []}, "tools is an option of make_blocks()"),
         (None, {"model": "a/b"}, "model is a setting; pass it as blocks.hold(settings=Settings("),

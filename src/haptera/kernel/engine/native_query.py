@@ -1,4 +1,4 @@
-"""NativeQueryRunner: one prompt, answered by an agent that keeps its own session."""
+"""NativeTurns: the turns of a query with an agent that keeps its own session."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -14,6 +14,7 @@ from haptera.kernel.blocks.error_classification import (
 )
 from haptera.kernel.blocks.request_builder import lead_with_reminders
 from haptera.kernel.engine.call_permissions import CallPermissions
+from haptera.kernel.engine.file_snapshots import FileSnapshots
 from haptera.kernel.engine.native_calls import NativeCalls, approved_arguments
 from haptera.kernel.engine.native_link import NativeLive, NativeQuestion
 from haptera.kernel.engine.native_mirror import NativeMirror
@@ -26,10 +27,10 @@ from haptera.kernel.engine.native_opening import (
     so_far_text,
 )
 from haptera.kernel.engine.native_turns import TurnTimes
-from haptera.kernel.engine.query_progress import take_output
-from haptera.kernel.engine.query_scope import QueryScope, promote_steers, say
+from haptera.kernel.engine.query import Query
 from haptera.kernel.engine.tool_dispatcher import ToolDispatcher
-from haptera.kernel.engine.turn_guards import limit_reached
+from haptera.kernel.engine.turn_guards import TurnGuards
+from haptera.kernel.engine.typed_output import take_output
 from haptera.model.canonical import arguments_hash, canonical_json
 from haptera.model.errors import (
     AgentError,
@@ -49,7 +50,7 @@ from haptera.model.results import StopReason
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
-from haptera.ports.runner import OutputSpec, QueryOutcome, Runner
+from haptera.ports.runner import OutputSpec, QueryOutcome
 from haptera.system.clock import Clock
 
 _STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
@@ -75,6 +76,8 @@ class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     catalogue: ModelCatalogue
     clock: Clock
     runtime: RuntimeSettings
+    guards: TurnGuards
+    files: FileSnapshots
     resume: ResumePolicy = "native"
     send_timeout: float | None = None
     """Seconds until a prompt must be taken."""
@@ -82,70 +85,63 @@ class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Seconds until a query must be answered."""
 
 
-class NativeQueryRunner:
-    """Runs queries of sessions that have, or had, a native agent. Implements `Runner`.
+class NativeQueries:
+    """What native agents have of sessions, and their part in queries. Keeps nothing of any query.
 
-    Owns the loop with the agent: its turns, its questions, its result. A query with a model is left
-    to the runner for models, once the agent is closed. Does not own what is recorded of an agent
-    (NativeMirror), its calls (NativeCalls) or the terminal entry (its caller).
+    Does not own what is recorded of an agent (NativeMirror) or its calls (NativeCalls).
     """
 
-    def __init__(self, wire: Runner[QueryScope], blocks: NativeBlocks) -> None:
-        self._wire = wire
+    def __init__(self, blocks: NativeBlocks) -> None:
         self._blocks = blocks
 
-    async def start(self, scope: QueryScope) -> None:
-        """Record the prompt; for an agent, remember it and what was before it.
+    def remember(self, query: Query) -> None:
+        """Note the prompt of a query, and what was before it, before both are joined.
 
         The conversation joins the two where the query before was not answered.
         """
-        self._remember(scope)
-        await self._wire.start(scope)
+        fold, share = query.fold, query.native
+        share.is_remembered = True
+        share.before, share.state = fold.messages(), fold.native
+        prompt = query.input.message
+        if query.input.input_id is not None:
+            queued = fold.inputs.get(InputId(query.input.input_id))
+            prompt = queued.message if queued is not None else None
+        if prompt is not None:
+            led = lead_with_reminders(prompt, query.settings.cached_reminders, fold.sent_view())
+            prompt = fold.notes.lead(led)
+        share.prompt = prompt
 
-    def _remember(self, scope: QueryScope) -> None:
-        scope.before, scope.native_before = scope.fold.messages(), scope.fold.native
-        scope.native_prompt = scope.input.message
-        if scope.input.input_id is not None:
-            queued = scope.fold.inputs.get(InputId(scope.input.input_id))
-            scope.native_prompt = queued.message if queued is not None else None
-        if scope.native_prompt is not None:
-            reminders, fold = scope.settings.cached_reminders, scope.fold
-            led = lead_with_reminders(scope.native_prompt, reminders, fold.sent_view())
-            scope.native_prompt = fold.notes.lead(led)
+    async def turns_of(self, query: Query) -> "NativeTurns | None":
+        """Return the turns of a query with an agent; None where a model is asked.
 
-    async def run(self, scope: QueryScope) -> QueryOutcome:
-        """Answer it.
-
-        Raises:
-            AgentError: when the query cannot go on.
-
+        An agent that is open is closed then.
         """
-        found = await self._blocks.route(scope.settings.model)
-        if found is None:
-            await scope.session.native.clear()
-            if scope.fold.native.session_id and scope.fold.native.knows(scope.before):
-                scope.resume = "replay"  # the conversation comes from a native session
-            return await self._wire.run(scope)
-        agent, model = found
-        await scope.recorder.record(())  # what is staged: an agent is asked what is in the log
-        _refuse_unsupported(scope)
-        if scope.input.resumes is not None and scope.fold.is_answered():
-            return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        return await _NativeQuery(scope, agent, model=model, blocks=self._blocks).run()
+        found = await self._blocks.route(query.settings.model)
+        if found is not None:
+            agent, model = found
+            return NativeTurns(query, agent, model=model, blocks=self._blocks)
+        await query.session.native.clear()
+        if query.fold.native.session_id and query.fold.native.knows(query.native.before):
+            query.native.resume = "replay"  # the conversation comes from a native session
+        return None
 
 
-class _NativeQuery:
-    """One query with a native agent."""
+class NativeTurns:
+    """The turns of one query with a native agent: prompts to it, and what it does with each.
+
+    An agent reads context files itself, and runs tools inside its turn, so files are recorded
+    around its whole query.
+    """
 
     def __init__(
-        self, scope: QueryScope, agent: NativeAgent, *, model: str, blocks: NativeBlocks
+        self, query: Query, agent: NativeAgent, *, model: str, blocks: NativeBlocks
     ) -> None:
-        self._scope = scope
+        self._query = query
         self._agent = agent
         self._model = model
         self._blocks = blocks
         self._mirror = NativeMirror(
-            scope,
+            query,
             provider=agent.provider,
             model=model,
             catalogue=blocks.catalogue,
@@ -154,57 +150,83 @@ class _NativeQuery:
         self._repairs = 0
         self._limit: str | None = None
         """The limit that the query has reached, as `cost=1`."""
+        self._granted: dict[str, JsonObject] = {}
+        self._opened: OpenedNative | None = None
+        self._parts: tuple[Part, ...] = ()
+        """What the agent is sent next."""
 
-    async def run(self) -> QueryOutcome:
-        scope = self._scope
+    async def begin(self) -> QueryOutcome | None:
+        """Open the agent; returns how the query rests where there is nothing to answer."""
+        query, blocks = self._query, self._blocks
+        if (refused := await blocks.guards.before_turn(query)) is not None:
+            return refused
+        await query.recorder.record(())  # what is staged: an agent is asked what is in the log
+        _refuse_unsupported(query)
+        if query.input.resumes is not None and query.fold.is_answered():
+            return QueryOutcome(stop_reason="complete")  # only its end was not recorded
+        # The agent does not say beforehand which of its tools write.
+        await blocks.files.before_tool(query, "external")
         # Collected before the first turn, which settles the calls in the fold.
-        granted = _granted_calls(scope)
-        times = TurnTimes(send=self._blocks.send_timeout, result=self._blocks.result_timeout)
-        opened = await NativeOpener(
-            scope,
+        self._granted = _granted_calls(query)
+        times = TurnTimes(send=blocks.send_timeout, result=blocks.result_timeout)
+        self._opened = opened = await NativeOpener(
+            query,
             self._agent,
             opening=await self._opening(),
-            resume=self._blocks.resume,
+            resume=blocks.resume,
             times=times,
         ).open()
-        parts = self._first_parts(opened)
-        while True:
-            rest, result = await self._turn(opened, parts, granted)
-            if self._limit is not None:
-                return QueryOutcome(stop_reason="limit", stop_detail=self._limit)
-            if rest == "denied":
-                return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
-            if rest is not None:
-                return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
-            outcome = _judge(scope, result, provider=self._agent.provider)
-            following = await self._following(outcome)
-            if following is None:
-                return outcome
-            parts = following
+        self._parts = self._first_parts(opened)
+        return None
+
+    async def next(self) -> QueryOutcome | None:
+        """Let the agent answer what it is sent; returns how the query rests, or None."""
+        outcome = await self._outcome()
+        if outcome is not None:
+            await self._blocks.files.after_tools(self._query)
+        return outcome
+
+    async def _outcome(self) -> QueryOutcome | None:
+        query, opened = self._query, self._opened
+        if opened is None:
+            raise RuntimeError("the turns of an agent begin with `begin`")
+        rest, result = await self._turn(opened, self._parts, self._granted)
+        if self._limit is not None:
+            return QueryOutcome(stop_reason="limit", stop_detail=self._limit)
+        if rest == "denied":
+            return QueryOutcome(stop_reason="refusal", stop_detail=query.checks.denied_call)
+        if rest is not None:
+            return QueryOutcome(stop_reason=rest, stop_detail=query.checks.repeated_call)
+        outcome = _judge(query, result, provider=self._agent.provider)
+        following = await self._following(outcome)
+        if following is None:
+            return outcome
+        self._parts = following
+        return None
 
     async def _opening(self) -> NativeOpening:
-        scope, settings = self._scope, self._scope.settings
-        await scope.ready_tools()
-        offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
+        query, settings = self._query, self._query.settings
+        await query.offer.make_ready(settings)
+        offered = query.offer.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,
             settings=settings,
             tools=offered.wire_tools,
-            owner=scope.fold.opened.owner if scope.fold.opened is not None else DEFAULT_OWNER,
+            owner=query.fold.opened.owner if query.fold.opened is not None else DEFAULT_OWNER,
         )
 
     def _first_parts(self, opened: OpenedNative) -> tuple[Part, ...]:
         """Return what the agent is sent: the prompt, and what it must know before it."""
-        scope = self._scope
+        query = self._query
         self._mirror.prompted()
-        before: list[Part] = [ReminderPart(text=note) for note in scope.input.reminders]
+        before: list[Part] = [ReminderPart(text=note) for note in query.input.reminders]
         if opened.hand_over is not None:
             before.insert(0, TextPart(text=opened.hand_over))
-        said = list(scope.native_prompt.parts) if scope.native_prompt is not None else []
+        said = list(query.native.prompt.parts) if query.native.prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
-            said = _carried_on(scope, opened.cut_off)
-        if scope.input.output is not None:
-            said.append(TextPart(text=_wanted_output(scope.input.output)))
+            said = _carried_on(query, opened.cut_off)
+        if query.input.output is not None:
+            said.append(TextPart(text=_wanted_output(query.input.output)))
         return (*before, *said)
 
     async def _turn(
@@ -213,7 +235,7 @@ class _NativeQuery:
         """Send a prompt and record everything up to the result."""
         live, mirror = opened.live, self._mirror
         calls = NativeCalls(
-            self._scope,
+            self._query,
             agent=self._agent,
             mirror=mirror,
             dispatcher=self._blocks.dispatcher,
@@ -223,7 +245,7 @@ class _NativeQuery:
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [group.create_task(self._save_regularly())]
-                if (seconds := self._scope.settings.limits.seconds) is not None:
+                if (seconds := self._query.settings.limits.seconds) is not None:
                     helpers.append(group.create_task(self._end_in_time(live, seconds)))
 
                 def take(question: NativeQuestion) -> None:
@@ -254,22 +276,23 @@ class _NativeQuery:
     def _messages(
         self, live: NativeLive, parts: Sequence[Part]
     ) -> AsyncGenerator[Sequence[NativeMessage], None]:
-        scope = self._scope
-        prompts = [message.id for message in scope.fold.messages() if holds_prompt(message)]
-        sent = prompt_id(scope.query_id, prompts[-1]) if prompts else None
-        return live.driver.turn(parts, within=scope.input.timeout or None, prompt_id=sent)
+        query = self._query
+        prompts = [message.id for message in query.fold.messages() if holds_prompt(message)]
+        sent = prompt_id(query.query_id, prompts[-1]) if prompts else None
+        return live.driver.turn(parts, within=query.input.timeout or None, prompt_id=sent)
 
     def _reaches_limit(self) -> bool:
         """Whether an answer begins that a limit does not allow; said once."""
-        scope = self._scope
-        if self._limit is not None or scope.fold.open_turn is None or not scope.turns:
+        query = self._query
+        if self._limit is not None or query.fold.open_turn is None or not query.progress.turns:
             return False
-        limits = msgspec.structs.replace(scope.settings.limits, turns=None)  # it counts them itself
-        self._limit = limit_reached(scope, limits, now=self._blocks.clock.now())
+        limits = msgspec.structs.replace(query.settings.limits, turns=None)  # it counts them itself
+        seconds = self._blocks.clock.now() - query.measurement.started_at
+        self._limit = query.progress.limit_reached(limits, seconds=seconds)
         return self._limit is not None
 
     async def _end_in_time(self, live: NativeLive, seconds: float) -> None:
-        left = seconds - (self._blocks.clock.now() - self._scope.started_at)
+        left = seconds - (self._blocks.clock.now() - self._query.measurement.started_at)
         await self._blocks.clock.sleep(max(0.0, left))
         self._limit = f"seconds={seconds:g}"
         await live.driver.session.interrupt()
@@ -281,37 +304,37 @@ class _NativeQuery:
 
     async def _following(self, outcome: QueryOutcome) -> tuple[Part, ...] | None:
         """Return what is to be said next in this query: what came meanwhile, or a correction."""
-        scope = self._scope
-        if steers := await promote_steers(scope):
+        query = self._query
+        if steers := await query.promote_steers():
             self._mirror.prompted()
             return tuple(part for item in steers for part in item.message.parts)
         if outcome.stop_reason != "complete":
             return None
         tries, provider = self._repairs + 1, self._agent.provider
-        correction = take_output(scope, tries=tries, provider=provider)
+        correction = take_output(query, tries=tries, provider=provider)
         if correction is None:
             return None
         self._repairs = tries
-        message = await say(scope, correction)
+        message = await query.say(correction)
         self._mirror.prompted()
         return message.parts
 
 
-def _refuse_unsupported(scope: QueryScope) -> None:
-    if scope.input.require_tool is not None:
+def _refuse_unsupported(query: Query) -> None:
+    if query.input.require_tool is not None:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             "require_tool is not possible with an agent that chooses its own tools",
         )
-    if scope.input.compact is not None:  # begun with a model, and resumed with an agent
+    if query.input.compact is not None:  # begun with a model, and resumed with an agent
         told = "a native agent compacts its own history; resume the compaction with a model"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
 
 
-def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
+def _granted_calls(query: Query) -> dict[str, JsonObject]:
     """Return the calls that were approved while the query rested, by their digest."""
     granted: dict[str, JsonObject] = {}
-    for record in scope.fold.calls.values() if scope.input.resumes is not None else ():
+    for record in query.fold.calls.values() if query.input.resumes is not None else ():
         if record.state == "approved":
             tool, asked = record.part.name, record.question
             # By what it does, as it was asked about: the agent makes the call again, under another
@@ -322,7 +345,7 @@ def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
     return granted
 
 
-def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
+def _carried_on(query: Query, cut_off: Sequence[Message]) -> list[Part]:
     """Return what goes on with a query: its prompt, if the agent lacks it, and what is known."""
     said: list[Part] = [
         part
@@ -331,11 +354,11 @@ def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
         for part in message.parts
         if isinstance(part, TextPart | MediaPart | ReminderPart)
     ]
-    carry_on = _carry_on(scope)
+    carry_on = _carry_on(query)
     rests = carry_on != _GO_ON
     so_far = so_far_text(cut_off)
     if not cut_off and not rests:  # the agent has its own words, but perhaps not all outcomes
-        so_far = calls_text(scope.before[cut_off_at(scope) :])
+        so_far = calls_text(query.native.before[cut_off_at(query) :])
     if so_far is not None:
         said.append(TextPart(text=so_far))
     if rests or not cut_off:
@@ -343,10 +366,10 @@ def _carried_on(scope: QueryScope, cut_off: Sequence[Message]) -> list[Part]:
     return said
 
 
-def _carry_on(scope: QueryScope) -> str:
+def _carry_on(query: Query) -> str:
     """Say what became of the calls that a query rested on; the agent makes them again."""
     told: list[str] = []
-    for record in scope.fold.calls.values():
+    for record in query.fold.calls.values():
         call = f"{record.part.name}({canonical_json(record.part.arguments).decode()})"
         if record.state == "approved":
             told.append(f"The call {call} is approved now: make exactly this call again.")
@@ -360,7 +383,7 @@ def _wanted_output(output: OutputSpec) -> str:
     return f"Answer with JSON only, without any other text, that fits this JSON Schema: {schema}"
 
 
-def _judge(scope: QueryScope, result: NativeResult, *, provider: str) -> QueryOutcome:
+def _judge(query: Query, result: NativeResult, *, provider: str) -> QueryOutcome:
     """Say how a turn ended; an error is one whatever its subtype.
 
     Raises:
@@ -368,7 +391,7 @@ def _judge(scope: QueryScope, result: NativeResult, *, provider: str) -> QueryOu
 
     """
     if limit := _LIMITS.get(result.subtype):
-        allowed = getattr(scope.settings.limits, limit)
+        allowed = getattr(query.settings.limits, limit)
         return QueryOutcome(stop_reason="limit", stop_detail=f"{limit}={allowed}")
     if result.stop_reason == "refusal":
         return QueryOutcome(stop_reason="refusal")

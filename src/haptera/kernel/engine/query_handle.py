@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,6 +33,15 @@ _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
 
 
 _SUSPENDED = "the session was closed"
+
+
+class _Work(NamedTuple):
+    """What works on a query that runs."""
+
+    worker: "asyncio.Task[Any]"
+    abort: AbortController
+    trouble: Callable[[], str | None]
+    """Says what keeps the query from its answer, if anything does."""
 
 
 class QueryHandle:
@@ -71,9 +80,7 @@ class QueryHandle:
         self.stream: Subscription[Event] = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._worker: asyncio.Task[Any] | None = None
-        self._work: AbortController | None = None
-        self._trouble: Callable[[], str | None] = _no_trouble
+        self._work: _Work | None = None
         self._ended = asyncio.Event()
         self._withdraw: Callable[[], object] = lambda: None
         self.phase: StreamPhase = "idle"
@@ -112,7 +119,7 @@ class QueryHandle:
 
         `trouble` says what keeps it from its answer, if anything does.
         """
-        self._worker, self._work, self._trouble = worker, work, trouble
+        self._work = _Work(worker, work, trouble)
         if self.stop_error is not None:
             self._stop_now()
 
@@ -144,8 +151,9 @@ class QueryHandle:
 
     def expire(self, seconds: float) -> None:
         """Stop the query because its time is up; the error says what it was waiting for."""
-        is_queued = self._worker is None and self.input_id is not None
-        cause = "while it waited in the queue" if is_queued else self._trouble()
+        cause = self._work.trouble() if self._work is not None else None
+        if self._work is None and self.input_id is not None:
+            cause = "while it waited in the queue"
         message = f"the query took longer than {seconds:g} s"
         self._stop(RequestError(ErrorCode.TIMEOUT, f"{message} {cause}" if cause else message))
 
@@ -157,8 +165,7 @@ class QueryHandle:
             self.phase = "closed" if error is None else "error"
         self.result, self.error = result, error and without_frames(error)
         # A handle that its caller keeps must not keep the work, or the queries that asked, alive.
-        self._worker = self._work = self.asker = None
-        self._trouble = _no_trouble
+        self._work = self.asker = None
         self._ended.set()
         self.stream.end(error)
         if self.timer is not None:
@@ -183,15 +190,14 @@ class QueryHandle:
             self._stop_now()
 
     def _stop_now(self) -> None:
-        # The signal first: the recorder refuses from then on, whatever the worker does.
-        if self._work is not None:
-            message = self.stop_error.message if self.stop_error else None
-            self._work.abort(message, suspends=self.suspends)
-        if self._worker is not None:
-            self._worker.cancel()
-        else:
+        if self._work is None:
             # It still waits, or it was promoted and nothing works on it yet: `begin` stops it then.
             self._withdraw()
+            return
+        # The signal first: the recorder refuses from then on, whatever the worker does.
+        message = self.stop_error.message if self.stop_error else None
+        self._work.abort.abort(message, suspends=self.suspends)
+        self._work.worker.cancel()
 
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
@@ -220,10 +226,6 @@ def finish_like(handle: QueryHandle, other: QueryHandle) -> None:
     """Give a prompt that joined another query the same end."""
     if other.result is not None:
         handle.finish(other.result, other.error)
-
-
-def _no_trouble() -> None:
-    return None
 
 
 def query_in_context() -> QueryHandle | None:

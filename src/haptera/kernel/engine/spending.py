@@ -131,7 +131,11 @@ class Spending:
 
 
 class SpendingCheck:
-    """The `BudgetCheck` of one agent."""
+    """Says before each call of a model whether the budgets of an agent allow it.
+
+    - What was spent is read from the log, so it is the same for every process that asks.
+    - An unknown price is never taken for zero: it is refused, or said.
+    """
 
     def __init__(self, budgets: Budgets, spending: Spending, *, catalogue: ModelCatalogue) -> None:
         self._budgets = budgets
@@ -144,7 +148,12 @@ class SpendingCheck:
         return None if self._budgets.is_empty else self
 
     async def refusal(self, session_id: SessionId, model: str) -> str | None:
-        """Return which budget is used up; None to go on."""
+        """Return which budget is used up, as `day_cost=5: 5.02 spent`; None to go on.
+
+        Raises:
+            ConfigError: CONFIG_MISSING when a budget in US dollars meets a model without a price.
+
+        """
         budgets = self._budgets
         if budgets.has_costs:
             self._check_price(model)
