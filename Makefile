@@ -10,7 +10,7 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 SHARED = -n $(shell expr $(CORES) + 1) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test fallback sweep coverage check soak docs reference bench toolloop exchange environment lock clean
+.PHONY: help demo quick test fallback sweep coverage check soak docs reference bench toolloop exchange environment keywords lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -41,6 +41,7 @@ check: environment  ## run all linters and type checkers
 	$(RUN) -m ruff check $(CODE)
 	$(RUN) -m mypy $(CODE)
 	.venv/bin/lint-imports --no-logo
+	$(RUN) scripts/write_keywords.py --check
 
 soak: environment  ## run the long versions of the tests
 	$(RUN) -m pytest -m soak --timeout=3600 --hypothesis-profile=soak $(ARGS)
@@ -48,6 +49,9 @@ soak: environment  ## run the long versions of the tests
 docs: environment  ## write what is derived from options and entries: tables, unions
 	$(RUN) scripts/write_option_tables.py
 	$(RUN) scripts/write_entry_tables.py
+
+keywords: environment  ## write the keywords of functions from the declarations of options
+	$(RUN) scripts/write_keywords.py
 
 reference: environment  ## build the documentation with the API reference into .cache/site
 	$(RUN) -m mkdocs build --strict

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from haptera.access.assembly.block_options import BlockChoices, HoldChoices
 from haptera.access.auth.oauth_settings import OAuthSettings
 from haptera.access.config.environment import LOCATION_VARIABLES, PREFIX, VARIABLES, Variable
 from haptera.access.config.schema import (
@@ -27,20 +28,15 @@ from haptera.access.descriptions import (
     SessionChanges,
     ShareOptions,
 )
-from haptera.agent.agent_options import (
-    AgentOptions,
-    ScopedOptions,
-    SettingsOptions,
-    SubAgentOptions,
-)
+from haptera.agent.agent_options import AGENT, CONFIGURE, SubAgentOptions
 from haptera.agent.query_options import (
+    CREATE_SESSION,
+    QUERY,
+    SESSION,
     AdmissionOptions,
-    CreateSessionOptions,
-    QueryOnlyOptions,
     RewindOptions,
     SendOptions,
 )
-from haptera.building_blocks import BlockOptions, HoldOptions
 from haptera.cli.main import run
 from haptera.hooks import HookFunctions
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
@@ -48,7 +44,6 @@ from haptera.model.agent_defaults import Permissions
 from haptera.model.budgets import Budgets, Watchdogs
 from haptera.model.compaction_settings import CompactionSettings
 from haptera.model.native_settings import ClaudeAgentSettings
-from haptera.model.option_declarations import Declared, declared_fields, options_of
 from haptera.model.settings import (
     Limits,
     ModelStep,
@@ -58,6 +53,7 @@ from haptera.model.settings import (
     Timeouts,
 )
 from haptera.model.vendors import VENDOR_FIELDS, VendorFields
+from haptera.options.declarations import Declared, Keywords, Taken, declared_fields, options_of
 from haptera.providers.vendors import VENDORS
 from haptera.server import ServerSettings
 from haptera.server.command import serve
@@ -140,14 +136,14 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
-def _own(kind: type, *others: type) -> list[Declared]:
-    """Return the options of a TypedDict that no other TypedDict or struct of these has."""
-    known = {
-        name
-        for other in others
-        for name in (declared_fields if issubclass(other, msgspec.Struct) else options_of)(other)
-    }
-    return [item for name, item in options_of(kind).items() if name not in known]
+def _own(taken: Taken, *others: Taken) -> list[Declared]:
+    """Return the options that a function takes, and that none of others has."""
+    known = {name for other in others for name in _names(other)}
+    return [item for name, item in options_of(taken).items() if name not in known]
+
+
+def _names(taken: Taken) -> Iterable[str]:
+    return taken.options if isinstance(taken, Keywords) else declared_fields(taken)
 
 
 def _fields(struct: type[msgspec.Struct], *names: str) -> Callable[[], str]:
@@ -170,13 +166,13 @@ def vendor_field_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "settings": lambda: option_table(_own(SettingsOptions)),
-    "scoped": lambda: option_table(_own(ScopedOptions, SettingsOptions)),
-    "agent": lambda: option_table(_own(AgentOptions, ScopedOptions)),
-    "session": lambda: option_table(_own(CreateSessionOptions, AgentOptions)),
+    "settings": lambda: option_table(CONFIGURE.options.values()),
+    "scoped": lambda: option_table([SESSION.options[name] for name in ("tools", "deps")]),
+    "agent": lambda: option_table(_own(AGENT, SESSION)),
+    "session": lambda: option_table(_own(CREATE_SESSION, AGENT)),
     "prompt": lambda: option_table(_own(SendOptions)),
     "sent prompt": lambda: option_table(_own(AdmissionOptions, SendOptions)),
-    "query": lambda: option_table(_own(QueryOnlyOptions, SendOptions)),
+    "query": lambda: option_table(_own(QUERY, SESSION, SendOptions)),
     "tool": lambda: option_table(_own(ToolOptions)),
     "sub-agent": lambda: option_table(_own(SubAgentOptions)),
     "coding tools": lambda: option_table(_own(CodingOptions)),
@@ -186,8 +182,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "export": lambda: option_table(_own(ExportOptions)),
     "rewind": lambda: option_table(_own(RewindOptions)),
     "changes of a session": lambda: option_table(_own(SessionChanges), first="field"),
-    "blocks": lambda: option_table(_own(BlockOptions)),
-    "held conversation": lambda: option_table(_own(HoldOptions)),
+    "blocks": lambda: option_table(_own(BlockChoices)),
+    "held conversation": lambda: option_table(_own(HoldChoices)),
     "Permissions": _fields(Permissions),
     "Budgets": _fields(Budgets),
     "Watchdogs": _fields(Watchdogs),

@@ -21,8 +21,13 @@ from typing import Self, Unpack
 from msgspec.structs import replace
 
 from haptera.access.assembly.agent_inputs import ConfigurationSources, OwnAccess, checked_model
-from haptera.access.assembly.block_options import BlockOptions, HoldOptions, place_of_option
+from haptera.access.assembly.block_options import (
+    BlockChoices,
+    HoldChoices,
+    place_of_option,
+)
 from haptera.access.assembly.configuration import Configuration
+from haptera.access.assembly.keywords import BlockOptions, HoldOptions
 from haptera.access.assembly.model_clients import ClientOptions, ModelClients
 from haptera.kernel.blocks.approval_coordinator import (
     ApprovalCoordinator,
@@ -72,14 +77,12 @@ from haptera.model.commands import (
     new_command_id,
 )
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
-from haptera.model.given_options import check_options, checked_fields
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.json_types import JsonObject
 from haptera.model.log.conversation import Conversation, ConversationInterface
 from haptera.model.log.history import heal_history
 from haptera.model.native_messages import NativeAnswer, NativeMessage, NativeResult
 from haptera.model.native_settings import ClaudeAgentSettings
-from haptera.model.option_declarations import takes
 from haptera.model.parts import (
     CompactionPart,
     MediaPart,
@@ -104,6 +107,8 @@ from haptera.model.stream_parts import (
 )
 from haptera.model.tools import ToolSpec
 from haptera.model.usage import Usage
+from haptera.options.checks import checked, checked_fields
+from haptera.options.signatures import takes
 from haptera.ports.model_client import ModelCatalogue, ModelClient
 from haptera.ports.native_agent import (
     Allow,
@@ -237,7 +242,7 @@ class Blocks:
         """What a held conversation starts with, unless it is given settings of its own."""
         self._clients = clients
 
-    @takes(HoldOptions)
+    @takes(HoldChoices)
     def hold(
         self, conversation: ConversationInterface | None = None, **options: Unpack[HoldOptions]
     ) -> UnstoredSession:
@@ -249,22 +254,20 @@ class Blocks:
 
         """
         self._check_open()
-        told = check_options(
-            options, HoldOptions, function="blocks.hold()", elsewhere=place_of_option
-        )
+        told = checked(options, HoldChoices, function="blocks.hold()", elsewhere=place_of_option)
         if conversation is not None and not callable(getattr(conversation, "wire_view", None)):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "blocks.hold(): pass a Conversation, such as Conversation(messages), not "
                 f"{type(conversation).__name__}",
             )
-        settings, approver = told["settings"], told["approver"]
+        settings, approver = told.settings, told.approver
         return UnstoredSession(
             self._joined,
             settings=self.settings if settings is None else checked_fields(settings),
             conversation=conversation,
-            channel=told["channel"],
-            approvals=told["approvals"],
+            channel=told.channel,
+            approvals=told.approvals,
             approver=None if approver is None else as_approver(approver),
             check_open=self._check_open,
         )
@@ -374,7 +377,7 @@ def make_native(
     return NativeModel(clients, configuration.model, settings=configuration.settings)
 
 
-@takes(BlockOptions)
+@takes(BlockChoices)
 def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions]) -> Blocks:
     """Make the blocks of an agent and join them.
 
@@ -386,8 +389,8 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
         ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
 
     """
-    told = check_options(options, BlockOptions, function="make_blocks()", elsewhere=place_of_option)
-    if told["tools"] is not None and told["tool_registry"] is not None:
+    told = checked(options, BlockChoices, function="make_blocks()", elsewhere=place_of_option)
+    if told.tools is not None and told.tool_registry is not None:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             "make_blocks(): 'tools' would not be used beside 'tool_registry'; put them into it",
@@ -395,27 +398,27 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
     given = () if isinstance(model, str) else (model,)
     name = model if isinstance(model, str) else f"{model.provider}/default"
     arguments: JsonObject = {"model": name} if name else {}
-    if "runtime" in told:
-        arguments["runtime"] = told["runtime"]
+    if "runtime" in options:
+        arguments["runtime"] = options["runtime"]
     configuration = Configuration(arguments, ConfigurationSources())
     checked_model(configuration.settings.model)
-    clock, runtime = told["clock"], configuration.resolved.runtime
+    clock, runtime = told.clock, configuration.resolved.runtime
     clients = ModelClients(
         configuration, given=given, own=OwnAccess(), options=ClientOptions(clock=clock)
     )
     joined = AgentBlocks(
         ModelAccess(route=clients.route, catalogue=configuration.known_models(clock)),
-        ToolRegistry(told["tools"] or ()),
+        ToolRegistry(told.tools or ()),
         clock=clock,
-        random=told["random"],
+        random=told.random,
         runtime=runtime,
-        hooks=HookDispatch(told["hooks"], seconds=runtime.hook_seconds),
+        hooks=HookDispatch(told.hooks, seconds=runtime.hook_seconds),
         own=OwnBlocks(
-            request_builder=told["request_builder"],
-            stream_processor=told["stream_processor"],
-            tool_registry=told["tool_registry"],
-            turn_runner=told["turn_runner"],
-            query_runner=told["query_runner"],
+            request_builder=told.request_builder,
+            stream_processor=told.stream_processor,
+            tool_registry=told.tool_registry,
+            turn_runner=told.turn_runner,
+            query_runner=told.query_runner,
         ),
     )
     return Blocks(joined, clients=clients, settings=configuration.settings)

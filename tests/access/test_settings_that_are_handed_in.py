@@ -14,8 +14,8 @@ from haptera import ConfigError, ErrorCode
 from haptera.access.limiter import QueryLimiter, QueryLimits
 from haptera.access.pool import PoolLimits, SessionPool
 from haptera.access.worker import SessionWorker, WorkerSettings
-from haptera.model.option_declarations import Declared, declared_fields, split_annotation
 from haptera.model.settings import PoolSettings
+from haptera.options.declarations import Declared, declared_fields, split_annotation
 from haptera.server import ServerSettings, create_app
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving

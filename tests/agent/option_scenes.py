@@ -232,7 +232,17 @@ PROBES: dict[str, Probe] = {
     ),
     "output_type": Probe(
         said=lambda _: {"output_type": City},
-        in_a_request=lambda request: request.output_schema is not None,
+        in_a_request=lambda request: (
+            request.output_schema is not None and "properties" in request.output_schema.schema
+        ),
+    ),
+    "output_schema": Probe(
+        said=lambda _: {"output_schema": {"type": "object"}},
+        in_a_request=lambda request: (
+            request.output_schema is not None
+            and request.output_schema.schema.get("type") == "object"
+            and "properties" not in request.output_schema.schema
+        ),
     ),
     "reminders": Probe(
         said=lambda _: {"reminders": ["Mind the gap."]},

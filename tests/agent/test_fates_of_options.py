@@ -18,8 +18,8 @@ from haptera import (
     QueryStarted,
     ToolError,
 )
-from haptera.agent.agent_options import SettingsOptions
-from haptera.agent.query_options import QueryOptions
+from haptera.agent.agent_options import CONFIGURE
+from haptera.agent.query_options import QUERY
 from haptera.model.log.compactions import Compaction
 from haptera.model.messages import KeptOptions
 from haptera.testing import ScriptedProvider, says
@@ -53,6 +53,7 @@ FATES: dict[str, Fate] = {
     "timeout": Fate("throughout", "kept", "kept", "kept", "takes"),
     "total_timeout": Fate("throughout", "lost", "lost", "lost", "takes"),
     "output_type": Fate("throughout", "lost", "lost", "lost", "takes"),
+    "output_schema": Fate("throughout", "lost", "lost", "lost", "takes"),
     "reminders": Fate("first", "kept", "lost", "over", "takes"),
     "require_tool": Fate("first", "kept", "kept", "over", "takes"),
     "transform": Fate("throughout", "lost", "lost", "lost", "takes"),
@@ -72,7 +73,7 @@ def others(name: str) -> list[str]:
 
 
 def test_what_becomes_of_every_option_of_a_query_is_decided() -> None:
-    options = set(QueryOptions.__annotations__) - set(SettingsOptions.__annotations__)
+    options = set(QUERY.options) - set(CONFIGURE.options)
     declared = options | set(KeptOptions.__struct_fields__)
     decided = FATES.keys() | ELSEWHERE
     assert declared - decided == set(), "add a row to FATES and PROBES: what becomes of it?"
@@ -186,6 +187,19 @@ async def test_resuming_names_a_part_of_a_table_and_the_rest_stays_as_the_query_
     assert [request.timeouts.connect for request in scene.requests] == [3.0, 3.0]
 
 
+async def test_resuming_without_a_timeout_is_said_as_zero() -> None:
+    scene = Scene()
+    await scene.cut_off(timeout=700)
+    started: list[QueryStarted] = []
+
+    def carry_on(session: AgentSession) -> Any:
+        session.on(QueryStarted, started.append)
+        return session.resume(timeout=0)
+
+    await scene.play(carry_on, CALL, ANSWER)
+    assert [entry.options.timeout for entry in started] == [0]
+
+
 # Options that say nothing of how a prompt is answered.
 
 
@@ -216,7 +230,7 @@ async def test_a_compaction_that_was_cut_off_is_one_when_it_is_resumed() -> None
 
 
 @pytest.mark.parametrize("half", ["\ud800", ["\ud800"], {"\ud800": "\ud800"}])
-@pytest.mark.parametrize("name", sorted(QueryOptions.__annotations__))
+@pytest.mark.parametrize("name", sorted(QUERY.options))
 async def test_text_that_no_store_can_keep_is_refused_or_mended(
     tmp_path: Path, name: str, half: Any
 ) -> None:

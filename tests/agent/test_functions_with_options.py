@@ -18,9 +18,10 @@ import haptera.sync
 from haptera import Agent, Err
 from haptera.building_blocks import make_blocks
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
-from haptera.model.given_options import UnknownOptionError
-from haptera.model.option_declarations import declared_fields, options_of
+from haptera.options.checks import UnknownOptionError
+from haptera.options.declarations import as_given, declared_fields, options_of
 from haptera.testing import FakeClock, ScriptedProvider
+from scripts.write_keywords import FILES
 from scripts.write_option_tables import PAGES
 from tests.architecture.source_tree import PACKAGE, modules_under
 
@@ -39,7 +40,11 @@ class TakesOptions:
 
     @property
     def options(self) -> Any:
-        return options_of(getattr(self._module, self._kind))
+        return options_of(self.taken)
+
+    @property
+    def taken(self) -> Any:
+        return getattr(self._module, str(self.shown))
 
     @property
     def kind(self) -> str:
@@ -107,6 +112,7 @@ FUNCTIONS = [
     for path in modules_under(PACKAGE)
     for found in functions_in(path.read_text(encoding="utf-8"))
 ]
+KEYWORDS = {name: taken for classes in FILES.values() for name, taken in classes.items()}
 EACH = pytest.mark.parametrize("taker", FUNCTIONS, ids=lambda taker: taker.name)
 
 
@@ -132,7 +138,7 @@ def test_the_functions_that_take_options_are_found() -> None:
 
 @EACH
 def test_a_function_shows_the_options_that_it_is_typed_with(taker: TakesOptions) -> None:
-    assert taker.shown == taker.kind
+    assert KEYWORDS[taker.kind] is taker.taken
 
 
 @EACH
@@ -231,4 +237,4 @@ def test_the_rules_of_a_tool_have_the_types_of_their_fields() -> None:
         said = declared.option
         assert said.of is not None
         field = declared_fields(said.of)[said.field].kind
-        assert declared.kind == (field | None if said.shown else field), name
+        assert declared.kind == (field | None if said.shown else as_given(field)), name

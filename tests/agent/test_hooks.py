@@ -51,9 +51,9 @@ from haptera.model.ids import new_entry_id
 from haptera.model.json_types import JsonObject
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.sessions import SessionChanged
-from haptera.model.option_declarations import options_of
 from haptera.model.parts import ToolResultPart
 from haptera.model.tools import ToolRules, ToolSpec
+from haptera.options.declarations import options_of
 from haptera.ports.tools import PreparedCall, ToolContext
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says

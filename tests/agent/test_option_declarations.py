@@ -3,30 +3,23 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, get_args, is_typeddict
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import pytest
 
 from haptera import Agent, ConfigError, ErrorCode
-from haptera.access.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from haptera.access.assembly.agent_inputs import AgentOptions, ConfigurationSources, OwnAccess
 from haptera.access.config.environment import Variable
-from haptera.access.config.schema import checked
-from haptera.agent.agent_options import AgentOptions, SettingsOptions
+from haptera.agent.agent_options import AGENT, CONFIGURE
 from haptera.agent.option_checks import setting_names
-from haptera.agent.query_options import (
-    QueryOptions,
-)
+from haptera.agent.query_options import QUERY
 from haptera.model.agent_defaults import AgentDefaults
-from haptera.model.given_options import UnknownOptionError, check_options
-from haptera.model.option_declarations import (
-    Declared,
-    Option,
-    declared_fields,
-    options_of,
-    takes,
-)
+from haptera.model.option import Option
 from haptera.model.settings import PoolSettings, RuntimeSettings, Settings
+from haptera.options.checks import UnknownOptionError, check, checked_table, filled
+from haptera.options.declarations import Declared, Keywords, declared_fields
+from haptera.options.signatures import takes
 from scripts import write_option_tables
 from scripts.write_option_tables import option_table, variable_table
 from tests.docs.test_options_page import declared_structs, structs_in
@@ -35,20 +28,22 @@ from tests.scripted_agents import make_agent
 # A made-up option.
 
 
-class PaintedOptions(QueryOptions, total=False):
+class PaintedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a query could be told if answers had colours."""
 
-    colour: Annotated[
-        Literal["red", "blue"], Option("What the answer is painted in.", default="red")
-    ]
-    coats: Annotated[int, Option("How often it is painted.", default=1, least=1)]
+    colour: Annotated[Literal["red", "blue"], Option("What the answer is painted in.")] = "red"
+    coats: Annotated[int, Option("How often it is painted.", least=1)] = 1
+
+
+PAINTED = Keywords(structs=(*QUERY.structs, PaintedOptions), configured=QUERY.configured)
 
 
 def test_an_option_that_is_added_is_checked_filled_in_shown_and_written_down() -> None:
-    @takes(PaintedOptions)
+    @takes(PAINTED)
     def paint(prompt: str, **options: Any) -> str:
         """Paint an answer."""
-        return f"{prompt} {check_options(options, PaintedOptions, function='paint()')['colour']}"
+        check(options, PAINTED, function="paint()")
+        return f"{prompt} {filled(options, PaintedOptions).colour}"
 
     assert (paint("go"), paint("go", colour="blue")) == ("go red", "go blue")
     with pytest.raises(ConfigError, match="option 'colour' is not valid"):
@@ -61,7 +56,7 @@ def test_an_option_that_is_added_is_checked_filled_in_shown_and_written_down() -
     told = """colour ("red" | "blue"): What the answer is painted in. Default: 'red'."""
     assert told in (paint.__doc__ or "")
     row = '| `colour` | `"red" \\| "blue"` | `\'red\'` | What the answer is painted in. |'
-    assert row in option_table(options_of(PaintedOptions).values())
+    assert row in option_table(PAINTED.options.values())
 
 
 class Painted(Settings, frozen=True, kw_only=True):
@@ -74,19 +69,23 @@ def test_a_setting_that_is_added_is_checked_in_files_read_from_variables_and_wri
     def complain(path: tuple[str | int, ...], message: str) -> ConfigError:
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{path}: {message}")
 
-    assert checked({"coats": 3}, Painted, at=(), complain=complain).coats == 3
+    assert checked_table({"coats": 3}, Painted, at=(), complain=complain).coats == 3
     with pytest.raises(ConfigError, match="must be at least 1, not 0"):
-        checked({"coats": 0}, Painted, at=(), complain=complain)
+        checked_table({"coats": 0}, Painted, at=(), complain=complain)
     with pytest.raises(ConfigError, match="unknown; did you mean 'coats'"):
-        checked({"coat": 1}, Painted, at=(), complain=complain)
+        checked_table({"coat": 1}, Painted, at=(), complain=complain)
     variable = Variable("coats", declared_fields(Painted)["coats"])
     assert variable.parse("7") == 7
     assert "| `HAPTERA_COATS` | `coats` | How often" in variable_table({"COATS": variable})
 
 
-@pytest.mark.parametrize("said", [Option(default=1), Option("No default."), Option()], ids=repr)
-def test_an_option_that_is_half_declared_is_a_mistake(said: Option) -> None:
-    kind = type("HalfOptions", (), {"__annotations__": {"coats": Annotated[int, said]}})
+@pytest.mark.parametrize(
+    ("said", "default"), [(Option(), {"coats": 1}), (Option("No default."), {}), (Option(), {})]
+)
+def test_an_option_that_is_half_declared_is_a_mistake(
+    said: Option, default: dict[str, Any]
+) -> None:
+    kind = msgspec.defstruct("HalfOptions", [("coats", Annotated[int, said], *default.values())])
     with pytest.raises(TypeError, match="'coats' of HalfOptions is not fully declared"):
         takes(kind)
 
@@ -95,7 +94,7 @@ def test_an_option_that_is_half_declared_is_a_mistake(said: Option) -> None:
 
 
 def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
-    parts = (Settings, AgentDefaults, AgentInputs, OwnAccess, ConfigurationSources)
+    parts = (Settings, AgentDefaults, AgentOptions, OwnAccess, ConfigurationSources)
     decided_elsewhere = {"store", "runtime"}  # of the components, by configuration
     homes = {
         name: [
@@ -103,13 +102,13 @@ def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
             for part in parts
             if setting_names().get(name, name) in part.__struct_fields__
         ]
-        for name in AgentOptions.__annotations__
+        for name in AGENT.options
     }
     assert {name: found for name, found in homes.items() if len(found) != 1} == {
-        "store": ["AgentDefaults", "AgentInputs"]
+        "store": ["AgentDefaults", "AgentOptions"]
     }
-    assert _fields_of(AgentInputs) - {"own_access"} <= homes.keys()
-    assert decided_elsewhere < _fields_of(AgentInputs)
+    assert _fields_of(AgentOptions) - {"own_access"} <= homes.keys()
+    assert decided_elsewhere < _fields_of(AgentOptions)
 
 
 def _fields_of(kind: type[msgspec.Struct]) -> set[str]:
@@ -117,7 +116,7 @@ def _fields_of(kind: type[msgspec.Struct]) -> set[str]:
 
 
 def test_every_setting_is_an_option_and_every_option_of_settings_a_setting() -> None:
-    assert list(setting_names()) == list(SettingsOptions.__annotations__)
+    assert list(setting_names()) == list(CONFIGURE.options)
     assert set(setting_names().values()) == _fields_of(Settings)
 
 
@@ -146,8 +145,8 @@ def declarations() -> Iterator[tuple[str, Declared]]:
     """Yield every option and field that has a table in the documentation, with its place."""
     kinds = [kind for kind in vars(write_option_tables).values() if isinstance(kind, type)]
     structs = {struct for kind in kinds for struct in structs_in(kind)} | declared_structs()
-    found = [(kind, options_of(kind)) for kind in kinds if is_typeddict(kind)]
-    found += [(struct, declared_fields(struct)) for struct in structs - {Option, Declared}]
+    structs |= set(QUERY.structs)
+    found = [(kind, declared_fields(kind)) for kind in structs - {Option, Declared, Keywords}]
     for kind, options in found:
         for name, declared in options.items():
             yield f"{kind.__name__}.{name}", declared
@@ -157,7 +156,7 @@ def test_every_number_that_can_be_given_has_bounds_or_a_reason_for_none() -> Non
     numbers = [
         (place, declared.option)
         for place, declared in declarations()
-        if {int, float} & {declared.kind, *get_args(declared.kind)}
+        if {int, float} & {declared.kind, *get_args(declared.kind)} and declared.option.sentence
     ]
     unbounded = {
         place
@@ -167,7 +166,7 @@ def test_every_number_that_can_be_given_has_bounds_or_a_reason_for_none() -> Non
     }
     assert unbounded == set(), "give their Option a bound (least, above, most or fits)"
     places = [place for place, _ in numbers]
-    assert {"QueryOnlyOptions.timeout", "RuntimeSettings.buffer_size"} < set(places)
+    assert {"QueryInput.timeout", "RuntimeSettings.buffer_size"} < set(places)
 
 
 async def test_options_of_links_and_rewinds_are_checked_before_anything_is_done() -> None:

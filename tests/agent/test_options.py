@@ -38,8 +38,8 @@ from haptera import (
     run_agent_stream,
     tool,
 )
-from haptera.agent.agent_options import AgentOptions, SettingsOptions
-from haptera.agent.query_options import QueryOptions, SessionOptions
+from haptera.agent.agent_options import AGENT, CONFIGURE
+from haptera.agent.query_options import QUERY, SESSION
 from haptera.building_blocks import OwnBlocks, build_request
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
 from haptera.model.budgets import Budgets, Watchdogs
@@ -688,6 +688,19 @@ async def _(folder: Path) -> None:
     assert (schema.name, schema.schema["required"]) == ("City", ["name"])
 
 
+@observes("output_schema")
+async def _(folder: Path) -> None:
+    schema = {"type": "object", "title": "City", "required": ["name"]}
+    result, provider = await run_script(
+        [says("{}"), says('{"name":"Paris"}')], {"output_schema": schema}
+    )
+    assert result.output == {"name": "Paris"}
+    sent = provider.requests[0].output_schema
+    assert sent is not None
+    assert (sent.name, sent.schema) == ("City", schema)
+    assert "'name' is a required property" in texts_in(provider.requests[1])[-1]
+
+
 @observes("reminders")
 async def _(folder: Path) -> None:
     request = await request_of(reminders=["be quick"])
@@ -812,16 +825,16 @@ async def _(folder: Path) -> None:
 
 
 def named_by(*kinds: Any) -> set[str]:
-    return {name for kind in kinds for name in kind.__annotations__}
+    return {name for kind in kinds for name in kind.options}
 
 
 def test_the_table_names_every_option() -> None:
-    declared = named_by(SettingsOptions, AgentOptions, QueryOptions, SessionOptions)
+    declared = named_by(CONFIGURE, AGENT, QUERY, SESSION)
     assert CHECKS.keys() - declared == set(), "there is no such option"
     assert declared - CHECKS.keys() == set(), "add a check that sees it act: @observes(NAME)"
 
 
-@pytest.mark.parametrize("name", sorted(named_by(AgentOptions, QueryOptions, SessionOptions)))
+@pytest.mark.parametrize("name", sorted(named_by(AGENT, QUERY, SESSION)))
 async def test_an_option_is_observed_where_it_acts(name: str, tmp_path: Path) -> None:
     assert name in CHECKS, f"add a check that sees it act: @observes({name!r})"
     await CHECKS[name](tmp_path)
@@ -1061,6 +1074,7 @@ def test_a_value_that_cannot_be_meant_is_refused_by_name(name: str, value: Any) 
 WRONG_OF_A_QUERY: list[tuple[str, Any]] = [
     ("delivery", "qeue"),
     ("on_abort", "retrun"),
+    ("output_schema", "city.json"),
     ("timeout", "soon"),
     ("timeout", -1),
     ("total_timeout", "soon"),

@@ -117,6 +117,10 @@ EFFECTS: dict[str, tuple[dict[str, Any], Effect]] = {
         PROBES["output_type"].said(Scene()),
         lambda native: native.result is not None and native.result.output is not None,
     ),
+    "output_schema": (
+        PROBES["output_schema"].said(Scene()),
+        lambda native: native.result is not None and native.result.output is not None,
+    ),
     "reminders": (
         {"reminders": ["Mind the gap."]},
         lambda native: native.prompts.count("Mind the gap.") == 1,

@@ -166,3 +166,41 @@ async def test_a_tool_of_the_answer_s_name_is_a_tool() -> None:
     script = [calls(("City", {"name": "Rome"})), says('{"name":"Paris"}')]
     result, _ = await run_script(script, {"output_type": City}, tools=[look_up])
     assert result.output == City("Paris")
+
+
+CITY: dict[str, Any] = {"type": "object", "required": ["name"], "properties": {"name": {}}}
+
+
+async def test_an_answer_that_matches_a_schema_becomes_plain_values_or_a_type() -> None:
+    answer = [says('{"name":"Paris"}')]
+    result, provider = await run_script(answer, {"output_schema": CITY})
+    assert result.output == {"name": "Paris"}
+    sent = provider.requests[0].output_schema
+    assert sent is not None
+    assert (sent.name, sent.schema) == ("answer", CITY)
+    typed, _ = await run_script(answer, {"output_schema": CITY, "output_type": City})
+    assert typed.output == City("Paris")
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"type": 7}, "output_schema is not a JSON Schema: 7 is not valid"),
+        ({"type": "objekt"}, "output_schema is not a JSON Schema: 'objekt' is not valid"),
+    ],
+)
+async def test_a_schema_that_is_none_is_refused_before_anything_is_asked(
+    schema: dict[str, Any], told: str
+) -> None:
+    async with playing([]) as (session, provider):
+        error = await failure_of(session.chat("go", output_schema=schema))
+    assert (error.code, provider.requests) == (ErrorCode.CONFIG_INVALID, [])
+    assert error.message.startswith(told)
+
+
+async def test_what_a_schema_refers_to_elsewhere_is_not_fetched() -> None:
+    schema = {"$ref": "http://127.0.0.1:9/schema.json"}
+    async with playing([says("{}")] * 3) as (session, _):
+        error = await failure_of(session.chat("go", output_schema=schema))
+    assert error.code is ErrorCode.PROTOCOL
+    assert "Unresolvable" in error.message

@@ -103,7 +103,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     ("https://[x/a.png", "is not a URL"),
     ("file:///etc/passwd", "cannot be read: No such file"),
     ("https://me:word@example.org/a.png", "holds a user or password"),
-    ("data:image/png;base64,", "its base64 is broken"),
+    ("data:image/png;base64,@@@@", "its base64 is broken"),
     ("data:nothing", "is not a data address"),
     ("data:," + "a" * 10_000, "is larger than"),
 ]

@@ -11,9 +11,8 @@ import pytest
 
 from haptera import Agent, AgentError, Approve, ErrorCode, tool
 from haptera.agent.agent_options import OTHER_NAMES
-from haptera.agent.query_options import OneCallOptions
+from haptera.agent.query_options import ONE_CALL
 from haptera.hooks import Hooks, Proceed
-from haptera.model.option_declarations import options_of
 from haptera.providers.vendors import VENDORS
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
@@ -54,7 +53,7 @@ async def test_a_query_is_told_so_too() -> None:
 
 
 def test_words_of_other_libraries_lead_to_options() -> None:
-    known = options_of(OneCallOptions)
+    known = ONE_CALL.options
     assert {here.partition("=")[0] for here in OTHER_NAMES.values()} <= set(known)
     assert not set(OTHER_NAMES) & set(known)
 

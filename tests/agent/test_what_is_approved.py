@@ -191,7 +191,7 @@ async def test_what_a_call_would_do_is_found_out_again_when_it_is_shown() -> Non
     [
         ({"argv": ("ls",)}, {"argv": ("rm",)}),
         ({"root": "/w", "path": "a"}, {"root": "/w", "path": "b"}),
-        ({"difference": " -1 +1 \n-a\n+b"}, {"difference": " -1 +1 \n-a\n+c"}),
+        ({"difference": "@@ -1 +1 @@\n-a\n+b"}, {"difference": "@@ -1 +1 @@\n-a\n+c"}),
         ({"root": "/w"}, {"root": "/x"}),
         ({"argv": ("ls",), "is_confined": True}, {"argv": ("ls",), "is_confined": False}),
     ],
@@ -210,11 +210,11 @@ async def test_a_call_that_would_do_something_else_by_now_does_not_run(
 
 
 async def test_lines_that_another_call_has_moved_are_the_same_change() -> None:
-    tool = Inspected(difference=" -1 +1 \n before\n-a\n+b")
+    tool = Inspected(difference="@@ -1 +1 @@\n before\n-a\n+b")
     agent, session = await _rested(tool, MemoryStore())
     async with agent:
         await session.approve(session.unfinished.approvals[0].id)
-        tool.would = CallFacts(difference=" -9 +9 \n after\n-a\n+b")
+        tool.would = CallFacts(difference="@@ -9 +9 @@\n after\n-a\n+b")
         await session.resume()
         assert tool.ran == [{"amount": 1}]
         await session.close()

@@ -18,6 +18,8 @@ CATCH_ALL |= {"util"}
 SYNONYMS = {"job", "run", "iteration", "chunk"}
 # Too wide to be a whole name; fine with a word before it.
 NOT_ALONE = {"context", "state", "options", "process"}
+ROOM = "options"
+"""A room of that name: where options are declared, merged and checked."""
 
 # A text names the component or the person that is meant: the caller, the holder, the user.
 UNNAMED = re.compile(r"(?<![a-z])(?:(?:any|every|no|some)(?:one|body)|whoever)(?![a-z])")
@@ -53,7 +55,7 @@ def objections_to(name: str) -> list[str]:
     """Return what is wrong with a module or class name."""
     words = words_of(name)
     found = [word for word in words if word in CATCH_ALL | SYNONYMS]
-    alone = [word for word in NOT_ALONE if name.strip("_").lower() == word]
+    alone = [word for word in NOT_ALONE if name.strip("_").lower() == word and name != ROOM]
     return [f"{name}: {word!r}" for word in found + alone]
 
 

@@ -54,9 +54,9 @@ from haptera.model.log.queries import InputQueued
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.log.tools import with_distinct_calls
 from haptera.model.messages import AssistantMessage, UserMessage
-from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.secrets import scrub
+from haptera.options.wording import unknown_name
 from haptera.providers.history_parts import CallIds
 from haptera.providers.transport.sse import SseParser
 from haptera.providers.wire.failures import Failure, _readable, _reported_wait, _wait_in_headers
@@ -449,7 +449,7 @@ def _terminal() -> Iterator[Entry]:
         "rendered diff",
         renderer.difference,
         "+",
-        "",
+        "@@",
         "-a\n",
         reads=(f"{markdown}Renderer.difference",),
         most=16_000,
@@ -501,7 +501,7 @@ def _configuration() -> Iterator[Entry]:
             key_lines,
             make,
             most=400_000,
-            reads=("config.toml_lines:_Scanner._skip_blank",),
+            reads=("config.toml_lines:_tokens",),
         )
     yield Entry("lines of a list", key_lines, between("a=[", "1,\n", "1]"), most=399_999)
     yield from _texts(
@@ -521,7 +521,7 @@ def _configuration() -> Iterator[Entry]:
         lambda name: unknown_name(name, ("system_prompts", "max_tokens")),
         "s",
         "system_prompts",
-        reads=("model.option_declarations:_closest",),
+        reads=("options.wording:_closest",),
     )
 
 

@@ -16,8 +16,8 @@ from haptera.cli.main import haptera
 from haptera.cli.sessions_commands import command as sessions
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.agent_defaults import AgentDefaults
-from haptera.model.option_declarations import declared_fields, options_of
 from haptera.model.settings import Limits, PermissionMode, Thinking
+from haptera.options.declarations import declared_fields, options_of
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 

@@ -13,34 +13,28 @@ import pytest
 
 import haptera.sync
 from haptera import Agent, AgentSession, create_agent_session, run_agent, run_agent_stream, tool
-from haptera.agent.agent_options import AgentOptions
-from haptera.agent.query_options import (
-    CreateSessionOptions,
-    OneCallOptions,
-    QueryOptions,
-    SessionOptions,
-    SingleQueryOptions,
-)
+from haptera.agent.agent_options import AGENT
+from haptera.agent.query_options import CREATE_SESSION, ONE_CALL, QUERY, SESSION, SINGLE_QUERY
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
-from haptera.model.option_declarations import Declared, options_of
+from haptera.options.declarations import Declared, Keywords, options_of
 
 pytestmark = pytest.mark.slow
 
 _SCRIPT = Path(__file__).with_name("ipython_session.py")
 
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
-    "Agent": (Agent, options_of(AgentOptions)),
-    "Agent.run": (Agent.run, options_of(SingleQueryOptions)),
-    "Agent.stream": (Agent.stream, options_of(SingleQueryOptions)),
-    "Agent.session": (Agent.session, options_of(SessionOptions)),
-    "AgentSession.chat": (AgentSession.chat, options_of(QueryOptions)),
-    "AgentSession.stream": (AgentSession.stream, options_of(QueryOptions)),
-    "run_agent": (run_agent, options_of(OneCallOptions)),
-    "run_agent_stream": (run_agent_stream, options_of(OneCallOptions)),
-    "create_agent_session": (create_agent_session, options_of(CreateSessionOptions)),
+    "Agent": (Agent, options_of(AGENT)),
+    "Agent.run": (Agent.run, options_of(SINGLE_QUERY)),
+    "Agent.stream": (Agent.stream, options_of(SINGLE_QUERY)),
+    "Agent.session": (Agent.session, options_of(SESSION)),
+    "AgentSession.chat": (AgentSession.chat, options_of(QUERY)),
+    "AgentSession.stream": (AgentSession.stream, options_of(QUERY)),
+    "run_agent": (run_agent, options_of(ONE_CALL)),
+    "run_agent_stream": (run_agent_stream, options_of(ONE_CALL)),
+    "create_agent_session": (create_agent_session, options_of(CREATE_SESSION)),
     "tool": (tool, options_of(ToolOptions)),
-    "sync.Agent": (haptera.sync.Agent, options_of(AgentOptions)),
-    "sync.Agent.run": (haptera.sync.Agent.run, options_of(SingleQueryOptions)),
+    "sync.Agent": (haptera.sync.Agent, options_of(AGENT)),
+    "sync.Agent.run": (haptera.sync.Agent.run, options_of(SINGLE_QUERY)),
 }
 
 
@@ -110,10 +104,10 @@ def test_ipython_offers_methods_and_nothing_private(ipython: dict[str, Any]) -> 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("Agent", AgentOptions), ("agent.run", SingleQueryOptions), ("session.chat", QueryOptions)],
+    [("Agent", AGENT), ("agent.run", SINGLE_QUERY), ("session.chat", QUERY)],
 )
 def test_ipython_shows_every_option_with_its_sentence(
-    name: str, options: type, ipython: dict[str, Any]
+    name: str, options: Keywords, ipython: dict[str, Any]
 ) -> None:
     shown = " ".join(ipython["shown"][name].split())
     missing = [

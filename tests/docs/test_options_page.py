@@ -18,10 +18,10 @@ from haptera.access.config.schema import (
     RatesEntry,
     TierEntry,
 )
-from haptera.agent.agent_options import AgentOptions
+from haptera.agent.agent_options import AGENT
 from haptera.model.agent_defaults import AgentDefaults
-from haptera.model.option_declarations import declared_fields, options_of
 from haptera.model.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
+from haptera.options.declarations import declared_fields
 from scripts.write_option_tables import PAGES, TABLES, rewritten
 
 OF_THE_FILE: dict[str, tuple[type[msgspec.Struct], ...]] = {
@@ -56,7 +56,7 @@ def declared_structs() -> set[type[msgspec.Struct]]:
     """Return every struct that a user fills, in a program or in the file."""
     of_options = {
         struct
-        for item in options_of(AgentOptions).values()
+        for item in AGENT.options.values()
         if item.name in {*Settings.__struct_fields__, *AgentDefaults.__struct_fields__, "runtime"}
         for struct in structs_in(item.kind)
     }

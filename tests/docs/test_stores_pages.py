@@ -7,7 +7,7 @@ import pytest
 
 from haptera.access.assembly.store_strings import STORES
 from haptera.model.agent_defaults import AgentDefaults
-from haptera.model.option_declarations import declared_fields
+from haptera.options.declarations import declared_fields
 from haptera.testing import says
 from tests.scripted_agents import make_agent
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store, store_string

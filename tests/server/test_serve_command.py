@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from haptera.model.option_declarations import declared_fields
+from haptera.options.declarations import declared_fields
 from haptera.server import ServerSettings
 from haptera.server.command import serve
 from tests.cli.commands import Place, call

@@ -12,9 +12,9 @@ from haptera.access.descriptions import (
     SessionChanges,
     ShareOptions,
 )
-from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.agent_options import CONFIGURE
 from haptera.agent.query_options import AdmissionOptions, RewindOptions
-from haptera.model.option_declarations import Declared, Shown, options_of
+from haptera.options.declarations import Declared, Shown, options_of
 from haptera.server.app import OPERATIONS
 from haptera.server.openapi import document
 from haptera.server.operations import Operation
@@ -22,7 +22,7 @@ from haptera.server.rpc_aliases import RPC_ALIASES
 from haptera.server.rpc_methods import RpcParams
 
 DOCUMENT = document(OPERATIONS)
-SETTINGS = options_of(SettingsOptions)
+SETTINGS = options_of(CONFIGURE)
 CHANGES = options_of(SessionChanges)
 OPTIONS: dict[str, Mapping[str, Declared]] = {
     "send_message": options_of(AdmissionOptions),

@@ -31,9 +31,9 @@ async def test_a_change_is_told_as_a_difference_and_not_made(
 ) -> None:
     edits = [{"old": "one", "new": "two"}]
     edit = await kit.facts("edit", {"path": "src/a.py", "edits": edits})
-    assert edit.difference == "--- a/src/a.py\n+++ b/src/a.py\n -1 +1 \n-one\n+two\n"
+    assert edit.difference == "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-one\n+two\n"
     write = await kit.facts("write", {"path": "src/b.py", "content": "new\n"})
-    assert write.difference == "--- a/src/b.py\n+++ b/src/b.py\n -0,0 +1 \n+new\n"
+    assert write.difference == "--- a/src/b.py\n+++ b/src/b.py\n@@ -0,0 +1 @@\n+new\n"
     wrong = await kit.facts("edit", {"path": "src/a.py", "edits": [{"old": "no", "new": "x"}]})
     assert wrong.difference is None
     assert (tmp_path / "src/a.py").read_text() == "one\n"

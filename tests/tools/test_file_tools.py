@@ -115,7 +115,9 @@ async def test_write_makes_folders_and_tells_what_changed(tools: Toolbox, tmp_pa
     told = await tools.call("write", path="src/deep/a.py", content="one\ntwo\n")
     assert told == "src/deep/a.py is new: 2 lines, 8 bytes"
     changed = await tools.call("write", path="src/deep/a.py", content="one\n2\n")
-    assert changed == ("--- a/src/deep/a.py\n+++ b/src/deep/a.py\n -1,2 +1,2 \n one\n-two\n+2\n")
+    assert changed == (
+        "--- a/src/deep/a.py\n+++ b/src/deep/a.py\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+    )
     assert names_beneath(tmp_path) == {"src/deep/a.py"}
 
 
@@ -257,7 +259,7 @@ def patched(text: str, diff: str) -> str:
     """Apply a unified diff, the plain way."""
     lines, result, at = text.splitlines(keepends=True), [], 0
     for line in diff.splitlines(keepends=True)[2:]:
-        if line.startswith(""):
+        if line.startswith("@@"):
             start, _, count = line.split()[1][1:].partition(",")
             begin = int(start) - (0 if count == "0" else 1)
             result += lines[at:begin]

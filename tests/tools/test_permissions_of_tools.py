@@ -59,7 +59,7 @@ async def test_an_approval_shows_the_resolved_path_the_argv_and_the_diff(project
     approver = deciding(lambda _: Deny("no"), asked)
     await run_script(script, workspace=project, approver=approver)
     root = str(project)
-    difference = "--- a/src/a.py\n+++ b/src/a.py\n -1 +1 \n-one\n+two\n"
+    difference = "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-one\n+two\n"
     assert [request.facts for request in asked] == [
         CallFacts(root=root, path="src/a.py", difference=difference),
         CallFacts(root=root, argv=("ls", "-l"), folder="src", is_confined=True),
@@ -77,7 +77,7 @@ async def test_what_an_approval_shows_is_there_after_a_restart(project: Path) ->
     async with later, later.session("one") as session:
         assert session.unfinished.approvals == shown
     assert shown[0].facts.path == "new/file"
-    assert shown[0].facts.difference == "--- a/new/file\n+++ b/new/file\n -0,0 +1 \n+x\n"
+    assert shown[0].facts.difference == "--- a/new/file\n+++ b/new/file\n@@ -0,0 +1 @@\n+x\n"
 
 
 async def test_a_link_that_is_turned_after_the_question_does_not_turn_the_approval(

@@ -25,19 +25,20 @@ from haptera.access.descriptions import (
 )
 from haptera.access.finding import SessionFinder
 from haptera.access.history import usage_of
+from haptera.access.keywords import SessionChangeKeywords
 from haptera.kernel.session.log_reading import beside_the_loop
 from haptera.kernel.session.notes import ProjectNote, project_notes
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.commands import ChangeSession, new_command_id
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
-from haptera.model.given_options import check_given
 from haptera.model.ids import MessageId, SessionId, new_id
 from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued, QueryStarted
 from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import UserMessage
-from haptera.model.option_declarations import takes
+from haptera.options.checks import check
+from haptera.options.signatures import takes
 from haptera.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
 from haptera.system.clock import Stamp
 from haptera.system.threads import run_in_thread
@@ -59,7 +60,9 @@ class Catalogue(SessionFinder):
     # Changing.
 
     @takes(SessionChanges)
-    async def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionDescription:
+    async def update(
+        self, reference: str, **changes: Unpack[SessionChangeKeywords]
+    ) -> SessionDescription:
         """Change name, title, tags, metadata or system prompt of a session.
 
         A session that another process holds is changed by that process, soon after this returns.
@@ -71,7 +74,7 @@ class Catalogue(SessionFinder):
                 wrong.
 
         """
-        check_given(changes, SessionChanges, function="sessions.update()")
+        check(changes, SessionChanges, function="sessions.update()")
         record = await self.record(reference)
         if (name := changes.get("name")) not in {None, record.name}:
             # Looked up now: another process that holds the session changes it later, when no caller
@@ -366,7 +369,7 @@ class NotedSessions(Catalogue):
                 await self._change(record, {"forgotten_notes": [each.seq]})
 
 
-def changes_of(given: SessionChanges) -> JsonObject:
+def changes_of(given: SessionChangeKeywords) -> JsonObject:
     """Return the changes of an entry for what a caller wants changed."""
     changes: JsonObject = {}
     metadata: JsonObject = dict(given.get("metadata") or {})

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, get_args
 import click
 
 from haptera.model.agent_defaults import AgentDefaults
-from haptera.model.option_declarations import Declared, allowed_words, declared_fields
 from haptera.model.settings import Settings
+from haptera.options.declarations import Declared, allowed_words, declared_fields
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

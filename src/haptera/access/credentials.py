@@ -21,8 +21,8 @@ from haptera.access.auth.oauth import (
 )
 from haptera.access.config.schema import KeyReference
 from haptera.model.errors import AgentError, ConfigError, ErrorCode
-from haptera.model.option_declarations import meant_name
 from haptera.model.secrets import Secret
+from haptera.options.wording import meant_name
 from haptera.system.atomic_files import file_lock, replace_file, write_all
 from haptera.system.clock import SystemClock
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated, Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -13,7 +13,7 @@ from haptera.model.errors import ErrorReport
 from haptera.model.ids import MessageId, PartId, QueryId, SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import Message
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 from haptera.model.parts import Part
 from haptera.model.results import SessionPhase
 from haptera.model.usage import Usage, add_costs
@@ -185,118 +185,114 @@ def _change_option(sentence: str) -> Option:
     return Option(sentence, shown="<unchanged>")
 
 
-class SessionChanges(TypedDict, total=False):
+class SessionChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What can be changed of a session; None clears a field."""
 
-    name: Annotated[str | None, _change_option("The name, unique within the owner and project.")]
+    name: Annotated[
+        str | None, _change_option("The name, unique within the owner and project.")
+    ] = None
     title: Annotated[
         str | None, _change_option("The title; None: one made from the time of creation.")
-    ]
-    tags: Annotated[Sequence[str], _change_option("All tags; they replace the previous ones.")]
+    ] = None
+    tags: Annotated[Sequence[str], _change_option("All tags; they replace the previous ones.")] = ()
     metadata: Annotated[
         JsonObject | None,
         _change_option("Metadata fields to set; a field with the value None is removed."),
-    ]
+    ] = None
     status: Annotated[
         str | None, _change_option("The metadata field `status`, shown instead of the phase.")
-    ]
+    ] = None
     error_message: Annotated[
         str | None,
         _change_option(
             "The metadata field `error_message`, shown instead of the error of the last query."
         ),
-    ]
-    workflow_id: Annotated[str | None, _change_option("The metadata field `workflow_id`.")]
-    system_prompt: Annotated[str | None, _change_option("The system prompt.")]
+    ] = None
+    workflow_id: Annotated[str | None, _change_option("The metadata field `workflow_id`.")] = None
+    system_prompt: Annotated[str | None, _change_option("The system prompt.")] = None
     native_session_id: Annotated[
         str | None,
         _change_option(
             "The session of a native agent to go on with, for a session without a conversation; "
             "None: the next query begins a new one."
         ),
-    ]
+    ] = None
 
 
-class ListOptions(TypedDict, total=False):
+class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list; None is any."""
 
-    tag: Annotated[str | None, Option("Only sessions with this tag.", default=None)]
-    parent: Annotated[str | None, Option("Only forks of the session with this id.", default=None)]
+    tag: Annotated[str | None, Option("Only sessions with this tag.")] = None
+    parent: Annotated[str | None, Option("Only forks of the session with this id.")] = None
     spawned_by: Annotated[
         str | None,
-        Option("Only sessions of sub-agents of the session with this id.", default=None),
-    ]
+        Option("Only sessions of sub-agents of the session with this id."),
+    ] = None
     children: Annotated[
-        bool, Option("Whether sessions of sub-agents are listed with the others.", default=False)
-    ]
+        bool, Option("Whether sessions of sub-agents are listed with the others.")
+    ] = False
     archived: Annotated[
         bool | None,
-        Option("Whether archived sessions are listed, or the others; None: both.", default=False),
-    ]
+        Option("Whether archived sessions are listed, or the others; None: both."),
+    ] = False
     updated_after: Annotated[
         int | None,
         Option(
             "Only sessions updated after this time, in milliseconds since 1970.",
-            default=None,
             least=0,
         ),
-    ]
+    ] = None
     updated_before: Annotated[
         int | None,
         Option(
             "Only sessions updated before this time, in milliseconds since 1970.",
-            default=None,
             least=0,
         ),
-    ]
+    ] = None
     phase: Annotated[
         SessionPhase | None,
         Option(
             "Only sessions in this phase: what the log says of the last query, such as `waiting` "
             "for an approval.",
-            default=None,
         ),
-    ]
+    ] = None
     everywhere: Annotated[
-        bool, Option("Whether the owner's sessions of all projects are listed.", default=False)
-    ]
-    project: Annotated[str, Option("The project whose sessions are listed.", shown="<the agent's>")]
-    limit: Annotated[
-        int | None, Option("Sessions on one page; None: all of them.", default=50, least=0)
-    ]
-    after: Annotated[
-        str | None, Option("The id of the last session of the previous page.", default=None)
-    ]
+        bool, Option("Whether the owner's sessions of all projects are listed.")
+    ] = False
+    project: Annotated[
+        str, Option("The project whose sessions are listed.", shown="<the agent's>")
+    ] = ""
+    limit: Annotated[int | None, Option("Sessions on one page; None: all of them.", least=0)] = 50
+    after: Annotated[str | None, Option("The id of the last session of the previous page.")] = None
 
 
-class ShareOptions(TypedDict, total=False):
+class ShareOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a link to a session may be told."""
 
     days: Annotated[
         float,
-        Option("How many days the link is valid.", default=7, above=0, most=LONGEST_SHARE_DAYS),
-    ]
+        Option("How many days the link is valid.", above=0, most=LONGEST_SHARE_DAYS),
+    ] = 7
     redact: Annotated[
         bool,
-        Option("Whether secrets, paths, media and notes to the model are masked.", default=True),
-    ]
+        Option("Whether secrets, paths, media and notes to the model are masked."),
+    ] = True
     live: Annotated[
         bool,
         Option(
             "Whether it shows the session as it is, and not as it was when it was shared.",
-            default=False,
         ),
-    ]
+    ] = False
 
 
-class ExportOptions(TypedDict, total=False):
+class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an export may be told."""
 
     to: Annotated[
         str,
-        Option(f"The format: {', '.join((ARCHIVE, *FORMATS))}.", default=ARCHIVE),
-    ]
-    redact: Annotated[bool, Option("Whether secrets, paths and media are masked.", default=False)]
+        Option(f"The format: {', '.join((ARCHIVE, *FORMATS))}."),
+    ] = ARCHIVE
+    redact: Annotated[bool, Option("Whether secrets, paths and media are masked.")] = False
 
 
 def describe(record: SessionRecord) -> SessionDescription:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import msgspec
 
@@ -18,15 +18,16 @@ from haptera.access.descriptions import (
     describe,
 )
 from haptera.access.history import described_messages, stats_of
+from haptera.access.keywords import ListKeywords
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, inherited_entries
 from haptera.model.errors import ErrorCode, SessionError
-from haptera.model.given_options import check_options
 from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.json_types import JsonObject, writable
 from haptera.model.log.entry import Entry
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionChanged
-from haptera.model.option_declarations import takes
+from haptera.options.checks import checked
+from haptera.options.signatures import takes
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class SessionFinder:
         self._project = project
 
     @takes(ListOptions)
-    async def list(self, **options: Unpack[ListOptions]) -> tuple[SessionDescription, ...]:
+    async def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
         """List sessions, the last updated first, a page at a time.
 
         Raises:
@@ -59,10 +60,11 @@ class SessionFinder:
                 wrong.
 
         """
-        told = check_options(options, ListOptions, function="sessions.list()")
-        chosen: dict[str, Any] = {**told}
+        chosen = msgspec.structs.asdict(checked(options, ListOptions, function="sessions.list()"))
         everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
-        after, project = chosen.pop("after"), chosen.pop("project", self._project)
+        after = chosen.pop("after")
+        del chosen["project"]
+        project = options.get("project", self._project)
         if not chosen.pop("children") and chosen["spawned_by"] is None:
             chosen["spawned"] = False
         records = await self._composition.store.index.browse(

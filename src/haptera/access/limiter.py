@@ -9,8 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from haptera.model.errors import ErrorCode, RequestError, SessionError
-from haptera.model.given_options import checked_fields
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
+from haptera.options.checks import checked_fields
 
 WhenQueueFull: TypeAlias = Literal["suspend", "dropping", "sliding"]
 

@@ -13,7 +13,7 @@ from haptera.access.config.mcp_server_edits import add_server, remove_server
 from haptera.access.config.schema import McpServerEntry
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
-from haptera.model.option_declarations import unknown_name
+from haptera.options.wording import unknown_name
 
 if TYPE_CHECKING:
     from haptera.access.assembly.late import McpStatus

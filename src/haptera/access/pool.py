@@ -15,11 +15,12 @@ import msgspec
 
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
 from haptera.model.events import Busy, Retrying, SessionStatus
-from haptera.model.given_options import checked_fields
 from haptera.model.ids import DEFAULT_OWNER, OWNER_NAME
-from haptera.model.option_declarations import Option, declared_fields
+from haptera.model.option import Option
 from haptera.model.secrets import without_secrets
 from haptera.model.settings import PoolSettings
+from haptera.options.checks import checked_fields
+from haptera.options.declarations import declared_fields
 from haptera.system.clock import Clock, SystemClock
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks

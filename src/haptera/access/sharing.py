@@ -24,20 +24,21 @@ from msgspec.structs import replace
 
 from haptera.access.catalogue import NotedSessions
 from haptera.access.descriptions import ShareOptions
+from haptera.access.keywords import ShareKeywords
 from haptera.access.transfer import conversation_of
 from haptera.formats.formats import format_named
 from haptera.formats.forms import with_content
 from haptera.formats.redaction import Redactor, redacted
 from haptera.formats.values import SessionExport, TimedMessage
 from haptera.model.errors import ErrorCode, SessionError
-from haptera.model.given_options import check_options
 from haptera.model.ids import SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import AssistantMessage, Message
-from haptera.model.option_declarations import takes
 from haptera.model.parts import MediaPart, Part, ProviderPart, ReminderPart, ToolResultPart
 from haptera.model.secrets import token_digest
 from haptera.model.shares import ShareId, StoredShare, new_share_id, sharing, unsharing
+from haptera.options.checks import checked
+from haptera.options.signatures import takes
 from haptera.ports.session_store import SessionRecord
 
 MOST_SHARES = 100
@@ -104,7 +105,7 @@ class SharedSessions(NotedSessions):
     """Links to the sessions of an owner, beside what can be done with the sessions themselves."""
 
     @takes(ShareOptions)
-    async def share(self, reference: str, **options: Unpack[ShareOptions]) -> Share:
+    async def share(self, reference: str, **options: Unpack[ShareKeywords]) -> Share:
         """Make a link under which others may read a session; the result has its token, once.
 
         The link shows the session as it is now, or (with `live`) as it is when it is read. It is
@@ -117,7 +118,7 @@ class SharedSessions(NotedSessions):
                 or the session has 100 valid links.
 
         """
-        told = check_options(options, ShareOptions, function="sessions.share()")
+        told = checked(options, ShareOptions, function="sessions.share()")
         record = await self.record(reference)
         now = self._composition.clock.time_ms()
         valid = valid_shares(record, now=now)
@@ -129,9 +130,9 @@ class SharedSessions(NotedSessions):
             id=new_share_id(),
             digest=token_digest(token),
             created=now,
-            expires=now + math.ceil(told["days"] * _DAY_MS),
-            through=None if told["live"] else record.head,
-            redact=told["redact"],
+            expires=now + math.ceil(told.days * _DAY_MS),
+            through=None if told.live else record.head,
+            redact=told.redact,
         )
         # What has expired is removed with the next link: to read a link changes nothing.
         expired = [each for each in record.shares if each not in valid]

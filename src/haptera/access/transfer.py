@@ -48,9 +48,9 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import AssistantMessage
-from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import MediaPart, Part, ToolResultPart
 from haptera.model.settings import Settings
+from haptera.options.wording import unknown_name
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.system.clock import Stamp
 

@@ -16,8 +16,8 @@ import msgspec
 from haptera.kernel.session.session_descriptions import Unfinished
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Busy, Retrying, SessionStatus
-from haptera.model.given_options import checked_fields
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
+from haptera.options.checks import checked_fields
 from haptera.ports.session_store import UnownedQueries, UnownedQuery
 from haptera.system.clock import Clock, SystemClock
 from haptera.system.logs import scrubbed_logger

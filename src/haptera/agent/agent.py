@@ -7,42 +7,50 @@ from msgspec.structs import replace
 
 from haptera import agent as agent_names
 from haptera.access import assembly
-from haptera.access.assembly.agent_inputs import checked_model
-from haptera.agent.agent_options import AgentOptions, SubAgentOptions
+from haptera.access.assembly.agent_inputs import ConfigurationSources, checked_model
+from haptera.agent.agent_options import AGENT, SubAgentOptions
+from haptera.agent.keywords import (
+    AgentKeywords,
+    CreateSessionKeywords,
+    OneCallKeywords,
+    SessionKeywords,
+    SingleQueryKeywords,
+    SubAgentKeywords,
+)
 from haptera.agent.option_checks import (
     arguments_of,
+    check_options,
     check_reference,
     check_text,
-    checked_options,
     hide_key,
     inputs_of,
     named_settings,
-    refuse_wrong,
-    sources_of,
 )
 from haptera.agent.query_options import (
-    CreateSessionOptions,
-    OneCallOptions,
-    OpeningOptions,
+    CREATE_SESSION,
+    ONE_CALL,
+    SESSION,
+    SINGLE_QUERY,
     Prompt,
-    QueryOnlyOptions,
+    QueryOptions,
     SessionOptions,
-    SingleQueryOptions,
 )
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.remote import AgentRemote
-from haptera.agent.session import AgentSession
+from haptera.agent.session import AgentSession, QuerySession
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
 from haptera.kernel.blocks.tool_registry.tool import AnyTool
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, without_frames
-from haptera.model.option_declarations import options_of, takes
 from haptera.model.outcomes import Err, Ok
 from haptera.model.results import AgentResult, OutputT
 from haptera.model.session_state import check_state
 from haptera.model.settings import Settings, changed_settings
 from haptera.model.tools import ToolSpec
+from haptera.options.checks import filled
+from haptera.options.declarations import Keywords
+from haptera.options.signatures import takes
 from haptera.ports.runner import SessionBindings
 from haptera.system.abort import query_stopped
 from haptera.system.clock import Clock
@@ -91,7 +99,7 @@ class AgentFacts:
         return self._composition.hooks
 
 
-@takes(AgentOptions)
+@takes(AGENT)
 class Agent(AgentFacts):
     """Holds what queries share. Constructed once; use it with `async with`, or close it.
 
@@ -100,7 +108,7 @@ class Agent(AgentFacts):
 
     """
 
-    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+    def __init__(self, model: str = "", /, **options: Unpack[AgentKeywords]) -> None:
         # Before anything can fail: a traceback may show what its frames hold.
         hide_key(options)
         if model:
@@ -108,6 +116,7 @@ class Agent(AgentFacts):
                 told = f"Agent(): two models are given, {model!r} and {options['model']!r}"
                 raise ConfigError(ErrorCode.CONFIG_INVALID, told)
             options["model"] = model
+        check_options(options, AGENT, function="Agent()")
         self._composition, self._new_session = _prepare(options)
         self._sessions: AgentSessions | None = None
 
@@ -125,9 +134,9 @@ class Agent(AgentFacts):
     async def __aexit__(self, *exc: object) -> None:
         await to_its_end(self.close(), name="haptera-leaving", within=LEAVING_SECONDS)
 
-    @takes(SingleQueryOptions)
+    @takes(SINGLE_QUERY)
     async def run(
-        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryKeywords[OutputT]]
     ) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own.
 
@@ -135,22 +144,27 @@ class Agent(AgentFacts):
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        refuse_wrong(options, SingleQueryOptions, function="agent.run()")
-        return await self.stream(prompt, **options).result()
+        check_options(options, SINGLE_QUERY, function="agent.run()")
+        return await self._stream(prompt, options).result()
 
-    @takes(SingleQueryOptions)
+    @takes(SINGLE_QUERY)
     def stream(
-        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryKeywords[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        refuse_wrong(options, SingleQueryOptions, function="agent.stream()")
-        request = replace(self._new_session, is_for_one_query=True)
-        session = AgentSession(self._composition, request, closes_after_query=True)
-        return session.stream(prompt, **options)
+        check_options(options, SINGLE_QUERY, function="agent.stream()")
+        return self._stream(prompt, options)
 
-    @takes(SessionOptions)
+    def _stream(
+        self, prompt: Prompt, options: SingleQueryKeywords[OutputT]
+    ) -> QueryStream[OutputT]:
+        request = replace(self._new_session, is_for_one_query=True)
+        session = QuerySession(self._composition, request, closes_after_query=True)
+        return session.answer(prompt, options)
+
+    @takes(SESSION)
     def session(
-        self, reference: str | None = None, **options: Unpack[SessionOptions]
+        self, reference: str | None = None, **options: Unpack[SessionKeywords]
     ) -> AgentSession:
         """Return a session by its name or id: a new one, or as the store has it.
 
@@ -158,6 +172,7 @@ class Agent(AgentFacts):
             ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
+        check_options(options, SESSION, function="agent.session()")
         request = _request_for(reference, options, self._composition, like=self._new_session)
         return AgentSession(self._composition, request)
 
@@ -178,7 +193,7 @@ class Agent(AgentFacts):
 
     @takes(SubAgentOptions)
     def as_tool(
-        self, *, name: str, description: str, **options: Unpack[SubAgentOptions]
+        self, *, name: str, description: str, **options: Unpack[SubAgentKeywords]
     ) -> AnyTool:
         """Return a tool whose calls this agent answers, as the sub-agent of another agent.
 
@@ -191,9 +206,9 @@ class Agent(AgentFacts):
                 answer, or an option.
 
         """
-        told: Any = checked_options(options, SubAgentOptions, function="agent.as_tool()")
-        output_type = told.pop("output_type")
-        tool_options: Any = {"name": name, "description": description, **told}
+        check_options(options, SubAgentOptions, function="agent.as_tool()")
+        output_type = options.pop("output_type", None)
+        tool_options: Any = {"name": name, "description": description, **options}
         return agent_names.make_sub_agent(
             self._composition, self._new_session, tool_options, output_type=output_type
         )
@@ -203,9 +218,9 @@ class Agent(AgentFacts):
         await self._composition.close()
 
 
-@takes(OneCallOptions)
+@takes(ONE_CALL)
 async def run_agent(
-    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+    prompt: Prompt, **options: Unpack[OneCallKeywords[OutputT]]
 ) -> AgentResult[OutputT]:
     """Answer one prompt.
 
@@ -216,9 +231,9 @@ async def run_agent(
     return await run_agent_stream(prompt, **options).result()
 
 
-@takes(OneCallOptions)
+@takes(ONE_CALL)
 async def run_agent_result(
-    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+    prompt: Prompt, **options: Unpack[OneCallKeywords[OutputT]]
 ) -> Ok[AgentResult[OutputT]] | Err:
     """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
     try:
@@ -227,31 +242,32 @@ async def run_agent_result(
         return Err(error)
 
 
-@takes(OneCallOptions)
+@takes(ONE_CALL)
 def run_agent_stream(
-    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+    prompt: Prompt, **options: Unpack[OneCallKeywords[OutputT]]
 ) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
-    agent_options, query_options = _split(options)
-    checked = checked_options(query_options, SingleQueryOptions, function="run_agent_stream()")
-    if checked["signal"] is not None and checked["signal"].aborted:
+    hide_key(options)
+    check_options(options, ONE_CALL, function="run_agent_stream()")
+    of_agent, of_query = _parted(options, AGENT)
+    query = filled(of_query, QueryOptions)
+    if query.signal is not None and query.signal.aborted:
         # Nothing is built, and no configuration read, for a query that was stopped before it began.
-        refuse_wrong(agent_options, AgentOptions, function="run_agent_stream()")
-        return QueryStream(_start_nothing, None, checked)
-    hide_key(agent_options)
-    composition, request = _prepare(agent_options)
+        return QueryStream(_start_nothing, None, query)
+    composition, request = _prepare(of_agent)
     request = replace(request, is_for_one_query=True)
-    session = AgentSession(composition, request, closes_after_query=True, closes_agent=True)
-    return session.stream(prompt, **query_options)
+    session = QuerySession(composition, request, closes_after_query=True, closes_agent=True)
+    return session.answer(prompt, of_query)
 
 
-@takes(CreateSessionOptions)
-async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
+@takes(CREATE_SESSION)
+async def create_agent_session(**options: Unpack[CreateSessionKeywords]) -> AgentSession:
     """Open a session with an agent of its own; closing the session closes the agent."""
-    agent_options, session_options = _part_session(options)
-    hide_key(agent_options)
-    composition, new_session = _prepare(agent_options)
-    request = _request_for(options.get("name"), session_options, composition, like=new_session)
+    hide_key(options)
+    check_options(options, CREATE_SESSION, function="create_agent_session()")
+    of_agent, of_session = _parted(options, AGENT)
+    composition, new_session = _prepare(of_agent)
+    request = _request_for(of_session.get("name"), of_session, composition, like=new_session)
     try:
         return await AgentSession(composition, request, closes_agent=True).open()
     except BaseException:
@@ -265,16 +281,17 @@ async def _start_nothing() -> "QueryHandle":
     raise query_stopped()
 
 
-def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
-    """Check an agent's options; return its joined blocks, and how its new sessions start."""
+def _prepare(options: Mapping[str, Any]) -> "tuple[Composition, SessionRequest]":
+    """Return the joined blocks of an agent by its options, and how its new sessions start."""
     try:
-        return _joined(checked_options(options, AgentOptions, function="Agent()"))
+        return _joined(options)
     except AgentError as error:
         raise without_frames(error) from error.__cause__
 
 
-def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
-    configuration = assembly.Configuration(arguments_of(options), sources_of(options))
+def _joined(options: Mapping[str, Any]) -> "tuple[Composition, SessionRequest]":
+    sources = filled(options, ConfigurationSources)
+    configuration = assembly.Configuration(arguments_of(options), sources)
     resolved = configuration.resolved
     # Only for its check.
     checked_model(configuration.settings.model)
@@ -282,7 +299,7 @@ def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
         owner=resolved.agent.owner,
         project=configuration.project,
         settings=configuration.settings,
-        named_by_agent=named_settings(options, configuration),
+        named_by_agent=named_settings(options, configuration.in_full),
     )
     check_text(request.owner, of="the owner")
     check_text(request.project, of="the project")
@@ -291,16 +308,16 @@ def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
 
 def _request_for(
     reference: str | None,
-    options: SessionOptions,
+    given: Mapping[str, Any],
     composition: "Composition",
     *,
     like: SessionRequest,
 ) -> SessionRequest:
-    """Return the request for a session by its name or id, checked."""
+    """Return the request for a session by its name or id, with checked options."""
     check_reference(reference)
-    options = checked_options(options, SessionOptions, function="agent.session()")
-    state, tools = options["restore"], options["tools"]
-    named = named_settings(options, composition.configuration)
+    options = filled(given, SessionOptions)
+    state, tools = options.restore, options.tools
+    named = named_settings(given, composition.configuration.changed)
     return replace(
         like,
         reference=reference,
@@ -308,30 +325,18 @@ def _request_for(
         settings=changed_settings(like.settings, named.changes_to(like.settings)),
         named_here=named,
         bindings=SessionBindings(
-            tools=None if tools is None else ToolRegistry(tools), deps=options["deps"]
+            tools=None if tools is None else ToolRegistry(tools), deps=options.deps
         ),
-        busy=options["busy"],
+        busy=options.busy,
         history=check_state(state).messages if state is not None else (),
-        must_exist=options["must_exist"],
-        native_session_id=options["native_session_id"],
+        must_exist=options.must_exist,
+        native_session_id=options.native_session_id,
     )
 
 
-def _split(options: OneCallOptions[Any]) -> tuple[AgentOptions, SingleQueryOptions[Any]]:
-    """Part what is the agent's from what is the query's."""
-    agent, query = _parted(options, QueryOnlyOptions)
-    return agent, query
-
-
-def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionOptions]:
-    """Part what is the agent's from what is the session's."""
-    agent, session = _parted(options, OpeningOptions)
-    agent.pop("name", None)
-    return agent, session
-
-
-def _parted(options: Mapping[str, object], kind: type) -> tuple[Any, Any]:
-    """Return the options that a TypedDict does not have, and those that it has."""
-    known = options_of(kind)
-    has = {name: value for name, value in options.items() if name in known}
-    return {name: value for name, value in options.items() if name not in known}, has
+def _parted(
+    options: Mapping[str, Any], first: Keywords
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the options that some keywords have, and the others."""
+    has = {name: value for name, value in options.items() if name in first.options}
+    return has, {name: value for name, value in options.items() if name not in has}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec.structs import replace
 
-from haptera.agent.query_options import QueryOptions, ResumeOptions
+from haptera.agent.query_options import QueryOptions
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.verbs import SessionT, SessionVerbs
 from haptera.kernel.session.session_descriptions import NamedSettings
@@ -46,7 +46,7 @@ class HistoryEditing(SessionVerbs[SessionT]):
 
     @abstractmethod
     async def _submit(
-        self, query: QueryInput, options: ResumeOptions[Any], named: NamedSettings
+        self, query: QueryInput, named: NamedSettings, options: QueryOptions[Any]
     ) -> "QueryHandle":
         """Take in a query."""
 
@@ -60,7 +60,7 @@ class HistoryEditing(SessionVerbs[SessionT]):
         live = await self._live_session()
 
         async def start() -> "QueryHandle":
-            return await self._submit(live.answered.compaction(order), options, NamedSettings())
+            return await self._submit(live.answered.compaction(order), NamedSettings(), options)
 
         result = await QueryStream[Any](start, None, options).result()
         return live.answered.compaction_made(order, result)

@@ -4,37 +4,36 @@ What is derived here from the declarations: where an option belongs that was giv
 configuration decides about, and which part of an agent an option is for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from haptera.access.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
-from haptera.agent.agent_options import OTHER_NAMES, AgentOptions, SettingsOptions
-from haptera.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
-from haptera.kernel.blocks.hook_dispatch.registration import Hooks
-from haptera.kernel.blocks.tool_registry.running import as_approver
+from haptera.access.assembly.agent_inputs import AgentOptions, OwnAccess
+from haptera.agent.agent_options import AGENT, CONFIGURE, OTHER_NAMES
+from haptera.agent.keywords import AgentKeywords, CreateSessionKeywords, OneCallKeywords
+from haptera.agent.query_options import CREATE_SESSION, QUERY, SESSION
 from haptera.kernel.session.session_descriptions import NamedSettings
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.approvals import DecisionT, check_decision
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.given_options import OptionsT, check_given, check_options
 from haptera.model.json_types import JsonObject, built_in_value, plain_value, writable
-from haptera.model.option_declarations import declared_fields, did_you_mean, options_of
 from haptera.model.secrets import Secret
 from haptera.model.settings import Settings
+from haptera.options.checks import StructT, check, filled
+from haptera.options.declarations import Taken, declared_fields, options_of
+from haptera.options.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from haptera.access.assembly.configuration import Configuration
     from haptera.access.config.resolution import Resolved
 
-_FUNCTIONS: dict[str, type] = {
-    "session.configure()": SettingsOptions,
-    "Agent()": AgentOptions,
-    "agent.session()": SessionOptions,
-    "session.chat()": QueryOptions,
-    "create_agent_session()": CreateSessionOptions,
+_FUNCTIONS: dict[str, Taken] = {
+    "session.configure()": CONFIGURE,
+    "Agent()": AGENT,
+    "agent.session()": SESSION,
+    "session.chat()": QUERY,
+    "create_agent_session()": CREATE_SESSION,
 }
 """Where an option may be given, for the error of one that was given elsewhere."""
 
@@ -49,50 +48,46 @@ _POSITIONAL = {
 """What is not an option but an argument, by function and name."""
 
 
-def checked_options(options: OptionsT, kind: type[OptionsT], *, function: str) -> OptionsT:
-    """Return options with their defaults, as `check_options`; an unknown one is told its place.
-
-    Raises:
-        UnknownOptionError: when the function has no such option; says where it belongs or what may
-            be meant.
-        ConfigError: CONFIG_INVALID naming the option whose value is wrong.
-
-    """
-    where = partial(_where_it_belongs, function, kind)
-    return check_options(options, kind, function=function, elsewhere=where)
-
-
-def refuse_wrong(options: Mapping[str, object], kind: type, *, function: str) -> None:
+def check_options(given: Mapping[str, object], taken: Taken, *, function: str) -> None:
     """Refuse options that a function does not have, and values that cannot be meant.
 
-    For a function that hands its options to another one, so that the error names the first.
+    Each call is checked once, by the function that a program calls.
 
     Raises:
         UnknownOptionError: saying where each of them belongs, or what may be meant.
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    check_given(
-        options, kind, function=function, elsewhere=partial(_where_it_belongs, function, kind)
-    )
+    check(given, taken, function=function, elsewhere=partial(_where_it_belongs, function, taken))
 
 
-def _where_it_belongs(function: str, kind: type, name: str) -> str | None:
+def checked_options(given: Mapping[str, Any], kind: type[StructT], *, function: str) -> StructT:
+    """Return the options of a function that takes those of one struct, checked and filled up.
+
+    Raises:
+        ConfigError: as `check_options`.
+
+    """
+    check_options(given, kind, function=function)
+    return filled(given, kind)
+
+
+def _where_it_belongs(function: str, taken: Taken, name: str) -> str | None:
     """Say where an option belongs that a function does not have, or what it is called here."""
     if (told := _POSITIONAL.get((function, name))) is not None:
         return told
     if (here := OTHER_NAMES.get(name)) is not None:
         meant = here.partition("=")[0]
-        if meant in options_of(kind):
+        if meant in options_of(taken):
             return f"{name} is unknown; {did_you_mean([here])}"
-        if (told := _where_it_belongs(function, kind, meant)) is not None:
+        if (told := _where_it_belongs(function, taken, meant)) is not None:
             return f"{name} is unknown; {told}"
     # A field of a table of options, such as `turns` of `limits`.
-    for option in options_of(AgentOptions).values():
+    for option in AGENT.options.values():
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
             return f"{name} is a field of the option {option.name}"
-    functions = [function for function, kind in _FUNCTIONS.items() if name in options_of(kind)]
+    functions = [place for place, taken in _FUNCTIONS.items() if name in options_of(taken)]
     if not functions:
         return None
     *others, last = (
@@ -104,14 +99,14 @@ def _where_it_belongs(function: str, kind: type, name: str) -> str | None:
 # Which part of an agent an option is for.
 
 
-def hide_key(options: AgentOptions) -> None:
+def hide_key(options: AgentKeywords | OneCallKeywords[Any] | CreateSessionKeywords) -> None:
     """Mask a key that was given as text: from here on no frame of ours shows it."""
     key = options.get("api_key")
     if isinstance(key, str) and key.strip():
         options["api_key"] = Secret(key)
 
 
-def arguments_of(options: AgentOptions) -> JsonObject:
+def arguments_of(options: Mapping[str, object]) -> JsonObject:
     """Return what of an agent's options configuration decides about, as plain values."""
     arguments = settings_changes(options)
     given = {name: value for name, value in options.items() if name in {*_FOR_AGENTS, "runtime"}}
@@ -126,7 +121,7 @@ def _is_object(name: str, value: object) -> bool:
     return name == "store" and not isinstance(value, str)
 
 
-def settings_changes(options: SettingsOptions) -> JsonObject:
+def settings_changes(options: Mapping[str, object]) -> JsonObject:
     """Return the settings that options speak of, as plain JSON values.
 
     Raises:
@@ -152,13 +147,15 @@ def setting_names() -> Mapping[str, str]:
     """Return the fields of `Settings` by the names of their options."""
     return {
         name: declared.option.field
-        for name, declared in options_of(AgentOptions).items()
+        for name, declared in CONFIGURE.options.items()
         if declared.option.of is Settings
     }
 
 
-def named_settings(options: SettingsOptions, configuration: "Configuration") -> NamedSettings:
-    """Return the settings that a program names, checked, with short names of models replaced.
+def named_settings(
+    options: Mapping[str, object], checked: Callable[[JsonObject], JsonObject]
+) -> NamedSettings:
+    """Return the settings that a program names, as `checked` of a configuration has them.
 
     A table that is given as a mapping names its fields only; one of our own types names them all.
 
@@ -175,7 +172,7 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
     if not given:
         return NamedSettings()
     named = {name: value for name, value in settings_changes(options).items() if name in given}
-    changed = configuration.changed(named)
+    changed = checked(named)
     converted = msgspec.convert(changed, Settings)
     normal = {name: plain_value(getattr(converted, name)) for name in changed}
     values = {
@@ -200,30 +197,15 @@ def _as_setting(name: str, value: object) -> object:
     return value
 
 
-def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
-    """Pick what an agent is made of from its checked options, and from what configuration says."""
-    approver = options["approver"]
-    return AgentInputs(
-        **{
-            **pick(options, AgentInputs),
-            "tools": () if options["tools"] is None else options["tools"],
-            "store": options.get("store", resolved.agent.store),
-            "runtime": resolved.runtime,
-            "approver": None if approver is None else as_approver(approver),
-            "hooks": Hooks() if options["hooks"] is None else options["hooks"],
-            "own_access": OwnAccess(**pick(options, OwnAccess)),
-        }
+def inputs_of(options: Mapping[str, Any], resolved: "Resolved") -> AgentOptions:
+    """Return what an agent is made of: its checked options, and what configuration says."""
+    given = filled(options, AgentOptions)
+    return msgspec.structs.replace(
+        given,
+        store=options.get("store", resolved.agent.store),
+        runtime=resolved.runtime,
+        own_access=filled(options, OwnAccess),
     )
-
-
-def sources_of(options: AgentOptions) -> ConfigurationSources:
-    """Pick where configuration is looked for from an agent's checked options."""
-    return ConfigurationSources(**pick(options, ConfigurationSources))
-
-
-def pick(options: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return those options that are fields of a struct."""
-    return {name: value for name, value in options.items() if name in kind.__struct_fields__}
 
 
 # Arguments that are no options.

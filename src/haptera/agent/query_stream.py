@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from haptera.agent.query_options import AnswerOptions
+from haptera.agent.query_options import QueryOptions
 from haptera.kernel.blocks.control_channel.subscription import Subscription
 from haptera.model.errors import (
     AgentError,
@@ -43,14 +43,14 @@ class QueryStream(Generic[OutputT]):
         self,
         start: Callable[[], Awaitable["QueryHandle"]],
         finish: Callable[[], Awaitable[None]] | None,
-        options: AnswerOptions[Any],
+        options: QueryOptions[Any],
     ) -> None:
         self._start = start
         self._finish = finish
         self._own = AbortController()
-        signal = options["signal"]
+        signal = options.signal
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
-        self._returns_aborts = options["on_abort"] == "return"
+        self._returns_aborts = options.on_abort == "return"
         self._forget: Callable[[], None] = lambda: None
         self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
         self._beginning = asyncio.Lock()

@@ -163,7 +163,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
         return await self._carried_out(order, lambda session: session.rewound(order), _report_in)
 
     async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
-        signal = options["signal"]
+        signal = options.signal
         # A command that is in the inbox cannot be taken back.
         if signal is not None and signal.aborted:
             raise aborted_before(signal)

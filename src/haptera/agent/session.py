@@ -1,7 +1,7 @@
 """AgentSession: a conversation that holds, as users see it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from haptera.agent import late
 from haptera.agent.history_editing import HistoryEditing
+from haptera.agent.keywords import QueryKeywords, ResumeKeywords
 from haptera.agent.option_checks import (
-    checked_options,
+    check_options,
     named_settings,
-    refuse_wrong,
 )
 from haptera.agent.prompts import make_prompt, make_query, with_attachments, with_options
-from haptera.agent.query_options import Prompt, QueryOptions, ResumeOptions, SendOptions
+from haptera.agent.query_options import QUERY, RESUME, Prompt, QueryOptions, SendOptions
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.session_surroundings import SessionSurroundings
 from haptera.kernel.session.session_descriptions import (
@@ -34,11 +34,12 @@ from haptera.model.errors import AgentError, ErrorCode, SessionError
 from haptera.model.events import Event, Idle, SessionStatus, check_handler
 from haptera.model.ids import SessionId, new_query_id
 from haptera.model.messages import Message, UserMessage
-from haptera.model.option_declarations import takes
 from haptera.model.requests import TokenCount
 from haptera.model.results import AgentResult, OutputT
 from haptera.model.session_state import SessionState
-from haptera.model.settings import Settings, changed_settings
+from haptera.model.settings import Delivery, Settings, changed_settings
+from haptera.options.checks import filled
+from haptera.options.signatures import takes
 from haptera.ports.runner import QueryInput
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
@@ -125,9 +126,9 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         live = self._opened()
         return view_of(live.session_id, live.fold)
 
-    @takes(QueryOptions)
+    @takes(QUERY)
     async def chat(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[QueryKeywords[OutputT]]
     ) -> AgentResult[OutputT]:
         """Send a prompt and wait for the answer.
 
@@ -135,31 +136,33 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        refuse_wrong(options, QueryOptions, function="session.chat()")
-        return await self.stream(prompt, **options).result()
+        check_options(options, QUERY, function="session.chat()")
+        return await self._stream(prompt, options).result()
 
-    @takes(QueryOptions)
+    @takes(QUERY)
     def stream(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[QueryKeywords[OutputT]]
     ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
-        told: QueryOptions[Any] = checked_options(
-            options, QueryOptions, function="session.stream()"
-        )
+        check_options(options, QUERY, function="session.stream()")
+        return self._stream(prompt, options)
+
+    def _stream(self, prompt: Prompt, given: Mapping[str, Any]) -> QueryStream[Any]:
+        send, options = filled(given, SendOptions), filled(given, QueryOptions)
         # Before the stream is returned: what is wrong with the call is raised by the call.
         # Attachments are read later, when the prompt is sent.
-        query, named = make_query(prompt, told), self._named_by(told)
+        query, named = make_query(prompt, send, given), self._named_by(given)
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
-            message = query.message and await with_attachments(query.message, told, cwd=cwd)
-            given = replace(query, message=message, is_only=self._closes_after_query)
-            return await self._submit(given, told, named)
+            message = query.message and await with_attachments(query.message, send, cwd=cwd)
+            ready = replace(query, message=message, is_only=self._closes_after_query)
+            return await self._submit(ready, named, options, delivery=send.delivery)
 
-        return QueryStream(start, self.close if self._closes_after_query else None, told)
+        return QueryStream(start, self.close if self._closes_after_query else None, options)
 
-    @takes(ResumeOptions)
-    def resume(self, **options: Unpack[ResumeOptions[OutputT]]) -> QueryStream[OutputT]:
+    @takes(RESUME)
+    def resume(self, **options: Unpack[ResumeKeywords[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
         Prompts that wait run after it. Without an unfinished query, the first of them is it.
@@ -168,36 +171,41 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
-        told: ResumeOptions[Any] = checked_options(
-            options, ResumeOptions, function="session.resume()"
-        )
-        named = self._named_by(told)
+        check_options(options, RESUME, function="session.resume()")
+        delivery, told = options.get("delivery", "queue"), filled(options, QueryOptions)
+        named = self._named_by(options)
 
         async def start() -> "QueryHandle":
             live = await self._live_session()
             query = resume_input(live.fold, live.recorder.waiting().values())
-            return await self._submit(with_options(query, told), told, named)
+            ready = with_options(query, options)
+            return await self._submit(ready, named, told, delivery=delivery)
 
         return QueryStream(start, None, told)
 
-    def _named_by(self, options: ResumeOptions[Any]) -> NamedSettings:
+    def _named_by(self, options: Mapping[str, Any]) -> NamedSettings:
         """Return the settings of one query, checked; one that is stopped already needs none."""
-        signal = options["signal"]
+        signal = options.get("signal")
         if signal is not None and signal.aborted:
             return NamedSettings()
-        return named_settings(options, self._composition.configuration)
+        return named_settings(options, self._composition.configuration.changed)
 
     async def _submit(
-        self, query: QueryInput, options: ResumeOptions[Any], named: NamedSettings
+        self,
+        query: QueryInput,
+        named: NamedSettings,
+        options: QueryOptions[Any],
+        *,
+        delivery: Delivery = "queue",
     ) -> "QueryHandle":
         live = await self._live_session()
         # A table that is named in part is laid over what the query was told before, if it was.
         now = changed_settings(live.fold.settings, query.settings)
         settings = query.settings | named.over(now)
         handle = live.new_handle(
-            replace(query, settings=settings), total_timeout=options["total_timeout"]
+            replace(query, settings=settings), total_timeout=options.total_timeout
         )
-        await live.submit(handle, options["delivery"])
+        await live.submit(handle, delivery)
         return handle
 
     async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
@@ -209,8 +217,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             SessionError: NOTHING_TO_SEND when nothing was said yet and there is no prompt.
 
         """
-        options = checked_options(SendOptions(), SendOptions, function="session.count_tokens()")
-        message = None if prompt is None else make_prompt(prompt, options, new_query_id())
+        message = None if prompt is None else make_prompt(prompt, SendOptions(), new_query_id())
         live = await self._live_session()
         return await self._composition.count_tokens(live.fold, live.registry, message)
 
@@ -366,6 +373,14 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             # A close that came meanwhile has closed it through the task.
             if not self._closed:
                 self._live = live
+
+
+class QuerySession(AgentSession):
+    """A session of one query, whose options were checked by the function that makes it."""
+
+    def answer(self, prompt: Prompt, options: Mapping[str, Any]) -> QueryStream[Any]:
+        """Send the prompt and watch the answer come."""
+        return self._stream(prompt, options)
 
 
 async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":

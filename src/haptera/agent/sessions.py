@@ -18,6 +18,7 @@ from haptera.access.descriptions import (
     SessionDescription,
     describe,
 )
+from haptera.access.keywords import ExportKeywords, SessionChangeKeywords
 from haptera.access.maintenance import (
     SessionHealth,
     check_session,
@@ -30,9 +31,9 @@ from haptera.access.unowned import unowned_queries
 from haptera.agent.session import AgentSession
 from haptera.agent.verbs import open_fork
 from haptera.model.errors import ErrorCode, StoreError
-from haptera.model.given_options import check_given, check_options
 from haptera.model.ids import SessionId
-from haptera.model.option_declarations import takes
+from haptera.options.checks import check, checked
+from haptera.options.signatures import takes
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
@@ -92,7 +93,7 @@ class AgentSessions(SharedSessions):
         return self._active if self._active and not self._active.closed else None
 
     @takes(SessionChanges)
-    async def create(self, **fields: Unpack[SessionChanges]) -> AgentSession:
+    async def create(self, **fields: Unpack[SessionChangeKeywords]) -> AgentSession:
         """Make a new session, open, with a name, title, tags or metadata; the caller closes it.
 
         Raises:
@@ -101,7 +102,7 @@ class AgentSessions(SharedSessions):
                 wrong.
 
         """
-        check_given(fields, SessionChanges, function="sessions.create()")
+        check(fields, SessionChanges, function="sessions.create()")
         name = fields.pop("name", None)
         # Otherwise the session that has the name would be opened.
         if name is not None and await self._is_taken(name):
@@ -160,17 +161,17 @@ class AgentSessions(SharedSessions):
 
     @takes(ExportOptions)
     def export(
-        self, reference: str, **options: Unpack[ExportOptions]
+        self, reference: str, **options: Unpack[ExportKeywords]
     ) -> AsyncGenerator[bytes, None]:
         """Return the pieces of a file: an archive, or the file of another program."""
         # Not in the generator, whose first line runs only when the caller iterates: a wrong option
         # is an error of this call.
-        told = check_options(options, ExportOptions, function="sessions.export()")
+        told = checked(options, ExportOptions, function="sessions.export()")
         return self._export(reference, told)
 
     @takes(ExportOptions)
     async def export_to(
-        self, path: str | Path, reference: str, **options: Unpack[ExportOptions]
+        self, path: str | Path, reference: str, **options: Unpack[ExportKeywords]
     ) -> None:
         """Write a session to a file, which must not exist yet.
 
@@ -179,7 +180,7 @@ class AgentSessions(SharedSessions):
             SessionError: NOT_FOUND when there is no such session; no file is made then.
 
         """
-        told = check_options(options, ExportOptions, function="sessions.export_to()")
+        told = checked(options, ExportOptions, function="sessions.export_to()")
         async with contextlib.aclosing(self._export(reference, told)) as pieces:
             await write_pieces(Path(path), pieces)
 
@@ -235,7 +236,7 @@ class AgentSessions(SharedSessions):
     async def _export(self, reference: str, told: ExportOptions) -> AsyncGenerator[bytes, None]:
         record = await self.record(reference)
         pieces = transfer.export_session(
-            self, self._composition, record, format_name=told["to"], redact=told["redact"]
+            self, self._composition, record, format_name=told.to, redact=told.redact
         )
         async with contextlib.aclosing(pieces):
             async for piece in pieces:

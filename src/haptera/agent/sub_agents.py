@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from haptera.agent.keywords import ResumeKeywords
 from haptera.agent.prompts import output_spec
-from haptera.agent.query_options import ResumeOptions
 from haptera.agent.session import AgentSession
-from haptera.kernel.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
+from haptera.kernel.blocks.tool_registry.keywords import ToolKeywords
+from haptera.kernel.blocks.tool_registry.tool import AnyTool, make_tool
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.canonical import canonical_json
 from haptera.model.errors import AgentError, ErrorCode, ToolError
@@ -45,7 +46,7 @@ class SubAgentError(Exception):
 def make_sub_agent(
     composition: "Composition",
     like: SessionRequest,
-    options: ToolOptions,
+    options: ToolKeywords,
     *,
     output_type: object,
 ) -> AnyTool:
@@ -101,7 +102,7 @@ class _SubAgent:
             title = writable(f"{name}: {' '.join(prompt.split())[:_TITLE]}")
             child = ChildSession(self._joined, self._request(title, context))
             try:
-                options: ResumeOptions[Any] = {"signal": context.signal, "on_abort": "return"}
+                options: ResumeKeywords[Any] = {"signal": context.signal, "on_abort": "return"}
                 if self._output_type is not None:
                     options["output_type"] = self._output_type  # type: ignore[typeddict-item]
                 outcome = await child.work(call, prompt, options, limits=limits)
@@ -146,7 +147,7 @@ class ChildSession(AgentSession):
     """The session that answers one call of a sub-agent."""
 
     async def work(
-        self, call: ChildCall, prompt: str, options: ResumeOptions[Any], *, limits: Limits
+        self, call: ChildCall, prompt: str, options: ResumeKeywords[Any], *, limits: Limits
     ) -> AgentResult[Any] | Resting:
         """Answer the prompt, or carry on what an earlier run of the call began.
 

@@ -4,11 +4,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
+from msgspec import structs
 from msgspec.structs import replace
 
-from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.agent_options import CONFIGURE
+from haptera.agent.keywords import (
+    AdmissionKeywords,
+    RewindKeywords,
+    SettingsKeywords,
+    UndoKeywords,
+)
 from haptera.agent.option_checks import (
     check_id,
+    check_options,
     check_reference,
     checked_options,
     decided,
@@ -46,7 +54,7 @@ from haptera.model.ids import (
 )
 from haptera.model.json_types import Json, writable_or_none
 from haptera.model.log.compactions import Compaction
-from haptera.model.option_declarations import takes
+from haptera.options.signatures import takes
 from haptera.system.abort import AbortSignal
 
 if TYPE_CHECKING:
@@ -95,7 +103,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
         """Open another session in this process."""
 
     @takes(AdmissionOptions)
-    async def send(self, prompt: Prompt, **options: Unpack[AdmissionOptions]) -> QueryId:
+    async def send(self, prompt: Prompt, **options: Unpack[AdmissionKeywords]) -> QueryId:
         """Send a prompt without waiting for the answer, and return the id of its query.
 
         The prompt is in the store when this returns. Nothing that the caller does afterwards aborts
@@ -111,22 +119,22 @@ class SessionVerbs(ABC, Generic[SessionT]):
                 session that another process holds does not raise it, and ignores the prompt.
 
         """
-        options = checked_options(options, AdmissionOptions, function="session.send()")
-        message_id = options["message_id"]
+        told = checked_options(options, AdmissionOptions, function="session.send()")
+        message_id = told.message_id
         # Derived from the message: a sender that repeats itself, perhaps to another process, gets
         # the same id without asking the holder.
         query_id = new_query_id() if message_id is None else query_id_for(message_id)
-        message = make_prompt(prompt, options, query_id)
+        message = make_prompt(prompt, told, query_id)
         if message_id is not None:
             message = replace(message, id=MessageId(message_id))
         # Read here: a relative path, and the file itself, may not exist where the session is held.
-        message = await with_attachments(message, options, cwd=self._composition.configuration.cwd)
+        message = await with_attachments(message, told, cwd=self._composition.configuration.cwd)
         await self._tell(
             SendPrompt(
                 id=new_command_id(),
                 input_id=new_input_id(),
                 message=message,
-                delivery=options["delivery"],
+                delivery=told.delivery,
                 once=message_id is not None,
             )
         )
@@ -189,21 +197,21 @@ class SessionVerbs(ABC, Generic[SessionT]):
             )
         )
 
-    @takes(SettingsOptions)
-    async def configure(self, **options: Unpack[SettingsOptions]) -> None:
+    @takes(CONFIGURE)
+    async def configure(self, **options: Unpack[SettingsKeywords]) -> None:
         """Change settings, from the next turn on.
 
         Raises:
             ConfigError: CONFIG_INVALID naming the field.
 
         """
-        checked = checked_options(options, SettingsOptions, function="session.configure()")
+        check_options(options, CONFIGURE, function="session.configure()")
         # Short names of models are those of this process's file; the holder may have another one.
-        settings = self._composition.configuration.changed(settings_changes(checked))
+        settings = self._composition.configuration.changed(settings_changes(options))
         await self._configure(ConfigureSession(id=new_command_id(), settings=settings))
 
     @takes(RewindOptions)
-    async def rewind(self, *, to: str, **options: Unpack[RewindOptions]) -> RewindReport:
+    async def rewind(self, *, to: str, **options: Unpack[RewindKeywords]) -> RewindReport:
         """Make the message with the id `to` the last one of the conversation; nothing is lost.
 
         The files are those of the process that holds the session.
@@ -216,10 +224,11 @@ class SessionVerbs(ABC, Generic[SessionT]):
 
         """
         told = checked_options(options, RewindOptions, function="session.rewind()")
-        return await self._rewind(RewindSession(id=new_command_id(), to=MessageId(to), **told))
+        order = RewindSession(id=new_command_id(), to=MessageId(to), **structs.asdict(told))
+        return await self._rewind(order)
 
     @takes(UndoOptions)
-    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> RewindReport:
+    async def undo_rewind(self, **options: Unpack[UndoKeywords]) -> RewindReport:
         """Take the last rewind back; files that it changed become again what they were before.
 
         Raises:
@@ -228,7 +237,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
 
         """
         told = checked_options(options, UndoOptions, function="session.undo_rewind()")
-        return await self._rewind(UndoRewind(id=new_command_id(), **told))
+        return await self._rewind(UndoRewind(id=new_command_id(), force=told.force))
 
     async def compact(
         self, instructions: str | None = None, *, signal: AbortSignal | None = None
@@ -249,7 +258,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
 
         """
         options: QueryOptions[Any] = checked_options(
-            QueryOptions(signal=signal), QueryOptions, function="session.compact()"
+            {"signal": signal}, QueryOptions, function="session.compact()"
         )
         told = writable_or_none(instructions)
         return await self._compact(CompactSession(id=new_command_id(), instructions=told), options)

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from haptera import Agent, AgentSession, Deny
 from haptera.access.command_flags import MODEL_FLAG, STORE_FLAG, CommandT, flag
 from haptera.access.configured import configured_store
-from haptera.agent.query_options import QueryOnlyOptions
+from haptera.agent.query_options import QueryOptions
 from haptera.model.agent_defaults import Permissions
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import parse_session_id
-from haptera.model.option_declarations import allowed_words, declared_fields, options_of
 from haptera.model.settings import Limits, Settings
+from haptera.options.declarations import allowed_words, declared_fields, options_of
 
 ValueT = TypeVar("ValueT")
 
@@ -188,7 +188,7 @@ _FLAGS = (
     flag("--max-budget-usd", declared=_LIMITS["cost"].brief(), metavar="USD", is_configured=True),
     flag(
         "--timeout",
-        declared=options_of(QueryOnlyOptions)["total_timeout"].brief(),
+        declared=options_of(QueryOptions)["total_timeout"].brief(),
         metavar="SECONDS",
     ),
     STORE_FLAG,

@@ -15,7 +15,7 @@ from haptera.cli import late
 from haptera.cli.choices import Choices, with_flags
 from haptera.cli.outcomes import Exit, exit_of
 from haptera.cli.terminal import Output, discard_output
-from haptera.model.option_declarations import meant_name
+from haptera.options.wording import meant_name
 
 _MACHINE = "haptera.cli.machine_commands"
 _LOGIN = "haptera.cli.login_commands"

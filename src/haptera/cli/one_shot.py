@@ -12,13 +12,13 @@ from typing import Any
 import click
 import msgspec
 
-from haptera import AgentError, AgentResult, AgentSession, QueryStream
+from haptera import AgentError, AgentResult, AgentSession, ConfigError, QueryStream
+from haptera.agent.prompts import schema_check
 from haptera.cli.choices import Choices, deny_unanswered, open_agent, open_chosen_session
 from haptera.cli.outcomes import (
     Denial,
     Exit,
     OneShotOutcome,
-    SchemaAnswer,
     one_shot_outcome,
     result_object,
 )
@@ -28,7 +28,6 @@ from haptera.model.approvals import ApprovalRequest
 from haptera.model.entry_bytes import encode_event
 from haptera.model.errors import ErrorCode
 from haptera.model.events import Event, LiveEvent, StatusChanged, TextDelta
-from haptera.model.late_names import late_module
 from haptera.model.log.tools import ToolStarted
 from haptera.model.log.turns import TurnEnded
 
@@ -56,7 +55,7 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
             # Before `begin` prints anything: a wrong option or schema is an error without output.
             stream: QueryStream[Any] = session.stream(
                 prompt.text,
-                output_type=None if wanted is None else _answer_type(wanted),
+                output_schema=None if wanted is None else _schema_in(wanted),
                 attachments=prompt.files,
                 total_timeout=choices.timeout,
                 on_abort="return",
@@ -70,42 +69,21 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
     return outcome.exit
 
 
-def _answer_type(path: str) -> type:
-    """Return a type for `output_type` whose values are those that the schema in a file allows.
+def _schema_in(path: str) -> dict[str, Any]:
+    """Return the JSON Schema in a file; its name, which errors have, is that of the file.
 
     Raises:
         click.UsageError: when the file is not a JSON Schema of an object.
 
     """
-    jsonschema = late_module("jsonschema")  # slow to load, and needed only here
     try:
         schema = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
-        validator = jsonschema.validators.validator_for(schema)
-        validator.check_schema(schema)
-    except (OSError, msgspec.DecodeError, jsonschema.SchemaError) as error:
+        schema_check(schema, of=path)
+    except (OSError, msgspec.DecodeError) as error:
         raise click.UsageError(f"{path} is not a JSON Schema: {error}") from error
-    checker = validator(schema)
-
-    class Answer(SchemaAnswer):
-        """An answer as plain values; has the methods by which a pydantic model is recognised."""
-
-        @classmethod
-        def model_json_schema(cls, **_options: object) -> dict[str, Any]:
-            """Return the schema as it is in the file."""
-            return schema
-
-        @classmethod
-        def model_validate_json(cls, text: str | bytes) -> "Answer":
-            """Return the value of a JSON text if the schema allows it."""
-            value: Any = msgspec.json.decode(text)
-            wrong = jsonschema.exceptions.best_match(checker.iter_errors(value))
-            if wrong is not None:
-                raise ValueError(f"{wrong.json_path}: {wrong.message}")
-            return cls(value)
-
-    # The name is sent to the model, and errors have it.
-    Answer.__name__ = Path(path).stem
-    return Answer
+    except ConfigError as error:
+        raise click.UsageError(error.message) from error
+    return {"title": Path(path).stem} | schema
 
 
 async def _watch(

@@ -47,13 +47,6 @@ _SUBTYPES = {
 }
 
 
-class SchemaAnswer:
-    """An answer that matches the schema of `--output-schema`."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-
 class Denial(msgspec.Struct, frozen=True, kw_only=True, rename={"tool": "tool_name"}):
     """A tool call that was not run as no person could be asked, as the result object has it."""
 
@@ -137,8 +130,8 @@ def result_object(
     }
     if result is not None and result.stop_detail:
         told["stop_detail"] = result.stop_detail
-    if result is not None and isinstance(result.output, SchemaAnswer):
-        told["structured_output"] = result.output.value
+    if result is not None and result.output is not None:  # only `--output-schema` has one
+        told["structured_output"] = result.output
     # An abort is no failure: `stop_reason` says it.
     if error is not None and error.code is not ErrorCode.ABORTED:
         told["error"] = {

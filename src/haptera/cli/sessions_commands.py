@@ -13,9 +13,9 @@ from haptera import Agent, SessionDescription, UserMessage
 from haptera.access.command_flags import STORE_FLAG, flag
 from haptera.access.descriptions import (
     ExportOptions,
-    ListOptions,
     MessageDescription,
 )
+from haptera.access.keywords import ListKeywords
 from haptera.access.maintenance import SessionHealth
 from haptera.cli.choices import find_session_by_words, with_agent
 from haptera.cli.outcomes import Exit
@@ -41,7 +41,7 @@ from haptera.cli.terminal import (
 )
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.file_snapshots import RewindReport
-from haptera.model.option_declarations import options_of
+from haptera.options.declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
 _READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))
@@ -77,7 +77,7 @@ def list_sessions(
     context: click.Context, /, *, limit: int, tag: str | None, shown_as: str, **flags: bool
 ) -> None:
     """List sessions, the last updated first."""
-    wanted: ListOptions = {"limit": limit, "everywhere": flags["everywhere"]}
+    wanted: ListKeywords = {"limit": limit, "everywhere": flags["everywhere"]}
     if tag is not None:
         wanted["tag"] = tag
     if flags["archived"]:

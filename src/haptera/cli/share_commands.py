@@ -15,11 +15,12 @@ from haptera import Agent
 from haptera.access.administration import state_folder
 from haptera.access.command_flags import flag
 from haptera.access.descriptions import ShareOptions
+from haptera.access.keywords import ShareKeywords
 from haptera.access.sharing import Share
 from haptera.cli.choices import find_session_by_words, with_agent
 from haptera.cli.session_texts import short_time
 from haptera.cli.terminal import Output, print_json, print_table, writing_file
-from haptera.model.option_declarations import options_of
+from haptera.options.declarations import options_of
 
 _STATE_FILE = "server.json"
 _CONNECT_SECONDS = 1.0
@@ -58,7 +59,7 @@ def share(
     if not flags["link"] and (days is not None or flags["live"]):
         raise click.UsageError("--days and --live are for --link")
     if flags["link"]:
-        told: ShareOptions = {"redact": not flags["no_redact"], "live": flags["live"]}
+        told: ShareKeywords = {"redact": not flags["no_redact"], "live": flags["live"]}
         if days is not None:
             told["days"] = days
         _print_link(context, reference, told)
@@ -111,7 +112,7 @@ def _write_page(context: click.Context, reference: str, path: str | None, *, red
         Output().line(str(with_agent(context, work)))
 
 
-def _print_link(context: click.Context, reference: str, told: ShareOptions) -> None:
+def _print_link(context: click.Context, reference: str, told: ShareKeywords) -> None:
     async def work(agent: Agent) -> Share:
         return await agent.sessions.share(await find_session_by_words(agent, reference), **told)
 

@@ -27,9 +27,9 @@ from haptera.formats.values import (
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import Message
-from haptera.model.option_declarations import unknown_name
 from haptera.model.own_name import FORMER_NAME
 from haptera.model.parts import Part
+from haptera.options.wording import unknown_name
 
 ARCHIVE = "archive"
 _HEAD = 64 * 1024

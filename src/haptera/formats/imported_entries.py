@@ -13,7 +13,6 @@ import msgspec
 from haptera.formats.message_builder import one_line
 from haptera.model.believed_values import LATEST
 from haptera.model.errors import ConfigError, ErrorCode, RequestError
-from haptera.model.given_options import checked_fields
 from haptera.model.ids import InputId, QueryId, new_entry_id
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.known_events import KnownEntry
@@ -33,6 +32,7 @@ from haptera.model.log.sessions import (
 )
 from haptera.model.settings import Settings
 from haptera.model.vendors import CLAUDE_AGENT, LOCAL, split_model
+from haptera.options.checks import checked_fields
 
 KEPT_SETTINGS = (
     *("system_prompts", "thinking", "max_tokens", "temperature", "stop", "seed"),

@@ -10,7 +10,7 @@ import msgspec
 from haptera.model.budgets import Budgets
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.native_settings import ClaudeAgentSettings
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 

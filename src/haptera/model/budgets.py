@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 UnknownPrice: TypeAlias = Literal["refuse", "allow"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 CompactionStrategy: TypeAlias = Literal["summarise", "server", "off"]
 

@@ -1,12 +1,13 @@
 """Messages: what a user and a model said, as immutable values, and what came with a prompt."""
 
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from haptera.model.ids import MessageId, QueryId, TurnId
 from haptera.model.json_types import JsonObject, Value
+from haptera.model.option import Option
 from haptera.model.parts import Part, ToolCallPart, text_of
 from haptera.model.usage import Usage
 
@@ -50,10 +51,27 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     settings: JsonObject = msgspec.field(default_factory=dict)
     """Settings of this query alone, laid over those of the session."""
-    reminders: tuple[str, ...] = ()
-    """Kept only while the prompt waits in the queue."""
-    require_tool: str | None = None
-    timeout: float | None = None
+    reminders: Annotated[
+        tuple[str, ...],
+        Option(
+            "Notes to the model with the first request only. They are not part of the "
+            "conversation, and stored only while their prompt waits in the queue."
+        ),
+    ] = ()
+    require_tool: Annotated[
+        str | None,
+        Option(
+            "The tool that the model must call first; what it does after that is its own choice."
+        ),
+    ] = None
+    timeout: Annotated[
+        float | None,
+        Option(
+            "Seconds that one attempt of one model call may take; a slow consumer's do not count. "
+            "0 or None: any.",
+            least=0,
+        ),
+    ] = None
     compact: CompactOrder | None = None
     """The query compacts the conversation and has no prompt."""
     sender: Sender | None = None
@@ -63,11 +81,17 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 NO_OPTIONS = KeptOptions()
 
 
-def without_defaults(options: KeptOptions) -> KeptOptions:
-    """Return `NO_OPTIONS` itself for options that are empty: an entry does not write its defaults.
+def kept_options(given: KeptOptions, *, but: tuple[str, ...]) -> KeptOptions:
+    """Return what a log keeps of the options of a query, without some of them.
 
-    What the default is, msgspec tells by its identity.
+    It is `NO_OPTIONS` itself when nothing is left: an entry does not write its defaults, and what
+    the default is, msgspec tells by its identity.
     """
+    kept = {}
+    for name in KeptOptions.__struct_fields__:
+        if name not in but:
+            kept[name] = getattr(given, name)
+    options = KeptOptions(**kept)
     return NO_OPTIONS if options == NO_OPTIONS else options
 
 

@@ -3,30 +3,14 @@
 A module of its own because `haptera.model.settings` is as long as a module may be.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 NativePermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask"]
 ResumePolicy: TypeAlias = Literal["native", "replay", "fail"]
-
-_HANDED_THROUGH = frozenset({"mcp_servers", "hooks", "agents"})
-
-ClaudeOptions: TypeAlias = Annotated[
-    Mapping[str, Any],
-    Option(
-        "`mcp_servers`, `hooks` and `agents` for models of `claude-agent/…`, as claude-agent-sdk "
-        "takes them.",
-        make=dict,
-        shown="{}",
-        fits=lambda value: isinstance(value, Mapping) and set(value) <= _HANDED_THROUGH,
-        wanted="a mapping with `mcp_servers`, `hooks` or `agents`",
-    ),
-]
-"""An option that no file could hold: its values are objects."""
 
 
 class ClaudeAgentSettings(

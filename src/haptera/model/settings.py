@@ -12,7 +12,7 @@ import msgspec
 from haptera.model.budgets import Watchdogs
 from haptera.model.compaction_settings import CompactionSettings
 from haptera.model.json_types import JsonObject
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheTtl: TypeAlias = Literal["5m", "1h"]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from haptera.model.json_types import JsonObject
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 Effect: TypeAlias = Literal["read", "write", "external"]
 """What a run does to the world: it only looks, it changes what is here, or it reaches elsewhere."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 Protocol: TypeAlias = Literal[
     "messages", "responses", "chat", "generate_content", "ollama", "native", "process"

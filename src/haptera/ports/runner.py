@@ -1,16 +1,17 @@
 """What queries and sessions are given, and how a query came to rest."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
 
 from haptera.model.errors import AgentError
 from haptera.model.ids import QueryId
-from haptera.model.json_types import JsonObject
-from haptera.model.messages import CompactOrder, Sender, UserMessage
+from haptera.model.messages import KeptOptions, UserMessage
 from haptera.model.requests import OutputSchema
 from haptera.model.results import StopReason
+from haptera.options.declarations import function_option
 from haptera.ports.tools import Approver, OutputTransform, ToolSession, ToolSource, Unanswered
 
 
@@ -23,36 +24,33 @@ class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     max_repairs: int = 2
 
 
-class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What one query is given; everything else is the session's."""
+class QueryInput(KeptOptions, frozen=True, kw_only=True, eq=False, gc=True):
+    """What one query is given; everything else is the session's.
+
+    A field with an `Option` is an option of a query, here and in `KeptOptions`, which a log keeps.
+    None, or nothing in it, stands for "not said", so that a query that is resumed keeps what it was
+    told.
+    """
 
     query_id: QueryId
     message: UserMessage | None
     """The prompt; None to go on with what is there."""
-    reminders: tuple[str, ...] = ()
-    """Notes to the model with the first request only; never stored."""
-    require_tool: str | None = None
-    """The tool that the model must call in its first turn."""
-    transform: OutputTransform | None = None
-    """Changes tool output before it is encoded, in this query only."""
+    transform: Annotated[
+        OutputTransform | None,
+        function_option(
+            "A function from a tool's name and raw output to what the model sees instead."
+        ),
+    ] = None
     output: OutputSpec | None = None
     wants_text: bool = False
     """Whether the output is the text of the answer as it is."""
     is_only: bool = False
     """Whether its session ends with it, so that no later query repeats what it sends."""
-    timeout: float | None = None
-    """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
-    settings: JsonObject = msgspec.field(default_factory=dict)
-    """Settings of this query alone, laid over those of the session."""
     tools: ToolSource | None = None
     """What the model may call in this query; None: what the session offers."""
     deps: object = None
     """For tools that ask for it; None: what the session has."""
-    sender: Sender | None = None
-    """Who sent the prompt."""
     resumes: QueryId | None = None
-    compact: CompactOrder | None = None
-    """The query compacts the conversation, and answers no prompt."""
     input_id: str | None = None
     """The queued input that this query promotes."""
 

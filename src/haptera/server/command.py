@@ -19,8 +19,8 @@ from haptera.access.configured import check_store_outside, configured_store
 from haptera.access.failure_log import log_to_stderr
 from haptera.access.pool import PoolLimits
 from haptera.access.unowned import LeftQueries
-from haptera.model.option_declarations import declared_fields
 from haptera.model.vendors import LOCAL
+from haptera.options.declarations import declared_fields
 from haptera.server.access import Access, ApiKey, KeySource, new_token
 from haptera.server.app import OPERATIONS, create_app
 from haptera.server.key_file import KeyFile, add_key, read_keys, remove_key

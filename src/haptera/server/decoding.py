@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from haptera.model.option_declarations import Declared, allowed_words
+from haptera.options.declarations import Declared, allowed_words
 from haptera.server.problems import ProblemError
 
 BodyT = TypeVar("BodyT")

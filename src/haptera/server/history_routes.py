@@ -14,7 +14,7 @@ from haptera.agent.query_options import RewindOptions
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.compactions import Compaction
-from haptera.model.option_declarations import options_of
+from haptera.options.declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, FileAnswer, Operation, OperationAnswer
 from haptera.server.problems import ProblemError

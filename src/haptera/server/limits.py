@@ -8,13 +8,10 @@ from typing import Annotated
 
 import msgspec
 
-from haptera.model.given_options import checked_fields
-from haptera.model.option_declarations import (
-    Option,
-    declared_fields,
-    is_list,
-)
+from haptera.model.option import Option
 from haptera.model.settings import PoolSettings
+from haptera.options.checks import checked_fields
+from haptera.options.declarations import declared_fields, is_list
 from haptera.server.problems import ProblemError
 from haptera.system.clock import Clock
 

@@ -13,9 +13,9 @@ from haptera.agent.query_options import AdmissionOptions
 from haptera.model.approval_cards import ApprovalCard, card_of
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import CHOSEN_MESSAGE_ID
-from haptera.model.option_declarations import options_of
 from haptera.model.parts import MediaPart, Part, TextPart
 from haptera.model.settings import Delivery
+from haptera.options.declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.event_stream import SSE, EventStream, QueryWatch
 from haptera.server.feeds import SessionFeed

@@ -8,16 +8,15 @@ import msgspec
 
 from haptera import AgentError, AgentSession
 from haptera.access.doctor import known_models
-from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.log.compactions import Compaction
-from haptera.model.option_declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, Operation, OperationAnswer
 from haptera.server.session_routes import ONE_SESSION, Strict, Text
 from haptera.server.sessions import SessionHandle
 
-_SETTINGS = options_of(SettingsOptions)
+_SETTINGS = CONFIGURE.options
 
 
 class ResumeBody(Strict, frozen=True, kw_only=True):

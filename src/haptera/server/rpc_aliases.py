@@ -11,10 +11,10 @@ import msgspec
 
 from haptera import AgentError, SessionDescription
 from haptera.access.descriptions import SessionChanges
-from haptera.agent.agent_options import SettingsOptions
-from haptera.model.option_declarations import options_of
+from haptera.agent.agent_options import CONFIGURE
 from haptera.model.source_names import METHODS
 from haptera.model.vendors import split_model
+from haptera.options.declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.problems import ProblemError
 from haptera.server.resume_routes import Resumed
@@ -22,7 +22,7 @@ from haptera.server.rpc_messages import INVALID_PARAMS, rpc_error
 from haptera.server.session_routes import Name, SystemPrompt, Text
 from haptera.server.sessions import OwnerSessions
 
-_SETTINGS = options_of(SettingsOptions)
+_SETTINGS = CONFIGURE.options
 _CHANGES = options_of(SessionChanges)
 _ID = "The id of the session."
 _PROVIDER = "The provider of the model; without one, that of the session."

@@ -7,11 +7,12 @@ import msgspec
 
 from haptera import AgentError, SessionDescription
 from haptera.access.descriptions import ListOptions, MessageDescription, SessionChanges
-from haptera.agent.agent_options import SettingsOptions
+from haptera.access.keywords import ListKeywords, SessionChangeKeywords
+from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import parse_session_id
-from haptera.model.option_declarations import Declared, options_of
 from haptera.model.results import SessionPhase
+from haptera.options.declarations import Declared, options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, Operation, OperationAnswer
 from haptera.server.problems import ProblemError
@@ -24,7 +25,7 @@ NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
-_SETTINGS = options_of(SettingsOptions)
+_SETTINGS = CONFIGURE.options
 _LIST = options_of(ListOptions)
 _CHANGES = options_of(SessionChanges)
 
@@ -156,7 +157,7 @@ async def list_sessions(call: Call) -> OperationAnswer:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         found = {hit.session.id: hit.session for hit in hits}
         return OperationAnswer(SessionPage(data=tuple(found.values())))
-    wanted: ListOptions = {"limit": query.limit, "everywhere": query.project is None}
+    wanted: ListKeywords = {"limit": query.limit, "everywhere": query.project is None}
     wanted["archived"] = None if query.archived else False
     if query.after is not None:
         wanted["after"] = query.after
@@ -249,7 +250,7 @@ def _repeated(found: SessionDescription, body: NewSession) -> OperationAnswer:
     return OperationAnswer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
 
 
-def _changes(body: NewSession | Changed) -> SessionChanges:
+def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
     """Return what a body says of the fields that are changed without opening the session."""
     is_new = isinstance(body, NewSession)
     fields = ["name", "title", "tags", "metadata"]
@@ -262,7 +263,7 @@ def _changes(body: NewSession | Changed) -> SessionChanges:
     }
     if "tags" in given:
         given["tags"] = tuple(sorted(set(given["tags"])))
-    changes: SessionChanges = given
+    changes: SessionChangeKeywords = given
     return changes
 
 

@@ -15,7 +15,7 @@ from haptera.access.descriptions import ShareOptions
 from haptera.access.sharing import Share, SharedSession, owners_of
 from haptera.formats.html_page import PAGE_POLICY
 from haptera.model.errors import AgentError, ErrorCode
-from haptera.model.option_declarations import options_of
+from haptera.options.declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import HTML, Call, FileAnswer, Operation, OperationAnswer, Server
 from haptera.server.problems import ProblemError

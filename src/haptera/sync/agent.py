@@ -8,23 +8,25 @@ from typing import Self, TypeVar, Unpack
 from haptera.access import administration
 from haptera.agent import agent as asynchronous
 from haptera.agent import retrying
-from haptera.agent.agent_options import AgentOptions, SubAgentOptions
-from haptera.agent.query_options import (
-    CreateSessionOptions,
-    OneCallOptions,
-    Prompt,
-    SessionOptions,
-    SingleQueryOptions,
+from haptera.agent.agent_options import AGENT, SubAgentOptions
+from haptera.agent.keywords import (
+    AgentKeywords,
+    CreateSessionKeywords,
+    OneCallKeywords,
+    SessionKeywords,
+    SingleQueryKeywords,
+    SubAgentKeywords,
 )
+from haptera.agent.query_options import CREATE_SESSION, ONE_CALL, SESSION, SINGLE_QUERY, Prompt
 from haptera.agent.retrying import OnRetry
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.tool import AnyTool
 from haptera.model.local_models import LocalModel, OnPull
-from haptera.model.option_declarations import takes
 from haptera.model.outcomes import Err, Ok
 from haptera.model.results import AgentResult, OutputT
 from haptera.model.settings import RetrySettings, Settings
 from haptera.model.tools import ToolSpec
+from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess, background_loop
 from haptera.sync.session import AgentRemote, AgentSession, QueryStream
 from haptera.sync.sessions import AgentSessions
@@ -65,11 +67,11 @@ class AgentFacts:
         return self._inner.hooks
 
 
-@takes(AgentOptions)
+@takes(AGENT)
 class Agent(AgentFacts):
     """The blocking face of an agent; see `haptera.Agent`."""
 
-    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+    def __init__(self, model: str = "", /, **options: Unpack[AgentKeywords]) -> None:
         self._inner = asynchronous.Agent(model, **options)
         self._access = LoopAccess()
 
@@ -84,23 +86,23 @@ class Agent(AgentFacts):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    @takes(SingleQueryOptions)
+    @takes(SINGLE_QUERY)
     def run(
-        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryKeywords[OutputT]]
     ) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own."""
         return self._access.call(self._inner.run(prompt, **options))
 
-    @takes(SingleQueryOptions)
+    @takes(SINGLE_QUERY)
     def stream(
-        self, prompt: Prompt, **options: Unpack[SingleQueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[SingleQueryKeywords[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
-    @takes(SessionOptions)
+    @takes(SESSION)
     def session(
-        self, reference: str | None = None, **options: Unpack[SessionOptions]
+        self, reference: str | None = None, **options: Unpack[SessionKeywords]
     ) -> AgentSession:
         """Return a session by its name or id: a new one, or as the store has it."""
         return AgentSession(self._inner.session(reference, **options), self._access)
@@ -111,7 +113,7 @@ class Agent(AgentFacts):
 
     @takes(SubAgentOptions)
     def as_tool(
-        self, *, name: str, description: str, **options: Unpack[SubAgentOptions]
+        self, *, name: str, description: str, **options: Unpack[SubAgentKeywords]
     ) -> AnyTool:
         """Return a tool whose calls this agent answers, as the sub-agent of another agent."""
         return self._inner.as_tool(name=name, description=description, **options)
@@ -121,30 +123,30 @@ class Agent(AgentFacts):
         self._access.close(self._inner.close)
 
 
-@takes(OneCallOptions)
-def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]) -> AgentResult[OutputT]:
+@takes(ONE_CALL)
+def run_agent(prompt: Prompt, **options: Unpack[OneCallKeywords[OutputT]]) -> AgentResult[OutputT]:
     """Answer one prompt."""
     return LoopAccess().call(asynchronous.run_agent(prompt, **options))
 
 
-@takes(OneCallOptions)
+@takes(ONE_CALL)
 def run_agent_result(
-    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+    prompt: Prompt, **options: Unpack[OneCallKeywords[OutputT]]
 ) -> Ok[AgentResult[OutputT]] | Err:
     """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
     return LoopAccess().call(asynchronous.run_agent_result(prompt, **options))
 
 
-@takes(OneCallOptions)
+@takes(ONE_CALL)
 def run_agent_stream(
-    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+    prompt: Prompt, **options: Unpack[OneCallKeywords[OutputT]]
 ) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     return QueryStream(asynchronous.run_agent_stream(prompt, **options), LoopAccess())
 
 
-@takes(CreateSessionOptions)
-def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
+@takes(CREATE_SESSION)
+def create_agent_session(**options: Unpack[CreateSessionKeywords]) -> AgentSession:
     """Open a session with an agent of its own; closing the session closes the agent."""
     access = LoopAccess()
     return AgentSession(access.call(asynchronous.create_agent_session(**options)), access)

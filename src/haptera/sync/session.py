@@ -4,12 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
-from haptera.agent.agent_options import SettingsOptions
+from haptera.agent.agent_options import CONFIGURE
+from haptera.agent.keywords import (
+    AdmissionKeywords,
+    QueryKeywords,
+    ResumeKeywords,
+    RewindKeywords,
+    SettingsKeywords,
+    UndoKeywords,
+)
 from haptera.agent.query_options import (
+    QUERY,
+    RESUME,
     AdmissionOptions,
     Prompt,
-    QueryOptions,
-    ResumeOptions,
     RewindOptions,
     UndoOptions,
 )
@@ -27,13 +35,13 @@ from haptera.model.ids import MessageId, QueryId, SessionId
 from haptera.model.json_types import Json
 from haptera.model.log.compactions import Compaction
 from haptera.model.messages import Message, UserMessage
-from haptera.model.option_declarations import takes
 from haptera.model.parts import Part
 from haptera.model.requests import TokenCount
 from haptera.model.results import AgentResult, OutputT, ResumeKind
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Settings
 from haptera.model.tools import ToolSpec
+from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess
 from haptera.system.abort import AbortSignal
 
@@ -108,7 +116,7 @@ class SessionVerbs(Generic[InnerT]):
         self._access = access
 
     @takes(AdmissionOptions)
-    def send(self, prompt: Prompt, **options: Unpack[AdmissionOptions]) -> QueryId:
+    def send(self, prompt: Prompt, **options: Unpack[AdmissionKeywords]) -> QueryId:
         """Send a prompt without waiting for the answer, and return the id of its query."""
         return self._access.call(self._inner.send(prompt, **options))
 
@@ -135,8 +143,8 @@ class SessionVerbs(Generic[InnerT]):
         """Refuse a waiting tool call; the model is told why."""
         self._access.call(self._inner.deny(approval_id, reason, by=by))
 
-    @takes(SettingsOptions)
-    def configure(self, **options: Unpack[SettingsOptions]) -> None:
+    @takes(CONFIGURE)
+    def configure(self, **options: Unpack[SettingsKeywords]) -> None:
         """Change settings, from the next turn on."""
         self._access.call(self._inner.configure(**options))
 
@@ -147,12 +155,12 @@ class SessionVerbs(Generic[InnerT]):
         )
 
     @takes(RewindOptions)
-    def rewind(self, *, to: str, **options: Unpack[RewindOptions]) -> RewindReport:
+    def rewind(self, *, to: str, **options: Unpack[RewindKeywords]) -> RewindReport:
         """Make a message the last one of the conversation, with `files` also for the workspace."""
         return self._access.call(self._inner.rewind(to=to, **options))
 
     @takes(UndoOptions)
-    def undo_rewind(self, **options: Unpack[UndoOptions]) -> RewindReport:
+    def undo_rewind(self, **options: Unpack[UndoKeywords]) -> RewindReport:
         """Take the last rewind back, with what it did to files."""
         return self._access.call(self._inner.undo_rewind(**options))
 
@@ -217,22 +225,22 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """Return what the session is at this moment, as a value."""
         return self._inner.view()
 
-    @takes(QueryOptions)
+    @takes(QUERY)
     def chat(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[QueryKeywords[OutputT]]
     ) -> AgentResult[OutputT]:
         """Send a prompt and wait for the answer."""
         return self._access.call(self._inner.chat(prompt, **options))
 
-    @takes(QueryOptions)
+    @takes(QUERY)
     def stream(
-        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+        self, prompt: Prompt, **options: Unpack[QueryKeywords[OutputT]]
     ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
-    @takes(ResumeOptions)
-    def resume(self, **options: Unpack[ResumeOptions[OutputT]]) -> QueryStream[OutputT]:
+    @takes(RESUME)
+    def resume(self, **options: Unpack[ResumeKeywords[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
 

@@ -19,12 +19,18 @@ from haptera.access.descriptions import (
     SessionTree,
     ShareOptions,
 )
+from haptera.access.keywords import (
+    ExportKeywords,
+    ListKeywords,
+    SessionChangeKeywords,
+    ShareKeywords,
+)
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
 from haptera.access.transfer import Imported
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.kernel.session.notes import ProjectNote
-from haptera.model.option_declarations import takes
+from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess
 from haptera.sync.session import AgentSession
 
@@ -37,7 +43,7 @@ class FoundSessions:
         self._access = access
 
     @takes(ListOptions)
-    def list(self, **options: Unpack[ListOptions]) -> tuple[SessionDescription, ...]:
+    def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
         """List sessions, the last updated first, a page at a time."""
         return self._access.call(self._inner.list(**options))
 
@@ -100,7 +106,9 @@ class ChangedSessions(FoundSessions):
     """The blocking face of what `agent.sessions` changes; see `haptera.AgentSessions`."""
 
     @takes(SessionChanges)
-    def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionDescription:
+    def update(
+        self, reference: str, **changes: Unpack[SessionChangeKeywords]
+    ) -> SessionDescription:
         """Change name, title, tags, metadata or system prompt of a session."""
         return self._access.call(self._inner.update(reference, **changes))
 
@@ -149,7 +157,7 @@ class SharedSessions(ChangedSessions):
     """The blocking face of the links of `agent.sessions`; see `haptera.AgentSessions`."""
 
     @takes(ShareOptions)
-    def share(self, reference: str, **options: Unpack[ShareOptions]) -> Share:
+    def share(self, reference: str, **options: Unpack[ShareKeywords]) -> Share:
         """Make a link under which others may read a session; the result has its token, once."""
         return self._access.call(self._inner.share(reference, **options))
 
@@ -176,7 +184,7 @@ class AgentSessions(SharedSessions):
         return None if inner is None else AgentSession(inner, self._access)
 
     @takes(SessionChanges)
-    def create(self, **fields: Unpack[SessionChanges]) -> AgentSession:
+    def create(self, **fields: Unpack[SessionChangeKeywords]) -> AgentSession:
         """Make a new session, open, with a name, title, tags or metadata; the caller closes it."""
         return AgentSession(self._access.call(self._inner.create(**fields)), self._access)
 
@@ -192,12 +200,14 @@ class AgentSessions(SharedSessions):
         return AgentSession(self._access.call(self._inner.switch_to(reference)), self._access)
 
     @takes(ExportOptions)
-    def export(self, reference: str, **options: Unpack[ExportOptions]) -> Iterator[bytes]:
+    def export(self, reference: str, **options: Unpack[ExportKeywords]) -> Iterator[bytes]:
         """Return the pieces of a file: an archive, or the file of another program."""
         return self._access.iterate(self._inner.export(reference, **options))
 
     @takes(ExportOptions)
-    def export_to(self, path: str | Path, reference: str, **options: Unpack[ExportOptions]) -> None:
+    def export_to(
+        self, path: str | Path, reference: str, **options: Unpack[ExportKeywords]
+    ) -> None:
         """Write a session to a file, which must not exist yet."""
         self._access.call(self._inner.export_to(path, reference, **options))
 

@@ -4,7 +4,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypeAlias, Unpack
 
 import msgspec
 from msgspec import Meta
@@ -14,10 +14,12 @@ from haptera.kernel.blocks.permission_rules.rules import EDITS_FILES
 from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
 from haptera.model.approvals import CallFacts
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.given_options import check_options
 from haptera.model.ids import SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.option_declarations import Option, function_option, takes
+from haptera.model.option import Option
+from haptera.options.checks import checked
+from haptera.options.declarations import function_option
+from haptera.options.signatures import takes
 from haptera.ports.permissions import PathGuard
 from haptera.ports.session_store import Blobs
 from haptera.ports.tools import ToolContext
@@ -27,6 +29,7 @@ from haptera.tools.contained_paths import PathRefusedError, Root, guarded
 from haptera.tools.file_contents import SeenFiles
 from haptera.tools.files import FileTools
 from haptera.tools.finding import FindingTools
+from haptera.tools.keywords import CodingKeywords
 from haptera.tools.output import Outputs, read_output_tool
 from haptera.tools.sandbox.policy import Sandbox
 from haptera.tools.sandbox.private_paths import stores_in
@@ -47,7 +50,7 @@ def _is_variables(value: object) -> bool:
     )
 
 
-class CodingOptions(TypedDict, total=False):
+class CodingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `coding_tools` may be told."""
 
     environment: Annotated[
@@ -55,21 +58,18 @@ class CodingOptions(TypedDict, total=False):
         Option(
             "Where the variables on the allow-list are taken from; None: the environment of the "
             "agent.",
-            default=None,
             fits=lambda value: value is None or _is_variables(value),
             wanted="a mapping of texts",
         ),
-    ]
+    ] = None
     variables: Annotated[
         Mapping[str, str],
         Option(
             "More variables for commands, with their values.",
-            make=dict,
-            shown="{}",
             fits=_is_variables,
             wanted="a mapping of texts",
         ),
-    ]
+    ] = msgspec.field(default_factory=dict)
     sandbox: Annotated[
         Sandbox | None,
         Option(
@@ -78,11 +78,11 @@ class CodingOptions(TypedDict, total=False):
             fits=lambda value: value is None or isinstance(value, Sandbox),
             wanted="a Sandbox of haptera.tools",
         ),
-    ]
+    ] = Sandbox()
     protected: Annotated[
         Sequence[str],
-        Option("Names that no tool can write, only read.", default=Sandbox().protected),
-    ]
+        Option("Names that no tool can write, only read."),
+    ] = Sandbox().protected
     guard: Annotated[
         PathGuard | None,
         function_option(
@@ -90,16 +90,15 @@ class CodingOptions(TypedDict, total=False):
             "is accessed; it returns why that is refused, or None. The agent's rules that deny "
             "files are checked in any case."
         ),
-    ]
+    ] = None
     blobs: Annotated[
         Blobs | None,
         Option(
             "Where long output is kept; None: in the store of the agent.",
-            default=None,
             fits=lambda value: value is None or callable(getattr(value, "put", None)),
             wanted="a Blobs, such as the `blobs` of a store",
         ),
-    ]
+    ] = None
 
 
 @takes(CodingOptions)
@@ -109,22 +108,22 @@ class CodingToolkit:
     Owns the root's descriptor and what sessions have read. Does not own who may call what.
     """
 
-    def __init__(self, root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> None:
-        told = check_options(options, CodingOptions, function="coding_tools()")
-        protected = tuple(told["protected"])
+    def __init__(self, root: str | os.PathLike[str], **options: Unpack[CodingKeywords]) -> None:
+        told = checked(options, CodingOptions, function="coding_tools()")
+        protected = tuple(told.protected)
         try:
-            self._root = Root(root, protected=protected, guard=told["guard"])
+            self._root = Root(root, protected=protected, guard=told.guard)
         except OSError as error:
             message = (
                 f"coding_tools(): the root {os.fspath(root)!r} is not a folder that can be opened: "
                 f"{error.strerror or error}"
             )
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
-        outputs = Outputs(told["blobs"])
-        variables = CommandVariables(told["environment"], told["variables"])
+        outputs = Outputs(told.blobs)
+        variables = CommandVariables(told.environment, told.variables)
         # A None that was given means not confined, so the default is only for what was not given.
         self.runner = CommandRunner(
-            self._root, sandbox=told.get("sandbox", Sandbox(protected=protected))
+            self._root, sandbox=options.get("sandbox", Sandbox(protected=protected))
         )
         self._files = FileTools(self._root, outputs, SeenFiles())
         made = (
@@ -203,7 +202,7 @@ def _guarded(item: AnyTool) -> Callable[..., object]:
 
 
 @takes(CodingOptions)
-def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[AnyTool]:
+def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingKeywords]) -> list[AnyTool]:
     """Make tools that read, write, search and run commands beneath `root`.
 
     Writing, editing and running ask for approval. No other folder is written. The tools are made

@@ -94,7 +94,7 @@ def _hunks(left: list[str], right: list[str], name: str, *, before: int) -> Iter
             yield f"+++ b/{name}\n"
         (_, old, _, new, _), (_, _, old_end, _, new_end) = group[0], group[-1]
         ranges = (_range(old + before, old_end - old), _range(new + before, new_end - new))
-        yield f" -{ranges[0]} +{ranges[1]} \n"
+        yield f"@@ -{ranges[0]} +{ranges[1]} @@\n"
         for tag, start, end, other, other_end in group:
             if tag == "equal":
                 yield from (_ended(f" {line}") for line in left[start:end])

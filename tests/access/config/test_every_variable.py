@@ -11,7 +11,7 @@ from haptera import Agent, ConfigError, ErrorCode
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.config.environment import PREFIX, VARIABLES
 from haptera.access.configured import describe_configuration
-from haptera.model.option_declarations import Declared, allowed_words
+from haptera.options.declarations import Declared, allowed_words
 
 TEXTS = {"MODEL": "openai/gpt-5", "TITLE_MODEL": "openai/gpt-5", "STORE": "jsonl:chats"}
 """Values of the options whose text must have a form."""

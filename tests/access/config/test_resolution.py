@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 
 from haptera.access.config.environment import Environment
 from haptera.access.config.file import ConfigFile, parse_config
-from haptera.access.config.resolution import (
-    Resolved,
-    fallback_plan,
-    merged_tables,
-    model_named,
-    resolve,
-)
+from haptera.access.config.resolution import Resolved, fallback_plan, model_named, resolve
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.settings import Limits, ModelStep, RuntimeSettings, Settings
+from haptera.options.merging import merged_tables
 
 FILE = """
 [defaults]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haptera.access.config.toml_lines import KeyPath, key_lines, line_of
+from haptera.access.config.toml_lines import key_lines, line_of
+from haptera.options.checks import KeyPath
 
 TEXT = '''\
 # a comment with [brackets] and = signs

@@ -8,9 +8,9 @@ import pytest
 
 from haptera import ConfigError, ErrorCode
 from haptera.access.config.schema import McpServerEntry
-from haptera.model.mcp_settings import McpServerSettings
-from haptera.model.option_declarations import declared_fields
 from haptera.model.secrets import Secret
+from haptera.options.declarations import declared_fields
+from haptera.options.mcp_settings import McpServerSettings
 from haptera.tools.mcp import McpServer, mcp_servers
 from haptera.tools.mcp.server_settings import McpOptions, ResolvedServer
 from tests.scripted_agents import failure_of, make_agent
@@ -78,7 +78,7 @@ def test_a_wrong_shape_is_named(shape: dict[str, Any], fault: str) -> None:
 
 def test_the_options_of_a_server_are_those_of_its_declarations() -> None:
     fields = {*declared_fields(ResolvedServer)} - {"name"}
-    assert {*McpOptions.__annotations__} == fields
+    assert {*McpOptions.__struct_fields__} == fields
     silent = [
         name
         for kind in (ResolvedServer, McpServerEntry)

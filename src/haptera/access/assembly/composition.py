@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from haptera.access.assembly import late
-from haptera.access.assembly.agent_inputs import AgentInputs, checked_model
+from haptera.access.assembly.agent_inputs import AgentOptions, checked_model
 from haptera.access.assembly.configuration import Configuration, ModelBounds, check_folder
 from haptera.access.assembly.mcp_tool_sources import configured_servers
 from haptera.access.assembly.model_clients import ClientOptions, ModelClients, NamedProviders
@@ -16,6 +16,7 @@ from haptera.access.assembly.store_strings import files_of, make_store
 from haptera.access.assembly.stored_sessions import StoredSessions
 from haptera.access.assembly.sub_agent_blocks import SubAgentBlocks
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
+from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.request_builder import RequestExtras, lead_with_reminders
 from haptera.kernel.blocks.token_estimate import estimate_tokens
 from haptera.kernel.blocks.tool_registry.registry import (
@@ -23,7 +24,12 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolRegistry,
     ToolRegistryInterface,
 )
-from haptera.kernel.engine.agent_blocks import AgentBlocks, CallSafety, ModelAccess
+from haptera.kernel.blocks.tool_registry.running import as_approver
+from haptera.kernel.engine.agent_blocks import (
+    AgentBlocks,
+    CallSafety,
+    ModelAccess,
+)
 from haptera.kernel.engine.call_permissions import CallPermissions, shown_anew
 from haptera.kernel.engine.own_blocks import OwnBlocks
 from haptera.kernel.engine.spending import Spending, SpendingCheck
@@ -73,7 +79,7 @@ class Workspace:
     Without `workspace=`, nothing.
     """
 
-    def __init__(self, inputs: AgentInputs, configuration: Configuration) -> None:
+    def __init__(self, inputs: AgentOptions, configuration: Configuration) -> None:
         self._configuration = configuration
         given = inputs.workspace
         self.folder = None if given is None else configuration.cwd / Path(given).expanduser()
@@ -117,7 +123,7 @@ class Workspace:
             self.tools.append(late.load_skill_tool(context))
 
 
-def _own_files(inputs: AgentInputs, cwd: Path) -> Iterator[Path]:
+def _own_files(inputs: AgentOptions, cwd: Path) -> Iterator[Path]:
     """Yield files that the agent itself writes: going back in them would lose sessions."""
     if (path := files_of(inputs.store)) is not None:
         yield path
@@ -132,7 +138,7 @@ class Composition(StoredSessions):
     caller is cancelled. The blocks hold nothing of any query or session.
     """
 
-    def __init__(self, inputs: AgentInputs, configuration: Configuration) -> None:
+    def __init__(self, inputs: AgentOptions, configuration: Configuration) -> None:
         self.configuration = configuration
         self.clients = ModelClients(
             configuration,
@@ -148,14 +154,14 @@ class Composition(StoredSessions):
             ),
         )
         self.clock = inputs.clock
-        self.hooks = inputs.hooks
+        self.hooks = Hooks() if inputs.hooks is None else inputs.hooks
         self.inputs = inputs
         self._sub_agents = SubAgentBlocks(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.workspace = Workspace(inputs, configuration)
         self.registry = ToolRegistry(
             [
-                *inputs.tools,
+                *(inputs.tools or ()),
                 *self.workspace.tools,
                 *self._own_tools(),
                 *configured_servers(configuration),
@@ -350,12 +356,12 @@ class Composition(StoredSessions):
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
-        telemetry = self.inputs.telemetry
+        telemetry, approver = self.inputs.telemetry, self.inputs.approver
         return SessionResources(
             host=self._blocks.host(
                 SessionBindings(
                     deps=self.inputs.deps,
-                    approver=self.inputs.approver,
+                    approver=None if approver is None else as_approver(approver),
                     unanswered=self.inputs.unanswered,
                 ),
                 cwd=self.configuration.cwd,

@@ -308,6 +308,15 @@ class Configuration(ConfigurationFolders):
 
         """
         check_arguments(changes)
+        return self.in_full(changes)
+
+    def in_full(self, changes: JsonObject) -> JsonObject:
+        """Replace short names of models in checked settings by what they stand for.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming a model that the sessions may not use.
+
+        """
         changes = _plain_mode(changes)
         if name := changes.get("model"):
             # What is named wins over what comes with the short name of a model.

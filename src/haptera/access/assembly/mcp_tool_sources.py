@@ -8,9 +8,10 @@ from haptera.access.assembly.configuration import Configuration
 from haptera.access.config.connections import key_source
 from haptera.access.config.schema import KeyReference, McpServerEntry
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.mcp_settings import McpServerSettings
-from haptera.model.option_declarations import declared_fields, unknown_name
 from haptera.model.secrets import Secret
+from haptera.options.declarations import declared_fields
+from haptera.options.mcp_settings import McpServerSettings
+from haptera.options.wording import unknown_name
 
 if TYPE_CHECKING:
     from haptera.access.assembly.late import McpServer

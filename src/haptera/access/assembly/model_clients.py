@@ -27,9 +27,9 @@ from haptera.access.config.schema import ProviderEntry
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.log.entry import Entry
 from haptera.model.log.sessions import SessionChanged
-from haptera.model.option_declarations import meant_name, unknown_name
 from haptera.model.secrets import Secret
 from haptera.model.vendors import VENDOR_FIELDS, split_model
+from haptera.options.wording import meant_name, unknown_name
 from haptera.ports.model_client import ModelClient, missing_members
 from haptera.ports.native_agent import NativeAgent
 from haptera.ports.session_store import Store

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from haptera.access.assembly import late
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.option_declarations import did_you_mean, meant_name
+from haptera.options.wording import did_you_mean, meant_name
 from haptera.ports.session_store import Store
 
 STORES: dict[str, Callable[[str, str], Store]] = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from haptera.access.assembly.agent_inputs import AgentInputs
+from haptera.access.assembly.agent_inputs import AgentOptions
 from haptera.access.assembly.configuration import Configuration
 from haptera.kernel.blocks.permission_rules.decisions import PermissionRules
 from haptera.model.errors import ErrorCode, ToolError
@@ -22,7 +22,7 @@ class JoinedBlocks(Protocol):
     """What is needed of the joined blocks of an agent; `Composition` is it."""
 
     configuration: Configuration
-    inputs: AgentInputs
+    inputs: AgentOptions
 
     @property
     def store(self) -> Store:
@@ -51,8 +51,8 @@ class SubAgentBlocks(Generic[BlocksT]):
     def __init__(
         self,
         host: BlocksT,
-        inputs: AgentInputs,
-        join: Callable[[AgentInputs, Configuration], BlocksT],
+        inputs: AgentOptions,
+        join: Callable[[AgentOptions, Configuration], BlocksT],
     ) -> None:
         self._host = host
         self._inputs = inputs
@@ -105,7 +105,7 @@ class SubAgentBlocks(Generic[BlocksT]):
         for guest in joined:
             await guest.close()
 
-    def _inputs_of(self, guest: BlocksT, *, levels: int) -> AgentInputs:
+    def _inputs_of(self, guest: BlocksT, *, levels: int) -> AgentOptions:
         own, host = guest.inputs, self._inputs
         # A guest may allow fewer levels than its host, but not more.
         depth = min(own.runtime.sub_agent_depth, levels)

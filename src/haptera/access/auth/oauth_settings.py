@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 
 # What the flow itself sets. Another value of `state` or of the challenge would switch its
 # protection off.

@@ -17,14 +17,10 @@ import msgspec
 from haptera.model.agent_defaults import AgentDefaults, FileLocations
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import Json, JsonObject, writable
-from haptera.model.option_declarations import (
-    Declared,
-    allowed_words,
-    declared_fields,
-    meant_name,
-)
 from haptera.model.own_name import FORMER_NAME
 from haptera.model.settings import PoolSettings, RuntimeSettings, Settings
+from haptera.options.declarations import Declared, allowed_words, declared_fields
+from haptera.options.wording import meant_name
 from haptera.system.logs import scrubbed_logger
 
 PREFIX = "HAPTERA_"

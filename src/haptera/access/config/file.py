@@ -26,22 +26,21 @@ from haptera.access.config.schema import (
     PriceEntry,
     ProviderEntry,
     RatesEntry,
-    checked,
-    dotted,
-    refuse_unknown,
     without_decimals,
 )
-from haptera.access.config.toml_lines import KeyPath, key_lines, line_of
+from haptera.access.config.toml_lines import key_lines, line_of
 from haptera.kernel.blocks.permission_rules.rules import ACTIONS, parse_rule
 from haptera.kernel.blocks.pricing import Price, PriceList, PriceTier, Rates
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import Json, JsonObject, toml_words
 from haptera.model.late_names import late_module
-from haptera.model.option_declarations import unknown_name
 from haptera.model.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 from haptera.model.tools import SERVER_NAME
 from haptera.model.vendors import split_model
+from haptera.options.checks import KeyPath, checked_table, dotted, refuse_unknown
+from haptera.options.merging import check_values
+from haptera.options.wording import unknown_name
 
 T = TypeVar("T")
 
@@ -253,12 +252,10 @@ class _Reader:
     def _read_defaults(self) -> JsonObject:
         at: KeyPath = ("defaults",)
         values: JsonObject = without_decimals(self._table(at, self._raw.get("defaults", {})))
-        of_agents = AgentDefaults.__struct_fields__
-        own = {name: value for name, value in values.items() if name in of_agents}
-        checked(own, AgentDefaults, at=at, complain=self._complain)
-        self._check_rules((*at, "permissions"), own.get("permissions", {}))
-        rest = {name: value for name, value in values.items() if name not in of_agents}
-        return own | self._settings(at, rest)
+        self._refuse_plans(at, values)
+        check_values(values, (AgentDefaults, Settings), at=at, complain=self._complain)
+        self._check_rules((*at, "permissions"), values.get("permissions", {}))
+        return values
 
     def _check_rules(self, at: KeyPath, rules: JsonObject) -> None:
         """Raise for the first permission rule that cannot be understood."""
@@ -272,18 +269,12 @@ class _Reader:
     def _read_runtime(self) -> JsonObject:
         at: KeyPath = ("runtime",)
         values: JsonObject = without_decimals(self._table(at, self._raw.get("runtime", {})))
-        pooled = PoolSettings.__struct_fields__
-        own = {name: value for name, value in values.items() if name in pooled}
-        checked(own, PoolSettings, at=at, complain=self._complain)
-        rest = {name: value for name, value in values.items() if name not in pooled}
-        checked(rest, RuntimeSettings, at=at, complain=self._complain)
+        check_values(values, (PoolSettings, RuntimeSettings), at=at, complain=self._complain)
         return values
 
-    def _settings(self, at: KeyPath, values: JsonObject) -> JsonObject:
+    def _refuse_plans(self, at: KeyPath, values: JsonObject) -> None:
         if "fallbacks" in values:
             raise self._complain((*at, "fallbacks"), "belongs in the table [fallbacks]")
-        checked(values, Settings, at=at, complain=self._complain)
-        return values
 
     def _read_provider(self, at: KeyPath, value: Json) -> ProviderEntry:
         table = without_decimals(self._table(at, value))
@@ -291,7 +282,7 @@ class _Reader:
             raise self._complain((*at, field), f"write it as key; {HOW_TO_NAME_A_KEY}")
         if isinstance(table.get("key"), str):
             raise self._complain((*at, "key"), HOW_TO_NAME_A_KEY)
-        entry = checked(table, ProviderEntry, at=at, complain=self._complain)
+        entry = checked_table(table, ProviderEntry, at=at, complain=self._complain)
         self._check_headers((*at, "headers"), entry.headers)
         if entry.base_url is not None and (wrong := url_fault(entry.base_url)):
             raise self._complain((*at, "base_url"), wrong)
@@ -310,7 +301,7 @@ class _Reader:
             raise self._complain(at, "must be named by 1 to 32 letters, digits, '-' and single '_'")
         if isinstance(table.get("token"), str):
             raise self._complain((*at, "token"), HOW_TO_NAME_A_KEY)
-        entry = checked(table, McpServerEntry, at=at, complain=self._complain)
+        entry = checked_table(table, McpServerEntry, at=at, complain=self._complain)
         if (entry.command is None) == (entry.url is None):
             raise self._complain(at, "give either command or url")
         self._check_headers((*at, "headers"), entry.headers)
@@ -325,8 +316,12 @@ class _Reader:
     def _read_model(self, at: KeyPath, value: Json) -> ModelEntry:
         table: JsonObject = without_decimals(self._table(at, value))
         own = {n: v for n, v in table.items() if n in MODEL_FIELDS}
-        settings = self._settings(at, {n: v for n, v in table.items() if n not in own})
-        entry = checked(own | {"settings": settings}, ModelEntry, at=at, complain=self._complain)
+        settings = {n: v for n, v in table.items() if n not in own}
+        self._refuse_plans(at, settings)
+        check_values(settings, (Settings,), at=at, complain=self._complain)
+        entry = checked_table(
+            own | {"settings": settings}, ModelEntry, at=at, complain=self._complain
+        )
         if "/" in str(at[-1]):
             raise self._complain(at, "a short name must not contain a slash")
         if not _names_a_model(entry.model):
@@ -338,7 +333,7 @@ class _Reader:
             raise self._complain(at, "must be a list of models")
         tables = [{"model": step} if isinstance(step, str) else step for step in value]
         return tuple(
-            checked(table, ModelStep, at=(*at, index), complain=self._complain)
+            checked_table(table, ModelStep, at=(*at, index), complain=self._complain)
             for index, table in enumerate(tables)
         )
 
@@ -348,7 +343,7 @@ class _Reader:
         # Both before the types are checked, whose error leads to the table and not to the number.
         refuse_unknown(value, PriceEntry, at=at, complain=self._complain)
         self._refuse_negative(value, at)
-        entry = checked(self._table(at, value), PriceEntry, at=at, complain=self._complain)
+        entry = checked_table(self._table(at, value), PriceEntry, at=at, complain=self._complain)
         tiers = sorted(entry.tiers, key=lambda tier: tier.above)
         price = Price(
             rates=_rates(entry),

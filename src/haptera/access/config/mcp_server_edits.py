@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from haptera.access.config.file import load_config, parse_config
-from haptera.access.config.schema import McpServerEntry, dotted
+from haptera.access.config.schema import McpServerEntry
 from haptera.model.errors import ConfigError, ErrorCode, StoreError
 from haptera.model.json_types import Json, JsonObject, writable
+from haptera.options.checks import dotted
 from haptera.system.atomic_files import file_lock, replace_file
 
 SECTION = "mcpServers"

@@ -4,7 +4,7 @@ import re
 from urllib.parse import urlsplit
 
 from haptera.access.config.schema import HOW_TO_NAME_A_KEY
-from haptera.model.option_declarations import did_you_mean
+from haptera.options.wording import did_you_mean
 
 _BARE_HOST = r"[\w.-]+(:\d+)?(/|$)"
 

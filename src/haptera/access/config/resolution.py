@@ -5,27 +5,20 @@ argument is a whole value of ours: that one replaces what stood below it.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
 
 import msgspec
 
 from haptera.access.config.environment import PREFIX, Environment
 from haptera.access.config.file import ConfigFile
-from haptera.access.config.schema import ModelEntry, checked, dotted
-from haptera.access.config.toml_lines import KeyPath
+from haptera.access.config.schema import ModelEntry
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.json_types import Json, JsonObject, plain_value, python_words
-from haptera.model.option_declarations import did_you_mean, meant_name, unknown_name
+from haptera.model.json_types import JsonObject, plain_value, python_words
 from haptera.model.settings import ModelStep, PoolSettings, RuntimeSettings, Settings
 from haptera.model.vendors import split_model
-
-ValueSource: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
-
-_SETTINGS = frozenset(Settings.__struct_fields__)
-_RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
-_AGENT = frozenset(AgentDefaults.__struct_fields__)
-_POOL = frozenset(PoolSettings.__struct_fields__)
+from haptera.options.checks import KeyPath, checked_table, dotted
+from haptera.options.merging import Merged, ValueSource, check_values, merged, merged_tables
+from haptera.options.wording import did_you_mean, meant_name
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,32 +74,26 @@ def resolve(
     _refuse_unknown_plans(file)
     alias = file.models.get(name)
     plan = fallback_plan(name, file)
-    # From the most general to the most specific: each is laid over those before it.
-    layers: list[tuple[ValueSource, JsonObject]] = [
-        ("file", below),
-        ("file", {"fallbacks": plan} if plan else {}),
-        ("file", {} if alias is None else alias.settings),
-        ("project", project.defaults),
-        ("environment", variables),
-        ("argument", given),
-    ]
-    values: JsonObject = {}
-    origins: dict[str, ValueSource] = {}
-    for origin, layer in layers:
-        values = merged_tables(values, layer)
-        origins = _without(origins, layer) | dict.fromkeys(_leaves(layer), origin)
+    found = merged(
+        [
+            ("file", below),
+            ("file", {"fallbacks": plan} if plan else {}),
+            ("file", {} if alias is None else alias.settings),
+            ("project", project.defaults),
+            ("environment", variables),
+            ("argument", given),
+        ]
+    )
     if name:
-        values["model"] = alias.model if alias is not None else _full_name(name, file)
+        found.values["model"] = alias.model if alias is not None else _full_name(name, file)
+    whole = found if runtime is None else Merged(values=runtime, origins={})
     return Resolved(
-        settings=_built({k: v for k, v in values.items() if k in _SETTINGS}, Settings),
-        runtime=_built(
-            {k: v for k, v in values.items() if k in _RUNTIME} if runtime is None else runtime,
-            RuntimeSettings,
-        ),
-        agent=_built({k: v for k, v in values.items() if k in _AGENT}, AgentDefaults),
-        pool=_built({k: v for k, v in values.items() if k in _POOL}, PoolSettings),
+        settings=found.built(Settings),
+        runtime=whole.built(RuntimeSettings),
+        agent=found.built(AgentDefaults),
+        pool=found.built(PoolSettings),
         alias=alias,
-        origins=origins,
+        origins=found.origins,
     )
 
 
@@ -125,18 +112,6 @@ def fallback_plan(name: str, file: ConfigFile) -> tuple[ModelStep, ...]:
             found = [_step(step, (key, index), file) for index, step in enumerate(steps)]
             return tuple(step for step in found if step.model != model)
     return ()
-
-
-def merged_tables(below: JsonObject, above: JsonObject) -> JsonObject:
-    """Lay one set of values over another; tables are laid over each other field by field."""
-    result = dict(below)
-    for name, value in above.items():
-        under = result.get(name)
-        if isinstance(value, dict) and isinstance(under, dict):
-            result[name] = merged_tables(under, value)
-        else:
-            result[name] = value
-    return result
 
 
 def _step(step: ModelStep, position: tuple[str, int], file: ConfigFile) -> ModelStep:
@@ -206,18 +181,11 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
         told = f"{dotted(path)}: {python_words(message)}"
         return ConfigError(ErrorCode.CONFIG_INVALID, told)
 
-    known = _SETTINGS | _RUNTIME | _AGENT | {"runtime"}
-    for name in arguments:
-        if name not in known:
-            raise complain((name,), unknown_name(name, known))
-    for kind in (Settings, RuntimeSettings, AgentDefaults):
-        own = {n: plain_value(v) for n, v in arguments.items() if n in kind.__struct_fields__}
-        checked(own, kind, at=(), complain=complain)
-    if "runtime" in arguments:
-        whole = plain_value(arguments["runtime"])
-        checked(whole, RuntimeSettings, at=("runtime",), complain=complain)
-        return {**arguments, "runtime": whole}
-    return dict(arguments)
+    given = dict(arguments)
+    runtime = plain_value(given.pop("runtime", {}))
+    check_values(given, (Settings, RuntimeSettings, AgentDefaults), complain=complain)
+    checked_table(runtime, RuntimeSettings, at=("runtime",), complain=complain)
+    return given | ({"runtime": runtime} if "runtime" in arguments else {})
 
 
 def _checked_variables(environment: Environment) -> JsonObject:
@@ -231,27 +199,6 @@ def _checked_variables(environment: Environment) -> JsonObject:
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable}: {message}")
 
     values = environment.values()
-    for kind in (Settings, RuntimeSettings, AgentDefaults, PoolSettings):
-        own = {name: value for name, value in values.items() if name in kind.__struct_fields__}
-        checked(own, kind, at=(), complain=complain)
+    kinds = (Settings, RuntimeSettings, AgentDefaults, PoolSettings)
+    check_values(values, kinds, complain=complain)
     return values
-
-
-def _built(values: JsonObject, kind: type[msgspec.Struct]) -> Json:
-    """Make a value of parts that were each checked before."""
-    return msgspec.convert({name: plain_value(value) for name, value in values.items()}, kind)
-
-
-def _without(origins: dict[str, ValueSource], layer: JsonObject) -> dict[str, ValueSource]:
-    """Forget where the fields of a value came from that is now replaced as a whole."""
-    replaced = tuple(f"{path}." for path in _leaves(layer))
-    return {path: origin for path, origin in origins.items() if not path.startswith(replaced)}
-
-
-def _leaves(values: JsonObject, inside: str = "") -> list[str]:
-    """Return the dotted paths of all values in nested tables."""
-    paths: list[str] = []
-    for name, value in values.items():
-        path = f"{inside}{name}"
-        paths += _leaves(value, f"{path}.") if isinstance(value, dict) else [path]
-    return paths

@@ -1,40 +1,18 @@
-"""What a configuration file can say, as values; and the check of plain values against our types.
+"""What a configuration file can say, as values, beside settings.
 
-A check says where the first wrong value stands. The tables of settings are in
-`haptera.model.settings`; those here are for the file alone.
+The tables of settings are in `haptera.model.settings`; those here are for the file alone.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args
+from typing import Annotated
 
 import msgspec
 
 from haptera.access.auth.oauth_settings import OAuthSettings
-from haptera.access.config.toml_lines import KeyPath
-from haptera.model.errors import ConfigError
 from haptera.model.json_types import Json, JsonObject
-from haptera.model.mcp_settings import McpServerSettings
-from haptera.model.option_declarations import (
-    Option,
-    allowed_words,
-    bounds_fault,
-    declared_fields,
-    struct_in,
-    unknown_name,
-    word_fault,
-)
+from haptera.model.option import Option
 from haptera.model.vendors import VendorFields
-
-T = TypeVar("T")
-
-Complain: TypeAlias = Callable[[KeyPath, str], ConfigError]
-"""Makes the error for a value: where it stands, and what is wrong with it."""
-
-_PLACE = " - at `"
-"""What msgspec puts between what is wrong and where."""
-_STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
+from haptera.options.mcp_settings import McpServerSettings
 
 
 class _Table(
@@ -192,84 +170,6 @@ class PriceEntry(RatesEntry, frozen=True, kw_only=True):
     ] = ()
 
 
-def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> T:
-    """Make a `kind` of plain values; raises what `complain` makes of the first wrong one.
-
-    Unknown fields are wrong, at any depth, and numbers out of their bounds.
-    """
-    # First, as msgspec's own error does not say which name may have been meant.
-    refuse_unknown(values, kind, at=at, complain=complain)
-    try:
-        result = msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        steps = _steps(_parted(error)[1])
-        raise complain((*at, *steps), _fault(error, values, kind=kind, steps=steps)) from None
-    refuse_out_of_bounds(values, kind, at=at, complain=complain)
-    return result
-
-
-def _parted(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Return what is wrong, and the path to it; the path is empty when none is told."""
-    # From the end: what is wrong may quote a value, in which anything may be written.
-    fault, _, place = str(error).rpartition(_PLACE)
-    place = place.removeprefix("key in ")
-    is_place = place.startswith("$") and place.endswith("`")
-    return (fault, place[1:-1]) if is_place else (str(error), "")
-
-
-def _fault(
-    error: msgspec.ValidationError, values: Json, *, kind: object, steps: Sequence[str | int]
-) -> str:
-    """Say what is wrong; where one of several words is wanted, which ones."""
-    found: Any = values
-    for step in steps:
-        if isinstance(step, int):
-            kind, found = _item_of(kind), found[step]
-            continue
-        struct = struct_in(kind)
-        fields = declared_fields(struct) if struct is not None else {}
-        if step not in fields or not isinstance(found, Mapping) or step not in found:
-            return _parted(error)[0]
-        kind, found = fields[step].kind, found[step]
-    allowed = allowed_words(kind)
-    if not allowed or not isinstance(found, str):
-        return _parted(error)[0]
-    return word_fault(found, allowed)
-
-
-def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
-    """Raise for the first field that `kind` does not have."""
-    for index, value in enumerate(values if isinstance(values, list) else ()):
-        refuse_unknown(value, _item_of(kind), at=(*at, index), complain=complain)
-    struct = struct_in(kind)
-    if struct is None or not isinstance(values, Mapping):
-        return
-    fields = declared_fields(struct)
-    for name, value in values.items():
-        if name not in fields:
-            raise complain((*at, name), unknown_name(name, fields))
-        refuse_unknown(value, fields[name].kind, at=(*at, name), complain=complain)
-
-
-def refuse_out_of_bounds(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
-    """Raise for the first number that is too small or too large to make sense."""
-    for index, value in enumerate(values if isinstance(values, list) else ()):
-        refuse_out_of_bounds(value, _item_of(kind), at=(*at, index), complain=complain)
-    struct = struct_in(kind)
-    if struct is None or not isinstance(values, Mapping):
-        return
-    for name, declared in declared_fields(struct).items():
-        if name in values:
-            if (fault := bounds_fault(values[name], declared.option)) is not None:
-                raise complain((*at, name), fault)
-            refuse_out_of_bounds(values[name], declared.kind, at=(*at, name), complain=complain)
-
-
-def _item_of(kind: object) -> object:
-    """Return what a list is made of, if `kind` is one."""
-    return next(iter(get_args(kind)), None)
-
-
 def without_decimals(values: Json) -> Json:
     """Turn exact numbers into floats, for everything that is not money."""
     match values:
@@ -281,24 +181,3 @@ def without_decimals(values: Json) -> Json:
             return [without_decimals(value) for value in values]
         case _:
             return values
-
-
-def dotted(path: KeyPath) -> str:
-    """Write a path as it would stand in a TOML file."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            bare = re.fullmatch(r"[A-Za-z0-9_-]+", step) is not None
-            text += ("." if text else "") + (step if bare else f'"{step}"')
-    return text
-
-
-def _steps(path: str) -> KeyPath:
-    steps: list[str | int] = []
-    for name, index in re.findall(_STEP, path):
-        if index == "...":  # msgspec's way to say: some item
-            break
-        steps.append(name or int(index))
-    return tuple(steps)

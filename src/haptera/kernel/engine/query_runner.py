@@ -13,7 +13,10 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputPromoted, QueryStarted
 from haptera.model.log.tools import said_at
 from haptera.model.log.workspace import ContextLoaded
-from haptera.model.messages import KeptOptions, UserMessage, without_defaults
+from haptera.model.messages import (
+    UserMessage,
+    kept_options,
+)
 from haptera.ports.context_source import NO_CONTEXT, ContextSource, FoundContext
 from haptera.ports.runner import QueryOutcome
 
@@ -117,16 +120,8 @@ class QueryRunner:
             **query.stamp(),
             message=message,
             resumes=query.input.resumes,
-            options=without_defaults(
-                KeptOptions(
-                    settings=query.input.settings,
-                    require_tool=query.input.require_tool,
-                    timeout=query.input.timeout,
-                    compact=query.input.compact,
-                    # A message names its sender itself.
-                    sender=query.input.sender if message is None else None,
-                )
-            ),
+            # A message names its sender itself.
+            options=kept_options(query.input, but=("reminders", *(("sender",) if message else ()))),
             # Only when it has changed: there may be a thousand rules, and most queries have the
             # same.
             policy=None if policy == query.fold.standing.policy else policy,

@@ -16,7 +16,13 @@ from haptera.model.events import Busy, Failed, Idle, SessionStatus
 from haptera.model.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
 from haptera.model.json_types import Json, JsonObject, plain_value
 from haptera.model.log.queries import InputQueued, QueryEnded
-from haptera.model.messages import KeptOptions, Message, Sender, UserMessage, without_defaults
+from haptera.model.messages import (
+    KeptOptions,
+    Message,
+    Sender,
+    UserMessage,
+    kept_options,
+)
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, Thinking, changed_settings
 from haptera.model.vendors import split_model
@@ -340,15 +346,13 @@ def queued_entry(
     """
     if query.message is None:
         raise SessionError(ErrorCode.NOTHING_TO_SEND, "only a prompt can wait in the queue")
-    options = {name: getattr(query, name) for name in KeptOptions.__struct_fields__}
-    options["sender"] = None  # its message has it
     return InputQueued(
         **stamp(),
         input_id=input_id,
         message=query.message,
         delivery=delivery,
         sender=query.message.sender,
-        options=without_defaults(KeptOptions(**options)),
+        options=kept_options(query, but=("sender",)),  # its message has it
     )
 
 

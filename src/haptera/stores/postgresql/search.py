@@ -24,7 +24,7 @@ _INDEX = "SELECT haptera.index_texts(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 _FIND = (
     "SELECT s.id, t.seq, t.message_id, t.part_id, t.text FROM haptera.text t"
     " JOIN haptera.session s ON s.key = t.session"
-    " WHERE t.words  %s::tsquery AND s.owner = %s AND t.owner = %s"
+    " WHERE t.words @@ %s::tsquery AND s.owner = %s AND t.owner = %s"
     " AND (%s::text IS NULL OR s.project = %s) AND (%s::text IS NULL OR s.owner = %s)"
     " AND s.details ->> 'deleted' IS NULL"
     " ORDER BY ts_rank(t.words, %s::tsquery) DESC, t.session DESC, t.seq DESC LIMIT %s"

@@ -7,9 +7,10 @@ import msgspec
 
 from haptera.model.errors import AgentError, ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
-from haptera.model.option_declarations import takes
+from haptera.options.signatures import takes
 from haptera.ports.tools import OfferedTool, ToolContext
 from haptera.system.logs import scrubbed_logger
+from haptera.tools.mcp.keywords import McpKeywords
 from haptera.tools.mcp.offered_tools import (
     READ_OUTPUT,
     ListedTool,
@@ -46,7 +47,7 @@ class McpServer(ResourcesAndPrompts):
 
     """
 
-    def __init__(self, name: str, **options: Unpack[McpOptions]) -> None:
+    def __init__(self, name: str, **options: Unpack[McpKeywords]) -> None:
         self._settings = check_settings(name, options)
         super().__init__(Supervisor(self._settings, self._take_list))
         self._tools: tuple[OfferedTool, ...] = ()

@@ -3,14 +3,17 @@
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
 
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.given_options import check_given
-from haptera.model.mcp_settings import McpServerSettings, revealed
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 from haptera.model.secrets import Secret, remember_headers
 from haptera.model.tools import SERVER_NAME, ApprovalMode
+from haptera.options.checks import check
+from haptera.options.declarations import ELSEWHERE
+from haptera.options.mcp_settings import McpServerSettings, revealed
 from haptera.system.clock import Clock
 from haptera.system.token_source import TokenSource
 from haptera.system.token_sources import (
@@ -76,25 +79,25 @@ class ResolvedServer(
 _FIELD = Option(of=ResolvedServer)
 
 
-class McpOptions(TypedDict, total=False):
+class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an MCP server may be told: the fields of `ResolvedServer`, as a program writes them."""
 
-    command: Annotated[str, _FIELD]
-    args: Annotated[Sequence[str], _FIELD]
-    env: Annotated[Mapping[str, str | Secret], _FIELD]
-    cwd: Annotated[str | os.PathLike[str], _FIELD]
-    environment: Annotated[Mapping[str, str], _FIELD]
-    url: Annotated[str, _FIELD]
-    headers: Annotated[Mapping[str, str | Secret], _FIELD]
-    token: Annotated[McpToken, _FIELD]
-    approval: Annotated[ApprovalMode, _FIELD]
-    trust_annotations: Annotated[bool, _FIELD]
-    timeout: Annotated[float | None, _FIELD]
-    connect_timeout: Annotated[float, _FIELD]
-    clock: Annotated[Clock, _FIELD]
+    command: Annotated[str, _FIELD] = ELSEWHERE
+    args: Annotated[Sequence[str], _FIELD] = ELSEWHERE
+    env: Annotated[Mapping[str, str | Secret], _FIELD] = ELSEWHERE
+    cwd: Annotated[str | os.PathLike[str], _FIELD] = ELSEWHERE
+    environment: Annotated[Mapping[str, str], _FIELD] = ELSEWHERE
+    url: Annotated[str, _FIELD] = ELSEWHERE
+    headers: Annotated[Mapping[str, str | Secret], _FIELD] = ELSEWHERE
+    token: Annotated[McpToken, _FIELD] = ELSEWHERE
+    approval: Annotated[ApprovalMode, _FIELD] = ELSEWHERE
+    trust_annotations: Annotated[bool, _FIELD] = ELSEWHERE
+    timeout: Annotated[float | None, _FIELD] = ELSEWHERE
+    connect_timeout: Annotated[float, _FIELD] = ELSEWHERE
+    clock: Annotated[Clock, _FIELD] = ELSEWHERE
 
 
-def check_settings(name: str, options: McpOptions) -> ResolvedServer:
+def check_settings(name: str, options: Mapping[str, Any]) -> ResolvedServer:
     """Check what a server is told.
 
     Raises:
@@ -107,7 +110,7 @@ def check_settings(name: str, options: McpOptions) -> ResolvedServer:
             f"the name of an MCP server must be 1 to 32 letters, digits, '_' or '-', without '__', "
             f"and not {RESERVED!r}: {name!r}",
         )
-    check_given(options, McpOptions, function=f"MCP server {name!r}")
+    check(options, McpOptions, function=f"MCP server {name!r}")
     given: dict[str, Any] = dict(options)
     _check_transport(name, given)
     token = given.pop("token", None)
@@ -122,7 +125,7 @@ def check_settings(name: str, options: McpOptions) -> ResolvedServer:
     return ResolvedServer(name=name, **given)
 
 
-def mcp_options_of(name: str, table: object) -> McpOptions:
+def mcp_options_of(name: str, table: object) -> Mapping[str, Any]:
     """Read one server of the shape `{"mcpServers": {name: {…}}}` that many programs share.
 
     Raises:
@@ -139,8 +142,7 @@ def mcp_options_of(name: str, table: object) -> McpOptions:
             raise _wrong(name, "type", f"must be stdio or http, not {kind!r}")
         if wanted not in given:
             raise _wrong(name, "type", f"is {kind!r}, and there is no {wanted}")
-    options: McpOptions = given  # type: ignore[assignment]  # checked by `check_settings`
-    return options
+    return given
 
 
 def _check_transport(name: str, given: Mapping[str, object]) -> None:

@@ -1,11 +1,15 @@
 """Hooks: the functions that a program registers for the points of a session."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import Annotated, Any, Literal, TypeVar, Unpack, get_args, overload
 
+import msgspec
+
+from haptera.kernel.blocks.hook_dispatch.keywords import HookKeywords
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.given_options import check_given, check_names
-from haptera.model.option_declarations import function_option, takes
+from haptera.options.checks import check, check_names
+from haptera.options.declarations import function_option
+from haptera.options.signatures import takes
 from haptera.ports.hooks import (
     AfterCompactionHook,
     AfterQueryHook,
@@ -41,63 +45,63 @@ BeforeCompactionT = TypeVar("BeforeCompactionT", bound=BeforeCompactionHook)
 AfterCompactionT = TypeVar("AfterCompactionT", bound=AfterCompactionHook)
 
 
-class HookFunctions(TypedDict, total=False):
+class HookFunctions(msgspec.Struct, frozen=True, kw_only=True):
     """One function for each point, as `Hooks(...)` takes them; None is no function."""
 
     session_start: Annotated[
         SessionStartHook | None,
         function_option("Called after a new session was opened; a fork is one, too."),
-    ]
+    ] = None
     session_resume: Annotated[
         SessionResumeHook | None,
         function_option("Called after an existing session was opened, also after a crash."),
-    ]
+    ] = None
     session_end: Annotated[
         SessionEndHook | None,
         function_option("Called when a session is closed, after its queries."),
-    ]
+    ] = None
     before_query: Annotated[
         BeforeQueryHook | None,
         function_option("A gate before each query; the prompt is already in the log."),
-    ]
+    ] = None
     after_query: Annotated[
         AfterQueryHook | None, function_option("Called after each query, however it ended.")
-    ]
+    ] = None
     before_turn: Annotated[
         BeforeTurnHook | None,
         function_option(
             "A gate before a model is asked; a retry or a fallback model is not a new turn."
         ),
-    ]
+    ] = None
     after_turn: Annotated[
         AfterTurnHook | None,
         function_option("Called after a model answered, failed or was interrupted."),
-    ]
+    ] = None
     transform_messages: Annotated[
         TransformMessagesHook | None,
         function_option("Changes the messages before each request is built, retries included."),
-    ]
+    ] = None
     transform_request: Annotated[
         TransformRequestHook | None,
         function_option("Changes each request before it is sent, retries included."),
-    ]
+    ] = None
     before_tool: Annotated[
         BeforeToolHook | None,
         function_option("A gate before the arguments of a tool call are parsed."),
-    ]
+    ] = None
     after_tool: Annotated[
         AfterToolHook | None,
         function_option(
             "Called after a tool call ended: it ran, failed, was denied, answered by a hook or "
             "cancelled."
         ),
-    ]
+    ] = None
     before_compaction: Annotated[
         BeforeCompactionHook | None, function_option("A gate before the conversation is compacted.")
-    ]
+    ] = None
     after_compaction: Annotated[
         AfterCompactionHook | None, function_option("Called after the conversation was compacted.")
-    ]
+    ] = None
 
 
 @takes(HookFunctions)
@@ -118,9 +122,9 @@ class Hooks:
 
     """
 
-    def __init__(self, **functions: Unpack[HookFunctions]) -> None:
+    def __init__(self, **functions: Unpack[HookKeywords]) -> None:
         self._functions: dict[str, tuple[Any, ...]] = {}
-        check_given(functions, HookFunctions, function="Hooks()")
+        check(functions, HookFunctions, function="Hooks()")
         for point, function in functions.items():
             if function is not None:
                 self._add(point, function)

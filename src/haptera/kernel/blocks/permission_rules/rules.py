@@ -17,7 +17,7 @@ from haptera.model.canonical import canonical_json
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
 from haptera.model.late_names import on_first_use
-from haptera.model.option_declarations import meant_name
+from haptera.options.wording import meant_name
 
 if TYPE_CHECKING:
     from haptera.kernel.blocks.permission_rules import programs, shell_words

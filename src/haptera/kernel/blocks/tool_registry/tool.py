@@ -10,7 +10,6 @@ from typing import (
     Generic,
     Protocol,
     TypeAlias,
-    TypedDict,
     TypeVar,
     Unpack,
     overload,
@@ -18,14 +17,17 @@ from typing import (
 
 import msgspec
 
+from haptera.kernel.blocks.tool_registry.keywords import ToolKeywords
 from haptera.kernel.blocks.tool_registry.running import call_function
 from haptera.kernel.blocks.tool_registry.signature import Signature, name_of, read_signature
 from haptera.model.approvals import NO_FACTS, CallFacts
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.given_options import check_given
 from haptera.model.json_types import JsonObject, is_too_deep
-from haptera.model.option_declarations import Option, options_of, takes
+from haptera.model.option import Option
 from haptera.model.tools import ApprovalMode, Effect, ToolRules, ToolSpec
+from haptera.options.checks import check
+from haptera.options.declarations import ELSEWHERE, options_of
+from haptera.options.signatures import takes
 from haptera.ports.tools import PreparedCall, ToolContext
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -38,17 +40,19 @@ _NAME = r"[A-Za-z0-9_-]{1,128}"
 _SPEC, _RULE = Option(of=ToolSpec), Option(of=ToolRules)
 
 
-class ToolOptions(TypedDict, total=False):
+class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `@tool` may be told: fields of `ToolSpec` and `ToolRules`, which declare them."""
 
-    name: Annotated[str | None, Option(of=ToolSpec, shown="<the function's name>")]
-    description: Annotated[str | None, Option(of=ToolSpec, shown="<the function's docstring>")]
-    approval: Annotated[ApprovalMode, _RULE]
-    timeout: Annotated[float | None, _RULE]
-    idempotent: Annotated[bool, _RULE]
-    retry: Annotated[int, Option(of=ToolRules, field="retries")]
-    effect: Annotated[Effect, _RULE]
-    input_examples: Annotated[tuple[JsonObject, ...], _SPEC]
+    name: Annotated[str | None, Option(of=ToolSpec, shown="<the function's name>")] = ELSEWHERE
+    description: Annotated[str | None, Option(of=ToolSpec, shown="<the function's docstring>")] = (
+        ELSEWHERE
+    )
+    approval: Annotated[ApprovalMode, _RULE] = ELSEWHERE
+    timeout: Annotated[float | None, _RULE] = ELSEWHERE
+    idempotent: Annotated[bool, _RULE] = ELSEWHERE
+    retry: Annotated[int, Option(of=ToolRules, field="retries")] = ELSEWHERE
+    effect: Annotated[Effect, _RULE] = ELSEWHERE
+    input_examples: Annotated[tuple[JsonObject, ...], _SPEC] = ELSEWHERE
 
 
 class Tool(msgspec.Struct, Generic[FunctionT_co], frozen=True, kw_only=True):
@@ -110,12 +114,12 @@ class ToolMaker(Protocol):
 @overload
 def tool(function: FunctionT, /) -> Tool[FunctionT]: ...
 @overload
-def tool(**options: Unpack[ToolOptions]) -> ToolMaker: ...
+def tool(**options: Unpack[ToolKeywords]) -> ToolMaker: ...
 
 
 @takes(ToolOptions)
 def tool(
-    function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
+    function: Callable[..., Any] | None = None, /, **options: Unpack[ToolKeywords]
 ) -> AnyTool | ToolMaker:
     """Make a tool of a plain typed function; its docstring tells the model what it does."""
     if function is not None:
@@ -127,7 +131,7 @@ def tool(
     return make
 
 
-def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
+def make_tool(function: FunctionT, options: ToolKeywords) -> Tool[FunctionT]:
     """Read a function once and check what it was told.
 
     Raises:
@@ -139,7 +143,7 @@ def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
     given = options.get("name")
     name = name_of(function) if given is None else str(given)
     # When the tool is made: a rule that is misspelt or makes no sense must not be ignored.
-    check_given(options, ToolOptions, function=f"tool {name!r}")
+    check(options, ToolOptions, function=f"tool {name!r}")
     if options.get("retry") and not options.get("idempotent"):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
@@ -166,7 +170,7 @@ def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
     )
 
 
-def _fields_of(options: ToolOptions, kind: type[msgspec.Struct]) -> JsonObject:
+def _fields_of(options: ToolKeywords, kind: type[msgspec.Struct]) -> JsonObject:
     """Return what options say of the fields of a struct, as plain values."""
     declared = {name: options_of(ToolOptions)[name].option for name in options}
     return {

@@ -11,7 +11,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from haptera.model.option_declarations import Option
+from haptera.model.option import Option
 from haptera.model.secrets import Secret
 from haptera.model.tools import ApprovalMode
 

@@ -1,20 +1,16 @@
 """Options that were given are checked against their declarations, whichever function takes them."""
 
 import pickle
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from haptera import ConfigError, ErrorCode
-from haptera.model.given_options import (
-    UnknownOptionError,
-    check_given,
-    check_names,
-    check_options,
-)
-from haptera.model.option_declarations import Option, options_of
+from haptera.model.option import Option
+from haptera.options.checks import UnknownOptionError, check, check_names, checked
+from haptera.options.declarations import ELSEWHERE, options_of
 
 
 class Brush(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,30 +20,30 @@ class Brush(msgspec.Struct, frozen=True, kw_only=True):
     hairs: Annotated[str, Option("What it is made of.", fits=str.islower, wanted="a word")] = "hog"
 
 
-class PaintOptions(TypedDict, total=False):
+class PaintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `paint` may be told."""
 
-    colour: Annotated[Literal["red", "blue"], Option("What is painted.", default="red")]
-    layers: Annotated[list[str], Option("What is below.", make=list, shown="[]")]
-    place: Annotated[str, Option("Where it is painted.", shown="<the wall>")]
-    brush_width: Annotated[int, Option(of=Brush, field="width")]
-    hairs: Annotated[str, Option(of=Brush)]
+    colour: Annotated[Literal["red", "blue"], Option("What is painted.")] = "red"
+    layers: Annotated[list[str], Option("What is below.")] = msgspec.field(default_factory=list)
+    place: Annotated[str, Option("Where it is painted.", shown="<the wall>")] = ""
+    brush_width: Annotated[int, Option(of=Brush, field="width")] = ELSEWHERE
+    hairs: Annotated[str, Option(of=Brush)] = ELSEWHERE
 
 
 ROUND: list[object] = []
 ROUND.append(ROUND)
 
 
-def checked(**options: Any) -> dict[str, Any]:
-    return dict(check_options(options, PaintOptions, function="paint()"))
+def paint(**options: Any) -> PaintOptions:
+    return checked(options, PaintOptions, function="paint()")
 
 
-def test_what_was_not_given_has_its_default_unless_that_is_found_elsewhere() -> None:
-    first, second = checked(), checked(colour="blue", place="shelf")
-    assert first == {"colour": "red", "layers": []}
-    assert second == {"colour": "blue", "layers": [], "place": "shelf"}
-    first["layers"].append("primer")
-    assert second["layers"] == []
+def test_what_was_not_given_has_its_default() -> None:
+    first, second = paint(), paint(colour="blue", place="shelf")
+    assert (first.colour, first.layers) == ("red", [])
+    assert (second.colour, second.layers, second.place) == ("blue", [], "shelf")
+    first.layers.append("primer")
+    assert second.layers == []
 
 
 def test_an_option_that_is_a_field_has_the_sentence_default_and_bounds_of_the_field() -> None:
@@ -80,7 +76,7 @@ def test_a_value_that_cannot_be_meant_is_refused_with_the_names_of_function_and_
     given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_given(given, PaintOptions, function="paint()")
+        check(given, PaintOptions, function="paint()")
     assert caught.value.code is ErrorCode.CONFIG_INVALID
     assert caught.value.message.startswith("paint(): option ")
     assert told in caught.value.message
@@ -91,7 +87,7 @@ def test_an_unknown_option_is_a_wrong_configuration_and_a_type_error(
     kind: type[Exception],
 ) -> None:
     with pytest.raises(kind, match=r"paint\(\): color is unknown; did you mean 'colour'\?"):
-        checked(color="red")
+        paint(color="red")
 
 
 def test_an_unknown_option_can_be_told_where_it_belongs() -> None:
