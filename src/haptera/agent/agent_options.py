@@ -138,6 +138,8 @@ class AgentOptions(ScopedOptions, total=False):
     skill_folders: Annotated[Sequence[str], _AGENT_DEFAULT]
     budgets: Annotated[Budgets, _AGENT_DEFAULT]
     mcp_servers: Annotated[Sequence[str] | None, _AGENT_DEFAULT]
+    plugins: Annotated[bool, _AGENT_DEFAULT]
+    tool_plugins: Annotated[Sequence[str], _AGENT_DEFAULT]
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(

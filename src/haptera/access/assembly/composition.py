@@ -84,6 +84,7 @@ class Workspace:
         self._toolkit: late.CodingToolkit | None = None
         if self.folder is not None:
             check_folder(self.folder, option="workspace")
+            configuration.plugins.keep_apart(self.folder)
             self._toolkit = late.CodingToolkit(self.folder)
             self.tools += self._toolkit.tools
             self._look_for_context(self.folder)
@@ -160,6 +161,7 @@ class Composition(StoredSessions):
                 *self.workspace.tools,
                 *self._own_tools(),
                 *configured_servers(configuration),
+                *configuration.plugins.tools(configuration.resolved.agent.tool_plugins),
             ]
         )
         self._store: Store | None = None
@@ -269,6 +271,13 @@ class Composition(StoredSessions):
             paths=frozenset(files) | configuration.own_files(),
         )
 
+    def restrict_plugins(self) -> None:
+        """Load no plugin that was not named before: from now on others say which models are used.
+
+        What the configuration of the agent names stays usable.
+        """
+        self.configuration.plugins.restrict()
+
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
         """Begin to open a session, or to make it; the task raises what stands against it.
 
@@ -348,7 +357,11 @@ class Composition(StoredSessions):
         if self._store is None:
             given = self.inputs.store
             owner = self.configuration.resolved.agent.owner
-            self._store = make_store(given, owner=owner) if isinstance(given, str) else given
+            self._store = (
+                make_store(given, owner=owner, plugins=self.configuration.plugins)
+                if isinstance(given, str)
+                else given
+            )
         return self._store
 
     def session_resources(self) -> SessionResources:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from haptera.providers.local.download import pull_model
     from haptera.providers.local.weights import list_local_models, remove_local_model
     from haptera.providers.transport.http import AiohttpTransport
-    from haptera.providers.vendor_clients import VendorAccess, make_client, offered_client
+    from haptera.providers.vendor_clients import VendorAccess, make_client
     from haptera.providers.vendors import key_advice
     from haptera.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
     from haptera.stores.file_trees.git_trees import GitTrees
@@ -70,7 +70,6 @@ __all__ = [
     "log_in_with_oauth",
     "make_client",
     "mcp_servers",
-    "offered_client",
     "opencode_document",
     "opencode_sessions",
     "prepare_database",
@@ -127,7 +126,6 @@ if not TYPE_CHECKING:
             "log_in_with_oauth": "haptera.access.auth.oauth_login",
             "make_client": _VENDOR_CLIENTS,
             "mcp_servers": _MCP,
-            "offered_client": _VENDOR_CLIENTS,
             "opencode_document": _OPENCODE,
             "opencode_sessions": _OPENCODE,
             "prepare_database": _POSTGRES_STORE,
