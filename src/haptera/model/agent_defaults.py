@@ -54,8 +54,8 @@ class AgentDefaults(
     store: Annotated[
         str,
         Option(
-            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, `postgresql://URL`, or "
-            "`NAME:LOCATION` of a plugin; or a store object, which its owner closes.",
+            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE` or `postgresql://URL`; "
+            "a plugin's name and a location; or a store object, which its owner closes.",
             variable="STORE",
         ),
     ] = "memory"

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from haptera.access.assembly import late
 from haptera.access.assembly.agent_inputs import ConfigurationSources, PathInput
 from haptera.access.assembly.store_strings import store_fault
 from haptera.access.auth.credential_storage import CredentialStorage
@@ -406,6 +407,7 @@ class Configuration(ConfigurationFolders):
             prices=self.file.prices,
             windows=windows,
             same_as=self._same_models(),
+            local_window=_local_window,
         )
 
     def _same_models(self) -> dict[str, str]:
@@ -446,6 +448,11 @@ def _rules_of(values: JsonObject, source: str) -> list[Rule]:
         for action in ACTIONS
         for text in given.get(action, ())
     ]
+
+
+def _local_window(model: str) -> int | None:
+    known = late.load_catalogue().get(model)
+    return None if known is None else known.context
 
 
 def _is_azure(kind: str) -> bool:

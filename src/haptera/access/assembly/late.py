@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from haptera.providers.claude_agent.transcripts import stored_transcripts
     from haptera.providers.local.client import LocalModelClient
     from haptera.providers.local.download import pull_model
-    from haptera.providers.local.weights import list_local_models, remove_local_model
+    from haptera.providers.local.weights import (
+        list_local_models,
+        load_catalogue,
+        remove_local_model,
+    )
     from haptera.providers.transport.http import AiohttpTransport
     from haptera.providers.vendor_clients import VendorAccess, make_client
     from haptera.providers.vendors import key_advice
@@ -66,6 +70,7 @@ __all__ = [
     "kept_files_of",
     "key_advice",
     "list_local_models",
+    "load_catalogue",
     "load_skill_tool",
     "log_in_with_oauth",
     "make_client",
@@ -122,6 +127,7 @@ if not TYPE_CHECKING:
             "kept_files_of": "haptera.stores.file_trees.kept_files",
             "key_advice": "haptera.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
+            "load_catalogue": _WEIGHT_FILES,
             "load_skill_tool": _OPTION_TOOLS,
             "log_in_with_oauth": "haptera.access.auth.oauth_login",
             "make_client": _VENDOR_CLIENTS,
