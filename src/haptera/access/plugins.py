@@ -49,6 +49,8 @@ _NOUNS: dict[PluginKind, str] = {
     "formats": "format",
     "tools": "tool",
 }
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError)
+"""What reading metadata raises that is not as it should be."""
 _AGENT_MEMBERS = ("provider", "open", "resume_session", "prompt", "find", "read", "close")
 _STORE_MEMBERS = ("log", "index", "leases", "inbox", "blobs", "search", "close")
 
@@ -106,7 +108,7 @@ def _offered_by(distribution: "Distribution") -> list[Plugin]:
             )
             for each in points
         ]
-    except Exception:  # noqa: BLE001 - metadata can be damaged in any way; the others still count
+    except _DAMAGED:
         return []
 
 
@@ -191,7 +193,7 @@ class Plugins:
         return next((each for each in found if each.kind == kind), None)
 
     def check_provider(self, name: str) -> None:
-        """Refuse a plugin that nobody named who may; a provider that is no plugin passes.
+        """Refuse a plugin that was not admitted; a provider that is no plugin passes.
 
         Raises:
             ConfigError: CONFIG_INVALID saying who may name it.

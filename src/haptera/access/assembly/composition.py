@@ -161,7 +161,6 @@ class Composition(StoredSessions):
                 *self.workspace.tools,
                 *self._own_tools(),
                 *configured_servers(configuration),
-                *configuration.plugins.tools(configuration.resolved.agent.tool_plugins),
             ]
         )
         self._store: Store | None = None
@@ -247,15 +246,17 @@ class Composition(StoredSessions):
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
-        if not self.configuration.resolved.agent.recall:
-            return ()
+        agent = self.configuration.resolved.agent
+        offered = self.configuration.plugins.tools(agent.tool_plugins)
+        if not agent.recall:
+            return tuple(offered)
         if not self.inputs.runtime.cross_session_context:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "recall=True needs the runtime setting cross_session_context, which is off",
             )
-        owner, project = self.configuration.resolved.agent.owner, self.configuration.project
-        return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
+        project = self.configuration.project
+        return (late.recall_tool(lambda: self.store, owner=agent.owner, project=project), *offered)
 
     def restrict_models(self, files: Collection[str]) -> None:
         """Let sessions name no file of a local model but these and those that are configured.
