@@ -1,5 +1,6 @@
 """What may not load a plugin, and what is said instead."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,17 @@ def test_what_is_in_the_workspace_is_no_plugin(tmp_path: Path) -> None:
     machine.install()
     options = f"'echo/any', workspace={str(machine.site)!r}, store='memory'"
     assert "there is no provider 'echo'" in refused(machine, ASK.format(options=options))
+
+
+def test_the_environment_of_the_interpreter_may_be_in_the_working_folder(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    base = machine.cwd / ".environment"
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = base / "lib" / version / "site-packages"
+    machine.install(packages)
+    machine.variables["PYTHONUSERBASE"] = str(base)
+    machine.path = [packages]
+    assert outcome(machine, ASK.format(options="'echo/any'"))[0] == "Salty."
 
 
 def test_code_in_the_working_folder_is_not_loaded_for_what_is_installed(machine: Machine) -> None:
