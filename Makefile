@@ -36,6 +36,7 @@ coverage: environment  ## run all tests with branch coverage
 	$(RUN) -m pytest $(SHARED) --cov --cov-report=term $(ARGS)
 
 check: environment  ## run all linters and type checkers
+	$(RUN) scripts/write_entry_tables.py --check
 	$(RUN) -m ruff format --check $(CODE)
 	$(RUN) -m ruff check $(CODE)
 	$(RUN) -m mypy $(CODE)
@@ -44,8 +45,9 @@ check: environment  ## run all linters and type checkers
 soak: environment  ## run the long versions of the tests
 	$(RUN) -m pytest -m soak --timeout=3600 --hypothesis-profile=soak $(ARGS)
 
-docs: environment  ## write the tables of options into the documentation
+docs: environment  ## write what is derived from options and entries: tables, unions
 	$(RUN) scripts/write_option_tables.py
+	$(RUN) scripts/write_entry_tables.py
 
 reference: environment  ## build the documentation with the API reference into .cache/site
 	$(RUN) -m mkdocs build --strict

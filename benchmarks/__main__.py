@@ -1,23 +1,35 @@
-"""Run the benchmarks: `python -m benchmarks [NAME …] [--rounds N] [--quick]`."""
+"""Run the benchmarks: `python -m benchmarks [NAME …] [--rounds N] [--quick]`.
+
+`shape` is no measurement, and only runs when it is named.
+"""
 
 import argparse
 import sys
+from contextlib import nullcontext
 
 import msgspec
 
 from benchmarks.harness import run_suite
 from benchmarks.mock_server import running_server
 from benchmarks.report import to_table, write_json
+from benchmarks.shape import Shape, shape_table
 from benchmarks.subjects import Subject
 from benchmarks.suites import SUITES
+from benchmarks.ways import traced_ways
+
+_SHAPE = "shape"
 
 
 def main() -> int:
     """Run what was asked for; the exit code is 1 if a subject failed."""
     options = _parse(sys.argv[1:])
+    if _SHAPE in options.benchmarks:
+        shape = Shape()
+        print(shape_table(shape, traced_ways(shape.source.package)), flush=True)
+    names = [name for name in options.benchmarks or SUITES if name != _SHAPE]
     has_failed = False
-    with running_server() as base_url:
-        for name in options.benchmarks or SUITES:
+    with running_server() if names else nullcontext("") as base_url:
+        for name in names:
             suite = SUITES[name](is_quick=options.quick)
             if options.rounds:
                 suite = msgspec.structs.replace(suite, rounds=options.rounds)
@@ -49,7 +61,8 @@ def _with_another_version(subjects: tuple[Subject, ...], folder: str) -> tuple[S
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("benchmarks", nargs="*", choices=[[], *SUITES], metavar="|".join(SUITES))
+    names = [*SUITES, _SHAPE]
+    parser.add_argument("benchmarks", nargs="*", choices=[[], *names], metavar="|".join(names))
     parser.add_argument("--rounds", type=int, help="rounds over all subjects")
     parser.add_argument("--quick", action="store_true", help="one short round: a smoke test")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")

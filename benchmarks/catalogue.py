@@ -22,16 +22,6 @@ from typing import Any
 from benchmarks.harness import ROOT
 from haptera import Agent, AgentSession, SessionError
 from haptera.access.assembly.store_strings import make_store
-from haptera.model.entries import (
-    Entry,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-    QueryStarted,
-    SessionOpened,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.ids import (
     MessageId,
     PartId,
@@ -41,12 +31,16 @@ from haptera.model.ids import (
     new_entry_id,
     new_session_id,
 )
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import PartEnded, PartStarted, TurnEnded, TurnStarted
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.settings import Settings
 from haptera.model.usage import Usage
 from haptera.ports.session_store import Lease, Store
-from haptera.testing import ScriptedProvider
+from haptera.testing import ScriptedProvider, says
 
 PROJECT = "bench"
 _EXCHANGES = 3
@@ -202,6 +196,20 @@ async def _forked(session: AgentSession) -> object:
         return bool(other.session_id)
 
 
+async def _asked(session: AgentSession) -> object:
+    return (await session.chat("And now?")).text
+
+
+async def _looked_at(agent: Agent) -> object:
+    return type(await (await agent.remote(_LONG)).status()).__name__
+
+
+async def _found_fork(agent: Agent) -> object:
+    remote = await agent.remote(_LONG)
+    composition = agent._composition  # noqa: SLF001 - what `sessions.fork` asks before it opens one
+    return (await composition.read_fork(remote.session_id, None)).forked_at
+
+
 async def _told_status(session: AgentSession) -> object:
     return type(session.status).__name__
 
@@ -212,6 +220,7 @@ OPEN: dict[str, Callable[[AgentSession], Awaitable[object]]] = {
     "open: rewind to the middle": _rewound_far,
     "open: fork, and open the fork": _forked,
     "open: its status": _told_status,
+    "open: a prompt": _asked,
 }
 """Operations on the long session once it is open."""
 
@@ -231,12 +240,17 @@ LONG: dict[str, Operation] = {
     "its first 50 messages": _read_long,
     "its statistics": _counted_long,
 }
-OPERATIONS = MANY | LONG | OPEN
+LOOKS: dict[str, Operation] = {
+    "its status, from elsewhere": _looked_at,
+    "where a fork of it begins": _found_fork,
+}
+"""After a prompt: what it was then is stored."""
+OPERATIONS = MANY | LONG | OPEN | LOOKS
 
 
 async def measure(location: str, name: str) -> dict[str, Any]:
     """Run one operation in this process, on a store that was opened and not used."""
-    provider = ScriptedProvider([])
+    provider = ScriptedProvider([says("fine")])
     async with Agent(
         "scripted/one", store=location, project=PROJECT, providers=[provider], environment={}
     ) as agent:
@@ -244,7 +258,7 @@ async def measure(location: str, name: str) -> dict[str, Any]:
         if name in OPEN:
             async with agent.session(_LONG) as session:
                 return await _measured(OPEN[name](session))
-        return await _measured((MANY | LONG)[name](agent))
+        return await _measured((MANY | LONG | LOOKS)[name](agent))
 
 
 async def _measured(work: Awaitable[object]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 
 from haptera import Agent, TextDelta, tool
-from haptera.model.events import SubagentChanged, SubagentEvent
+from haptera.events import SubagentChanged, SubagentEvent
 
 
 @tool

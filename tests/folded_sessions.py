@@ -2,7 +2,7 @@
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
+from haptera.model.log.session_fold import SessionFold
 
 MADE_BY_MESSAGES = {
     "head",
@@ -14,8 +14,9 @@ MADE_BY_MESSAGES = {
     "child_answers",
     "compacted",
     "points",
+    "folded_at",
     "rewound_at",
-    "_before_merge",
+    "before_merge",
 }
 """What the entries that are read make anew: the messages, and what becomes of their calls."""
 

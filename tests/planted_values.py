@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from haptera import Agent
-from haptera.model.entries import Entry
 from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import AgentError
 from haptera.model.ids import DEFAULT_OWNER, SessionId, new_entry_id, new_session_id
 from haptera.model.json_types import Json, JsonObject, plain_value
+from haptera.model.log.entry import Entry
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

@@ -9,7 +9,7 @@ import pytest
 
 from haptera import Agent, AgentError, AgentResult, AgentSession, Event, tool
 from haptera.kernel.session.live_session import LiveSession
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.model.parts import ToolResultPart
 from haptera.model.requests import ModelRequest
 from haptera.testing import FakeClock, ScriptedProvider

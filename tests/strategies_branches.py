@@ -2,10 +2,11 @@
 
 from hypothesis import strategies as st
 
-from haptera.kernel.blocks.conversation.paths import current_path, last_rewind
 from haptera.kernel.session.log_reading import seq_of_message
-from haptera.model.entries import Rewound, SessionOpened
 from haptera.model.ids import MessageId, new_session_id
+from haptera.model.log.history import Rewound
+from haptera.model.log.paths import current_path, last_rewind
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.settings import Settings
 from tests.strategies_logs import LogWriter, write_onto, write_session
 

@@ -6,50 +6,28 @@ again in other answers. Every choice is one byte of a drawn string, which is qui
 shrinks well.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from decimal import Decimal
+from functools import partial
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NewType,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from hypothesis import strategies as st
 
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
 from haptera.model.approvals import CallFacts, ChildApproval, Ruling
-from haptera.model.commands import CommandEnded, new_command_id
-from haptera.model.compactions import Compaction
-from haptera.model.context_files import ContextLoaded, Skill
-from haptera.model.entries import (
-    ApprovalDecision,
-    ApprovalRequested,
-    ApprovalSettled,
-    ContextNoted,
-    EditAction,
-    Entry,
-    HistoryEdited,
-    HookMessage,
-    InputDrained,
-    InputPromoted,
-    InputQueued,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-    QueryStarted,
-    RetryScheduled,
-    SessionChanged,
-    SessionImported,
-    SessionOpened,
-    ToolEnded,
-    ToolStarted,
-    TranscriptMirrored,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-    UnknownEntry,
-    UsageReported,
-)
 from haptera.model.errors import ErrorCode, RequestError
-from haptera.model.file_snapshots import Snapshot
 from haptera.model.ids import (
     CallId,
     MessageId,
@@ -61,6 +39,34 @@ from haptera.model.ids import (
     new_query_id,
     new_session_id,
     new_turn_id,
+)
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.approvals import ApprovalDecision, ApprovalRequested, ApprovalSettled
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import EditAction, HistoryEdited, Rewound
+from haptera.model.log.queries import (
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    QueryEnded,
+    QueryStarted,
+)
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import (
+    SessionChanged,
+    SessionOpened,
+)
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import (
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    RetryScheduled,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
 )
 from haptera.model.messages import AssistantMessage, KeptOptions, Message, Sender, UserMessage
 from haptera.model.parts import (
@@ -77,7 +83,7 @@ from haptera.model.parts import (
 from haptera.model.results import StopReason
 from haptera.model.settings import Settings
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 
 ValueT = TypeVar("ValueT")
@@ -378,18 +384,60 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
     return [
         lambda: SessionChanged(**stamp(), changes={"title": None, "settings": {"seed": 4}}),
         lambda: SessionChanged(**stamp(), changes={"settings": {"seed": 6}}, origin="opening"),
-        lambda: SessionImported(**stamp()),
-        lambda: ContextNoted(**stamp(), text="elsewhere"),
-        lambda: HookMessage(**stamp(), hook="h", text="said"),
-        lambda: Snapshot(**stamp(), tree="abc"),
-        lambda: ContextLoaded(**stamp(), skills=(Skill(name="sail"),)),
-        lambda: UsageReported(**stamp()),
-        lambda: TranscriptMirrored(**stamp(), lines=({"type": "user", "uuid": "u1"},)),
-        lambda: CommandEnded(**stamp(), command_id=new_command_id(), result={"is_done": True}),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),
         lambda: _compaction(log),
         lambda: _edit(log),
+        *(partial(_entry_of, log, kind) for kind in get_args(KnownEntry) if kind not in _PLACED),
     ]
+
+
+_PLACED: frozenset[type[Entry]] = frozenset(
+    {
+        *(SessionOpened, SessionChanged, Compaction, HistoryEdited, Rewound),
+        *(InputQueued, InputPromoted, InputDrained, QueryStarted, QueryEnded),
+        *(TurnStarted, TurnEnded, TurnDiscarded, RetryScheduled),
+        *(PartStarted, PartCheckpoint, PartEnded),
+        *(ApprovalRequested, ApprovalSettled, ToolStarted, ToolEnded),
+    }
+)
+"""The kinds whose place and values follow from others. Any other kind is written by its fields."""
+
+
+def _entry_of(log: LogWriter, kind: type[Entry]) -> Entry:
+    """Return an entry of any kind that belongs to no query, its values chosen by their types."""
+    made: Entry = _value_of(log, kind, log.stamp()() | {"seq": 0, "raw": None})
+    return made
+
+
+def _value_of(log: LogWriter, hint: Any, given: Mapping[str, Any] | None = None) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if isinstance(hint, NewType):
+        return _value_of(log, hint.__supertype__)
+    if origin is Literal:
+        return log.one_of(arguments)
+    if origin in (Union, types.UnionType):
+        return _value_of(log, log.one_of(arguments))
+    if origin is tuple:
+        return tuple(_value_of(log, arguments[0]) for _ in range(log.number(2)))
+    if origin is dict:
+        return {"note": log.one_of(WORDS)}
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        known, hints = given or {}, get_type_hints(hint)
+        names = [name for name in hint.__struct_fields__ if name not in known]
+        return hint(**known, **{name: _value_of(log, hints[name]) for name in names})
+    return _PLAIN[hint](log)
+
+
+_PLAIN: dict[Any, Callable[[LogWriter], Any]] = {
+    type(None): lambda _: None,
+    bool: lambda log: log.chance(),
+    int: lambda log: log.number(100),
+    float: lambda log: float(log.number(100)),
+    str: lambda log: log.one_of(WORDS),
+    Decimal: lambda log: Decimal(log.number(100)),
+    ErrorCode: lambda log: log.one_of(list(ErrorCode)),
+    Any: lambda log: log.one_of(WORDS),
+}
 
 
 def _edit(log: LogWriter) -> HistoryEdited:

@@ -9,8 +9,8 @@ from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_
 import msgspec
 from hypothesis import strategies as st
 
-from haptera.model.entries import Entry
-from haptera.model.entry_kinds import KnownEntry
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.entry import Entry
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WHOLE = st.integers(min_value=0, max_value=2**50)

@@ -6,7 +6,7 @@ from haptera.model.late_names import late_names
 from haptera.model.own_name import OWN_VERSION
 
 if TYPE_CHECKING:
-    from haptera.access import list_local_models, pull_model, remove_local_model
+    from haptera.access.administration import list_local_models, pull_model, remove_local_model
     from haptera.access.descriptions import (
         ActiveContext,
         SessionDescription,
@@ -28,20 +28,6 @@ if TYPE_CHECKING:
     from haptera.kernel.blocks.tool_registry.tool import tool
     from haptera.kernel.session.session_descriptions import Unfinished
     from haptera.model.approvals import ApprovalRequest, Approve, Deny
-    from haptera.model.entries import (
-        ApprovalRequested,
-        ApprovalSettled,
-        PartEnded,
-        PartStarted,
-        QueryEnded,
-        QueryStarted,
-        RetryScheduled,
-        ToolEnded,
-        ToolStarted,
-        TurnDiscarded,
-        TurnEnded,
-        TurnStarted,
-    )
     from haptera.model.errors import (
         AgentError,
         ConfigError,
@@ -61,6 +47,17 @@ if TYPE_CHECKING:
         StatusChanged,
         TextDelta,
         ToolProgress,
+    )
+    from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+    from haptera.model.log.queries import QueryEnded, QueryStarted
+    from haptera.model.log.tools import ToolEnded, ToolStarted
+    from haptera.model.log.turns import (
+        PartEnded,
+        PartStarted,
+        RetryScheduled,
+        TurnDiscarded,
+        TurnEnded,
+        TurnStarted,
     )
     from haptera.model.messages import AssistantMessage, Message, UserMessage
     from haptera.model.outcomes import Err, Ok
@@ -163,8 +160,8 @@ if not TYPE_CHECKING:
             "AgentSession": "haptera.agent.session",
             "AgentSessions": "haptera.agent.sessions",
             "ApprovalRequest": "haptera.model.approvals",
-            "ApprovalRequested": "haptera.model.entries",
-            "ApprovalSettled": "haptera.model.entries",
+            "ApprovalRequested": "haptera.model.log.approvals",
+            "ApprovalSettled": "haptera.model.log.approvals",
             "Approve": "haptera.model.approvals",
             "AssistantMessage": "haptera.model.messages",
             "ConfigError": "haptera.model.errors",
@@ -179,15 +176,15 @@ if not TYPE_CHECKING:
             "ModelStep": "haptera.model.settings",
             "ObserverLagged": "haptera.model.events",
             "Ok": "haptera.model.outcomes",
-            "PartEnded": "haptera.model.entries",
-            "PartStarted": "haptera.model.entries",
+            "PartEnded": "haptera.model.log.turns",
+            "PartStarted": "haptera.model.log.turns",
             "ProviderError": "haptera.model.errors",
-            "QueryEnded": "haptera.model.entries",
-            "QueryStarted": "haptera.model.entries",
+            "QueryEnded": "haptera.model.log.queries",
+            "QueryStarted": "haptera.model.log.queries",
             "QueryStream": "haptera.agent.query_stream",
             "ReasoningDelta": "haptera.model.events",
             "RequestError": "haptera.model.errors",
-            "RetryScheduled": "haptera.model.entries",
+            "RetryScheduled": "haptera.model.log.turns",
             "RetrySettings": "haptera.model.settings",
             "SessionDescription": "haptera.access.descriptions",
             "SessionError": "haptera.model.errors",
@@ -201,22 +198,22 @@ if not TYPE_CHECKING:
             "Timeouts": "haptera.model.settings",
             "ToolCallPart": "haptera.model.parts",
             "ToolContext": "haptera.ports.tools",
-            "ToolEnded": "haptera.model.entries",
+            "ToolEnded": "haptera.model.log.tools",
             "ToolError": "haptera.model.errors",
             "ToolProgress": "haptera.model.events",
             "ToolResultPart": "haptera.model.parts",
-            "ToolStarted": "haptera.model.entries",
-            "TurnDiscarded": "haptera.model.entries",
-            "TurnEnded": "haptera.model.entries",
-            "TurnStarted": "haptera.model.entries",
+            "ToolStarted": "haptera.model.log.tools",
+            "TurnDiscarded": "haptera.model.log.turns",
+            "TurnEnded": "haptera.model.log.turns",
+            "TurnStarted": "haptera.model.log.turns",
             "Unfinished": "haptera.kernel.session.session_descriptions",
             "Usage": "haptera.model.usage",
             "UserMessage": "haptera.model.messages",
             "create_agent_session": "haptera.agent.agent",
             "is_agent_error": "haptera.model.errors",
-            "list_local_models": "haptera.access",
-            "pull_model": "haptera.access",
-            "remove_local_model": "haptera.access",
+            "list_local_models": "haptera.access.administration",
+            "pull_model": "haptera.access.administration",
+            "remove_local_model": "haptera.access.administration",
             "run_agent": "haptera.agent.agent",
             "run_agent_result": "haptera.agent.agent",
             "run_agent_stream": "haptera.agent.agent",

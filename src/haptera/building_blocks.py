@@ -20,12 +20,7 @@ from typing import Self, Unpack
 
 from msgspec.structs import replace
 
-from haptera.access.assembly.agent_inputs import (
-    ConfigurationSources,
-    OwnAccess,
-    SystemClock,
-    checked_model,
-)
+from haptera.access.assembly.agent_inputs import ConfigurationSources, OwnAccess, checked_model
 from haptera.access.assembly.block_options import BlockOptions, HoldOptions, place_of_option
 from haptera.access.assembly.configuration import Configuration
 from haptera.access.assembly.model_clients import ClientOptions, ModelClients
@@ -35,8 +30,6 @@ from haptera.kernel.blocks.approval_coordinator import (
 )
 from haptera.kernel.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.kernel.blocks.conversation.conversation import Conversation, ConversationInterface
-from haptera.kernel.blocks.conversation.tool_calls import heal_history
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
 from haptera.kernel.blocks.request_builder import RequestBuilder, RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.aggregators import (
@@ -80,6 +73,8 @@ from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.given_options import check_options, checked_fields
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.json_types import JsonObject
+from haptera.model.log.conversation import Conversation, ConversationInterface
+from haptera.model.log.history import heal_history
 from haptera.model.native_messages import NativeAnswer, NativeMessage, NativeResult
 from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.model.option_declarations import takes
@@ -107,7 +102,6 @@ from haptera.model.stream_parts import (
 )
 from haptera.model.tools import ToolSpec
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelCatalogue, ModelClient
 from haptera.ports.native_agent import (
     Allow,
@@ -120,6 +114,7 @@ from haptera.ports.native_agent import (
     Refuse,
 )
 from haptera.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
+from haptera.system.clock import Clock, Random, SystemClock
 
 __all__ = [
     "AbortQuery",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from haptera.access import data_folder, model_folder
+from haptera.access.administration import data_folder, model_folder
 from haptera.model.errors import AgentError
 from haptera.model.events import TextDelta
 from haptera.model.local_models import PullEvent, PullFinished, PullProgress, PullStarted

@@ -14,8 +14,8 @@ The guide is docs/hooks.md.
 """
 
 from haptera.kernel.blocks.hook_dispatch.registration import HookFunctions, Hooks
-from haptera.model.entries import HookMessage
 from haptera.model.events import HookFailed
+from haptera.model.log.notes import HookMessage
 from haptera.model.requests import ModelRequest
 from haptera.ports.hooks import (
     AfterCompaction,

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 from haptera import Agent
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import Message
 from haptera.stores.memory import MemoryStore
 from tests.formats.conversations import heard

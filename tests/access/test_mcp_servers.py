@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from haptera import ConfigError, ErrorCode, ToolError
-from haptera.access import project_file, trust_project
+from haptera.access.administration import project_file, trust_project
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.mcp_servers import (
     add_mcp_server,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from haptera import AgentError
-from haptera.model.entries import SessionOpened
 from haptera.model.ids import SessionId
+from haptera.model.log.sessions import SessionOpened
 from haptera.ports.session_store import Store
 from haptera.testing.store_conformance.samples import opened
 from tests.planted_values import Planted, planted_logs, read_everything

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from haptera.access import catalogue
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing import says
 from tests.scripted_agents import make_agent

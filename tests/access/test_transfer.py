@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,11 @@ import msgspec
 import pytest
 
 from haptera import Agent, ErrorCode, MediaPart, SessionError, tool
+from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
 from haptera.model.entry_bytes import encode_entry
+from haptera.model.ids import EntryId, new_session_id
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from haptera.ports.session_store import Store
 from haptera.providers.vendors import VENDORS
@@ -299,3 +303,69 @@ async def test_an_export_is_made_outside_the_event_loop(form: str) -> None:
     here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
     assert sum(map(len, pieces)) > len(text) / 2
     assert here < everywhere / 3
+
+
+async def test_an_archive_is_taken_over_outside_the_event_loop(tmp_path: Path) -> None:
+    session_id, text = new_session_id(), 'a "text"\\\n' * 5000
+    opened = SessionOpened(id=EntryId("evt_1"), time=1, seq=1, session_id=session_id)
+    notes = [
+        ContextNoted(id=EntryId(f"evt_{seq}"), time=1, seq=seq, text=text) for seq in range(2, 200)
+    ]
+    log = ArchivedLog(session_id=session_id, entries=[opened, *notes])
+    export = ArchiveExport(session_id=session_id, logs=[log], created=5)
+    file = io.BytesIO(b"".join(write_archive(export)))
+    agent, _ = make_agent([], store=f"sqlite:{tmp_path / 'sessions.db'}")
+    async with agent:
+        await agent.sessions.list()  # it opens the store
+        begin, all_begin = time.thread_time(), time.process_time()
+        made = await agent.sessions.import_from(file)
+        here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
+    assert made.report.records > len(notes)
+    assert here < everywhere / 3
+
+
+async def _opened(agent: Agent, session_id: str) -> None:
+    async with agent.session(session_id, must_exist=True):
+        pass
+
+
+async def _forked(agent: Agent, session_id: str) -> None:
+    async with await agent.sessions.fork(session_id):
+        pass
+
+
+async def _shown_to_others(agent: Agent, session_id: str) -> None:
+    made = await agent.sessions.share(session_id)
+    assert made.token is not None
+    await agent.sessions.shared(made.token)
+
+
+async def _exported(agent: Agent, session_id: str) -> None:
+    async for _ in agent.sessions.export(session_id, to="markdown"):
+        pass
+
+
+_USES: dict[str, Callable[[Agent, str], Awaitable[object]]] = {
+    "opened": _opened,
+    "forked": _forked,
+    "shown": _shown_to_others,
+    "exported": _exported,
+    "listed": lambda agent, session_id: agent.sessions.messages(session_id),
+}
+
+
+@pytest.mark.parametrize("use", _USES)
+async def test_a_long_import_is_used_outside_the_event_loop(use: str, tmp_path: Path) -> None:
+    """All that another program's session said is in one entry."""
+    said = [
+        {"role": "assistant" if number % 2 else "user", "content": "word"}
+        for number in range(20_000)
+    ]
+    file = io.BytesIO(json.dumps(said).encode())
+    agent, _ = make_agent([], store=f"sqlite:{tmp_path / 'sessions.db'}")
+    async with agent:
+        made = await agent.sessions.import_from(file, of="openai")
+        begin, all_begin = time.thread_time(), time.process_time()
+        await _USES[use](agent, made.session.id)
+        here, everywhere = time.thread_time() - begin, time.process_time() - all_begin
+    assert here < everywhere / 2

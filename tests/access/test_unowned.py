@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from haptera import tool
 from haptera.access.unowned import HeldQueries, HeldQuery, JoinedQueries, LeftQueries
 from haptera.access.worker import SessionWorker, SharedStore, can_go_on
-from haptera.model.entries import InputQueued, QueryEnded
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import InputId, MessageId, QueryId, SessionId, new_entry_id
+from haptera.model.log.queries import InputQueued, QueryEnded
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
 from haptera.ports.session_store import Store, UnownedQueries, UnownedQuery

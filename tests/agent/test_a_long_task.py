@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from haptera import QueryEnded, ToolEnded, ToolStarted
-from haptera.model.compactions import Compaction
-from haptera.model.entries import ApprovalSettled, Rewound
-from haptera.model.file_snapshots import Snapshot
+from haptera.model.log.approvals import ApprovalSettled
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.history import Rewound
+from haptera.model.log.workspace import Snapshot
 from tests.agent.task_worker import SUMMARY, make_agent
 from tests.scripted_agents import live_of
 from tests.stores.workers import worker_environment

@@ -18,7 +18,7 @@ from haptera import (
     tool,
 )
 from haptera.model.approvals import Decision
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step

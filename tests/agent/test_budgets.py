@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from haptera import Agent, AgentSession, ErrorCode, tool
 from haptera.model.budgets import Budgets
-from haptera.model.entries import Entry, SessionOpened, TurnEnded
 from haptera.model.ids import MessageId, SessionId, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import TurnEnded
 from haptera.model.stream_parts import StreamFinished
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
 from tests.scripted_agents import MODEL, failure_of, live_of

@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 from haptera import Agent, AgentSession, run_agent
-from haptera.model.entries import Entry, QueryEnded
 from haptera.model.events import Idle
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded
 from haptera.ports.session_store import Store
 from haptera.testing import ScriptedProvider, says
 from tests.stores.store_factories import STORE_FACTORIES, open_store

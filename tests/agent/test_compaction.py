@@ -19,8 +19,8 @@ from haptera import (
 )
 from haptera.hooks import AfterCompaction, BeforeCompaction, Block, Hooks, Proceed
 from haptera.model.compaction_settings import CompactionSettings
-from haptera.model.compactions import Compaction
 from haptera.model.errors import ProviderError, RequestError
+from haptera.model.log.compactions import Compaction
 from haptera.model.messages import Message
 from haptera.model.parts import CompactionPart, ReminderPart, TextPart, ToolResultPart
 from haptera.model.requests import ModelRequest

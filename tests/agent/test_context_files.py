@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent
-from haptera.model.context_files import ContextLoaded
-from haptera.model.entries import SessionChanged
+from haptera.model.log.sessions import SessionChanged
+from haptera.model.log.workspace import ContextLoaded
 from haptera.testing import ScriptedProvider, calls, says
 from tests.scripted_agents import MODEL, live_of, outcomes_in
 

@@ -23,9 +23,9 @@ from haptera import (
     tool,
 )
 from haptera.hooks import Answer, Block, HookFailed, Hooks, Proceed
-from haptera.model.compactions import Compaction
 from haptera.model.events import Instrumented
 from haptera.model.ids import new_entry_id, new_message_id
+from haptera.model.log.compactions import Compaction
 from haptera.stores.memory import MemoryStore
 from haptera.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from tests.scripted_agents import failure_of, live_of, log_of, make_agent, playing

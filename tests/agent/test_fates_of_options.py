@@ -20,7 +20,7 @@ from haptera import (
 )
 from haptera.agent.agent_options import SettingsOptions
 from haptera.agent.query_options import QueryOptions
-from haptera.model.compactions import Compaction
+from haptera.model.log.compactions import Compaction
 from haptera.model.messages import KeptOptions
 from haptera.testing import ScriptedProvider, says
 from tests.agent.option_scenes import ANSWER, CALL, PROBES, Scene, Seen

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentSession, Approve, ErrorCode, tool
-from haptera.model.file_snapshots import FileChange, Snapshot
+from haptera.model.file_snapshots import FileChange
+from haptera.model.log.workspace import Snapshot
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says

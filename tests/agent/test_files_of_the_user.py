@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from haptera import ErrorCode
-from haptera.model.file_snapshots import RewindReport, Snapshot
+from haptera.model.file_snapshots import RewindReport
+from haptera.model.log.workspace import Snapshot
 from haptera.stores.file_trees.git_trees import GitTrees
 from tests.agent.file_worlds import BIG, HUGE, agent_in, clear, plain, state_of
 from tests.scripted_agents import failure_of, live_of
@@ -211,8 +212,9 @@ async def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path, tmp_p
         assert (outside / "x").read_text() == "of another person\n"
 
 
+@pytest.mark.parametrize("how", ["delete", "prune"])
 async def test_copies_are_for_the_owner_only_out_of_exports_and_go_with_the_session(
-    root: Path,
+    how: str, root: Path
 ) -> None:
     secret = "KEY=of-the-user"
     agent = agent_in(root, "memory", [(root / ".env").unlink])
@@ -228,7 +230,11 @@ async def test_copies_are_for_the_owner_only_out_of_exports_and_go_with_the_sess
         session_id = session.session_id or ""
         archive = b"".join([piece async for piece in agent.sessions.export(session_id)])
         assert secret.encode() not in archive
-        await session.delete()
+        if how == "delete":
+            await session.delete()
+        else:
+            await session.close()
+            assert await agent.sessions.prune(days=-1)
         assert list(snapshots.glob("*/kept/*")) == []
 
 

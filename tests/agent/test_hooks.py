@@ -47,10 +47,10 @@ from haptera.hooks import (
     TransformMessages,
     TransformRequest,
 )
-from haptera.model.compactions import Compaction
-from haptera.model.entries import SessionChanged
 from haptera.model.ids import new_entry_id
 from haptera.model.json_types import JsonObject
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.option_declarations import options_of
 from haptera.model.parts import ToolResultPart
 from haptera.model.tools import ToolRules, ToolSpec

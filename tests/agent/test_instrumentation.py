@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from haptera import Agent, Approve, Event, tool
-from haptera.kernel.blocks.conversation.conversation import Conversation
 from haptera.model.errors import ErrorCode, ProviderError
 from haptera.model.events import (
     Heartbeat,
@@ -20,6 +19,7 @@ from haptera.model.events import (
     ToolMeasured,
     TurnMeasured,
 )
+from haptera.model.log.conversation import Conversation
 from haptera.model.settings import RetrySettings
 from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamOpened
 from haptera.model.usage import Usage

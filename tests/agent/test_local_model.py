@@ -11,7 +11,7 @@ import pytest
 
 from haptera import Agent, AgentError, ErrorCode, RetrySettings, TextDelta
 from haptera.model.compaction_settings import CompactionSettings
-from haptera.model.compactions import Compaction
+from haptera.model.log.compactions import Compaction
 from haptera.providers.local.client import LocalModelClient
 from haptera.providers.local.model_process import ModelProcessPool
 from tests.fixtures_local import CONTEXT

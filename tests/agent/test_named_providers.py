@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode
-from haptera.model.entries import TurnStarted
 from haptera.model.json_types import JsonObject
+from haptera.model.log.turns import TurnStarted
 from haptera.model.parts import ProviderPart, ReasoningPart
 from tests.agent.test_first_steps import write_config
 from tests.providers.exchanges import case

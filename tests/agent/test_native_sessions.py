@@ -22,18 +22,6 @@ from haptera.hooks import (
 from haptera.kernel.engine.native_turns import TurnTimes
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.canonical import arguments_hash
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    ApprovalRequested,
-    Entry,
-    QueryEnded,
-    RetryScheduled,
-    SessionChanged,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    UsageReported,
-)
 from haptera.model.entry_bytes import encode_event
 from haptera.model.errors import ConfigError, ErrorCode, ProviderError
 from haptera.model.events import (
@@ -43,7 +31,15 @@ from haptera.model.events import (
     TextDelta,
     ToolProgress,
 )
-from haptera.model.file_snapshots import Snapshot
+from haptera.model.log.approvals import ApprovalRequested
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.native import UsageReported
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.sessions import SessionChanged
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import RetryScheduled, TurnEnded
+from haptera.model.log.workspace import Snapshot
 from haptera.model.parts import TextPart
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, says
@@ -547,7 +543,8 @@ async def test_a_tool_of_ours_runs_once_with_its_progress_and_its_record(tmp_pat
     assert [(e.tool, e.outcome, e.call_id) for e in ended] == [("add", "ok", "toolu_1")]
     said = child.of("answer")[-1]["response"]["mcp_response"]["result"]
     assert said["content"] == [{"type": "text", "text": "3"}]
-    assert "mcp__haptera" in child.argv[child.argv.index("--allowedTools") + 1]
+    allowed = next(word for word in child.argv if word.startswith("--allowedTools="))
+    assert "mcp__haptera" in allowed
 
 
 @pytest.mark.parametrize("ends", ["the turn ends", "it is refused"])

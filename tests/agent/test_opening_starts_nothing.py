@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from haptera import Agent, AgentSession, ErrorCode, QueryStarted, tool
 from haptera.agent.remote import AgentRemote
-from haptera.model.entries import InputQueued
 from haptera.model.events import Busy, Failed, Idle
+from haptera.model.log.queries import InputQueued
 from haptera.model.messages import KeptOptions
 from haptera.model.settings import RuntimeSettings
 from haptera.stores.memory import MemoryStore

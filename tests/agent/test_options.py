@@ -44,8 +44,8 @@ from haptera.agent.query_options import QueryOptions, SessionOptions
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
 from haptera.model.budgets import Budgets, Watchdogs
 from haptera.model.compaction_settings import CompactionSettings
-from haptera.model.entries import SessionChanged
 from haptera.model.errors import ProviderError
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import Sender, UserMessage
 from haptera.model.parts import ReminderPart
 from haptera.model.requests import ModelRequest

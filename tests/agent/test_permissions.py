@@ -7,18 +7,15 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
-from haptera.access import distrust_project
+from haptera.access.administration import distrust_project
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.hooks import BeforeTool, Block, Hooks, Proceed
 from haptera.model.agent_defaults import Permissions
 from haptera.model.approvals import CallFacts, Decision, Ruling
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    QueryStarted,
-    ToolStarted,
-)
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.tools import ToolStarted
 from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step

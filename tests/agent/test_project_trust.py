@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from haptera import ApprovalRequest, Approve, ConfigError, tool
-from haptera.access import (
+from haptera.access.administration import (
     distrust_project,
     project_approvals,
     project_file,
     trust_project,
 )
 from haptera.access.assembly.agent_inputs import ConfigurationSources
-from haptera.model.entries import QueryStarted
 from haptera.model.errors import ErrorCode
+from haptera.model.log.queries import QueryStarted
 from haptera.testing import calls, says
 from haptera.testing.store_conformance.crash_sweep import is_strace_here
 from tests.scripted_agents import live_of, make_agent, playing, run_script

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, tool
-from haptera.model.entries import SessionChanged
 from haptera.model.ids import SessionId
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.settings import Limits, Settings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, calls, says

@@ -18,8 +18,8 @@ from haptera import (
     UserMessage,
     tool,
 )
-from haptera.model.entries import Entry
 from haptera.model.errors import ProviderError
+from haptera.model.log.entry import Entry
 from haptera.model.messages import Sender
 from haptera.model.stream_parts import FinishKind, PartClosed, PartDelta, PartOpened
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, reasoning, says

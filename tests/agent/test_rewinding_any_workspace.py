@@ -228,8 +228,9 @@ def test_a_process_that_is_killed_meanwhile_loses_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.sweep
-def test_more_processes_are_killed(tmp_path: Path) -> None:
-    kill_often(tmp_path, 10, 60)
+@pytest.mark.parametrize("first", [10, 20, 30, 40, 50])
+def test_more_processes_are_killed(first: int, tmp_path: Path) -> None:
+    kill_often(tmp_path, first, first + 10)
 
 
 @pytest.mark.soak

@@ -15,7 +15,8 @@ from haptera import (
     QueryEnded,
 )
 from haptera.model.commands import SendPrompt
-from haptera.model.entries import Entry, InputQueued
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued
 from haptera.model.messages import Sender
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, ScriptedProvider, says

@@ -19,10 +19,10 @@ from haptera import (
     create_agent_session,
 )
 from haptera.kernel.session.live_session import LiveSession
-from haptera.model.entries import Entry
 from haptera.model.errors import ProviderError
 from haptera.model.events import Busy, Failed, Idle, ObserverLagged
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.model.parts import ToolResultPart
 from haptera.model.session_state import check_state
 from haptera.model.settings import RuntimeSettings

@@ -16,7 +16,7 @@ from haptera import (
     SessionError,
     TextDelta,
 )
-from haptera.model.entries import TurnStarted
+from haptera.model.log.turns import TurnStarted
 from haptera.model.settings import RuntimeSettings
 from haptera.testing import EventRecorder, Gate, says
 from haptera.testing.scripted_provider import Step

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from haptera import Agent, ConfigError, ErrorCode, TextPart, ToolEnded
-from haptera.model.entries import Entry
 from haptera.model.errors import StoreError
+from haptera.model.log.entry import Entry
 from haptera.model.parts import ToolResultPart
 from haptera.ports.session_store import Lease, SessionLog
 from haptera.stores.memory import MemoryStore

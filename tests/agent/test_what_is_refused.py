@@ -18,9 +18,9 @@ from haptera import (
     tool,
 )
 from haptera.building_blocks import ControlChannel, StreamProcessor
-from haptera.model.entries import Entry
 from haptera.model.events import LiveEvent
 from haptera.model.ids import MessageId
+from haptera.model.log.entry import Entry
 from haptera.model.messages import Sender
 from haptera.testing import FakeClock, calls, says
 from haptera.tools import coding_tools

@@ -17,7 +17,7 @@ import haptera
 import haptera.access.assembly.late
 import haptera.agent.late
 import haptera.cli.late
-from haptera import access
+from haptera.access import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
 
@@ -60,7 +60,7 @@ def test_naming_an_agent_loads_nothing_but_asyncio_msgspec_and_the_package(repor
 def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
     loaded = load("haptera.agent.agent")["loaded"]
     late = (
-        "haptera.access",
+        "haptera.access.administration",
         "haptera.access.assembly.composition",
         "haptera.access.auth",
         "haptera.access.config",
@@ -113,7 +113,7 @@ def test_what_is_loaded_late_is_what_type_checkers_see(module: ModuleType) -> No
 
 def test_names_that_are_loaded_when_used_are_seen_before() -> None:
     assert set(haptera.__all__) <= set(dir(haptera))
-    assert haptera.pull_model is access.pull_model
+    assert haptera.pull_model is administration.pull_model
     assert not hasattr(haptera, "no_such_name")
 
 

@@ -75,9 +75,9 @@ def test_names_say_what_a_thing_is() -> None:
 
 # Packages whose members do the same for different things, and so use the same names: stores of the
 # same ports, formats of the same sessions, protocols of the same requests, suites of checks.
-PARALLEL = ("stores/*/", "serialization/exchange/", "providers/wire/", "testing/*/")
+PARALLEL = ("stores/*/", "formats/", "providers/wire/", "testing/*/")
 # What offers to users or programs what another module does, under the same name.
-STAND_INS = ("sync/*", "access/__init__.py")
+STAND_INS = ("sync/*", "access/administration.py")
 OPERATIONS = ("cli/*_commands.py", "server/*_routes.py", "server/command.py")
 NOT_NAMES = ("TypeVar", "ParamSpec", "TypeVarTuple")
 
@@ -134,7 +134,7 @@ def test_a_public_name_means_one_thing() -> None:
 
 def test_a_name_with_two_meanings_is_noticed(tmp_path: Path) -> None:
     texts = {
-        "kernel/engine/turns.py": "LIMIT = 1\nT = TypeVar('T')\ndef cost_of(): ...\ndef main(): .",
+        "kernel/turns.py": "LIMIT = 1\nT = TypeVar('T')\ndef cost_of(): ...\ndef main(): ...",
         "kernel/blocks/prices.py": "LIMIT: int = 2\nT = TypeVar('T')\nasync def cost_of(): ...",
         "access/auth/storage.py": "Place: TypeAlias = Literal['a', 'b']\ndef main(): ...",
         "tools/paths.py": "class Place: ...\n_own = 1",
@@ -148,8 +148,8 @@ def test_a_name_with_two_meanings_is_noticed(tmp_path: Path) -> None:
         (tmp_path / f"{number}.py").write_text(text)
     modules = [(name, tmp_path / f"{number}.py") for number, name in enumerate(texts)]
     assert shared_names(modules) == {
-        "LIMIT": ["kernel/blocks/prices.py", "kernel/engine/turns.py", "server/session_routes.py"],
-        "cost_of": ["kernel/blocks/prices.py", "kernel/engine/turns.py"],
+        "LIMIT": ["kernel/blocks/prices.py", "kernel/turns.py", "server/session_routes.py"],
+        "cost_of": ["kernel/blocks/prices.py", "kernel/turns.py"],
         "Place": ["access/auth/storage.py", "tools/paths.py"],
         "SECONDS": ["stores/*/", "stores/rules.py"],
     }

@@ -21,12 +21,14 @@ from tests.architecture.source_tree import CONTRACTS, PACKAGE, ROOT, modules_und
 pytestmark = pytest.mark.slow
 
 LAYERS = "A room imports only rooms below it, and every room has its place"
-SESSION = "Session and engine know ports, not providers, stores, tools, auth or config"
-CONCRETE = "Only assembly and testing name concrete providers, stores and tools"
-SURFACES = "Surfaces import agent, administration, sync, serialization and vocabulary only"
+KERNEL = "The kernel knows ports, not providers, stores, tools or access"
+EDGES = "Providers, stores, tools and telemetry know only the blocks of the kernel"
+CONCRETE = "Only access and testing name concrete providers, stores and tools"
+SURFACES = "Surfaces import agent, access, sync, formats, system and model only"
 PUBLIC_NAMES = "The public names are for users and surfaces, no room imports them"
 BLOCKS = "No block imports another"
-PURE_BLOCKS = "Blocks touch no files, no sockets, no clock and no chance"
+ALONE = "Blocks import no other part of the kernel"
+PURE_BLOCKS = "Blocks and the fold touch no files, no sockets, no clock and no chance"
 ACYCLIC = "No two neighbours import each other, at any depth"
 AIOHTTP = "Only providers.transport imports aiohttp"
 DRIVERS = "Only stores imports database drivers"
@@ -56,52 +58,55 @@ class Verdict(TypedDict):
 
 
 VIOLATIONS = [
-    Plant("session.planted", "haptera.stores.planted", SESSION),
-    Plant("session.planted", "haptera.access.config.planted", SESSION),
-    Plant("session.planted", "haptera.access.auth.planted", SESSION),
-    Plant("session.planted", "haptera.agent", LAYERS),
-    Plant("engine.planted", "haptera.providers.planted", SESSION),
-    Plant("engine.planted", "haptera.tools.planted", SESSION),
-    Plant("engine.planted", "haptera.kernel.session.planted", LAYERS),
-    Plant("blocks.planted", "haptera.kernel.blocks.neighbour", BLOCKS),
-    Plant("blocks.planted", "haptera.kernel.engine.planted", LAYERS),
-    Plant("blocks.planted", "time", PURE_BLOCKS),
-    Plant("blocks.planted", "pathlib", PURE_BLOCKS),
-    Plant("blocks.planted", "aiohttp", AIOHTTP),
+    Plant("kernel.session.planted", "haptera.stores.planted", KERNEL),
+    Plant("kernel.session.planted", "haptera.access.config.planted", KERNEL),
+    Plant("kernel.session.planted", "haptera.access.auth.planted", KERNEL),
+    Plant("kernel.session.planted", "haptera.agent", LAYERS),
+    Plant("kernel.engine.planted", "haptera.providers.planted", KERNEL),
+    Plant("kernel.engine.planted", "haptera.tools.planted", KERNEL),
+    Plant("kernel.blocks.planted", "haptera.kernel.blocks.neighbour", BLOCKS),
+    Plant("kernel.blocks.planted", "haptera.kernel.engine.planted", ALONE),
+    Plant("kernel.blocks.planted", "time", PURE_BLOCKS),
+    Plant("kernel.blocks.planted", "pathlib", PURE_BLOCKS),
+    Plant("model.log.planted", "time", PURE_BLOCKS),
+    Plant("kernel.blocks.planted", "aiohttp", AIOHTTP),
     Plant("ports.planted", "haptera.kernel.engine.planted", LAYERS),
-    Plant("serialization.planted", "haptera.kernel.blocks.planted", LAYERS),
-    Plant("vocabulary.planted", "haptera.ports.planted", LAYERS),
-    Plant("vocabulary.planted", "haptera", PUBLIC_NAMES),
-    Plant("stores.planted", "haptera.kernel.session.planted", LAYERS),
+    Plant("formats.planted", "haptera.kernel.blocks.planted", LAYERS),
+    Plant("system.planted", "haptera.ports.planted", LAYERS),
+    Plant("model.planted", "haptera.system.planted", LAYERS),
+    Plant("model.planted", "haptera", PUBLIC_NAMES),
+    Plant("stores.planted", "haptera.kernel.session.planted", EDGES),
+    Plant("providers.planted", "haptera.kernel.engine.planted", EDGES),
     Plant("stores.planted", "haptera.providers.planted", LAYERS),
     Plant("providers.planted", "haptera.stores.planted", LAYERS),
     Plant("tools.planted", "haptera.access.config.planted", LAYERS),
     Plant("providers.wire.planted", "aiohttp", AIOHTTP),
-    Plant("session.planted", "apsw", DRIVERS),
+    Plant("kernel.session.planted", "apsw", DRIVERS),
     Plant("stores.planted", "sqlite3", DRIVERS),
     Plant("agent.planted", "haptera.stores.planted", CONCRETE),
-    Plant("administration.planted", "haptera.providers.planted", CONCRETE),
     Plant("sync.planted", "haptera.tools.planted", CONCRETE),
     Plant("cli.planted", "haptera.kernel.engine.planted", SURFACES),
     Plant("server.planted", "haptera.kernel.session.planted", SURFACES),
+    Plant("server.planted", "haptera.ports.planted", SURFACES),
     Plant("demo.planted", "haptera.access.assembly.planted", SURFACES),
     Plant("server.planted", "haptera.cli.planted", LAYERS),
-    Plant("assembly.planted", "haptera.testing.planted", TESTING),
+    Plant("access.planted", "haptera.testing.planted", TESTING),
     Plant("agent.planted", "haptera.testing.planted", TESTING),
-    Plant("engine.planted", "opentelemetry", TRACING),
+    Plant("kernel.engine.planted", "opentelemetry", TRACING),
     Plant("tools.planted", "mcp", MCP),
-    Plant("engine.planted", "anyio", MCP),
-    Plant("vocabulary.planted", "pydantic", NOT_REQUIRED),
+    Plant("kernel.engine.planted", "anyio", MCP),
+    Plant("model.planted", "pydantic", NOT_REQUIRED),
     Plant("providers.planted", "anthropic", NOT_REQUIRED),
 ]
 
 ALLOWED = [
-    Plant("assembly.planted", "haptera.stores.planted", ""),
+    Plant("access.planted", "haptera.stores.planted", ""),
     Plant("testing.planted", "haptera.providers.planted", ""),
     Plant("agent.planted", "haptera.access.assembly.planted", ""),
     Plant("cli.planted", "haptera.agent.planted", ""),
     Plant("cli.planted", "haptera", ""),
-    Plant("providers.planted", "haptera.access.auth.planted", ""),
+    Plant("server.planted", "haptera.system.planted", ""),
+    Plant("tools.planted", "haptera.kernel.blocks.planted", ""),
     Plant("providers.transport.planted", "aiohttp", ""),
     Plant("stores.planted", "apsw", ""),
     Plant("telemetry.planted", "opentelemetry", ""),
@@ -109,8 +114,8 @@ ALLOWED = [
 ]
 
 CYCLE = [
-    Plant("engine.planted", "haptera.kernel.engine.neighbour", ACYCLIC),
-    Plant("engine.neighbour", "haptera.kernel.engine.planted", ACYCLIC),
+    Plant("kernel.engine.planted", "haptera.kernel.engine.neighbour", ACYCLIC),
+    Plant("kernel.engine.neighbour", "haptera.kernel.engine.planted", ACYCLIC),
 ]
 
 

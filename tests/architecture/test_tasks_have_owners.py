@@ -9,7 +9,7 @@ import pytest
 
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 
-OWNER = PACKAGE / "ports" / "owned_tasks.py"
+OWNER = PACKAGE / "system" / "owned_tasks.py"
 # Checks for those who write stores and blocks: each waits for what it starts, as a test does.
 CHECKS = PACKAGE / "testing"
 GROUP = "asyncio.TaskGroup()"

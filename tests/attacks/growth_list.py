@@ -26,13 +26,19 @@ from haptera.agent.prompts import _bare
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
 from haptera.cli.prompt_input import _named, fenced
 from haptera.cli.terminal import safe
+from haptera.formats.archive import (
+    ArchivedLog,
+    ArchiveExport,
+    write_archive,
+)
+from haptera.formats.archive_adoption import Adoption
+from haptera.formats.archive_reading import read_archive
 from haptera.formats.formats import FORMATS
 from haptera.formats.forms import UniqueCallIds, cost_in, media_from_url
 from haptera.formats.html_page import write_html
 from haptera.formats.markdown import write_markdown
 from haptera.formats.redaction import Redactor
 from haptera.formats.values import LIMITS, SessionExport, TimedMessage
-from haptera.kernel.blocks.conversation.tool_calls import with_distinct_calls
 from haptera.kernel.blocks.error_classification import code_of_text
 from haptera.kernel.blocks.permission_rules.rules import mentions_forbidden, parse_rule
 from haptera.kernel.blocks.permission_rules.shell_words import read_command
@@ -42,8 +48,11 @@ from haptera.kernel.blocks.permission_rules.wildcards import (
     matches_word,
 )
 from haptera.kernel.session.titles import clean_title
-from haptera.model.ids import CallId, MessageId, SessionId
+from haptera.model.ids import CallId, EntryId, InputId, MessageId, SessionId
 from haptera.model.json_types import python_words
+from haptera.model.log.queries import InputQueued
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.tools import with_distinct_calls
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import TextPart, ToolCallPart
@@ -231,10 +240,99 @@ def _openai_messages(size: int) -> bytes:
     return msgspec.json.encode(rows)
 
 
-def _lines_apart(size: int) -> tuple[str, str]:
-    """Return two texts whose lines have all their partners, in the other order."""
-    numbers = [str(number % 40) + "\n" for number in range(size // 4)]
-    return "x\n" + "".join(numbers) + "y\n", "z\n" + "".join(reversed(numbers)) + "w\n"
+def _anthropic_messages(size: int) -> bytes:
+    call = {"type": "tool_use", "id": "c", "name": "n", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "x"}
+    rows = [
+        {"role": "user", "content": [result]}
+        if number % 2
+        else {"role": "assistant", "content": [call]}
+        for number in range(size // 100)
+    ]
+    return msgspec.json.encode({"messages": rows})
+
+
+def _opencode_session(size: int) -> bytes:
+    state = {"status": "completed", "input": {}, "output": "x"}
+    call = {"type": "tool", "callID": "c", "tool": "n", "state": state}
+    messages = [
+        {"info": {"id": f"m{number}", "role": "assistant", "sessionID": "s"}, "parts": [call]}
+        for number in range(size // 150)
+    ]
+    return msgspec.json.encode({"info": {"id": "s", "directory": "/"}, "messages": messages})
+
+
+def _pi_summary(number: int) -> dict[str, Any]:
+    """Return a summary that stands before the first message, and moves what comes behind."""
+    if number < 2 or number % 2:
+        return _pi_line(number)
+    place = {"id": f"{number}", "parentId": f"{number - 1}"}
+    kept = {"firstKeptEntryId": "1", "tokensBefore": 1}
+    return {"type": "compaction", "summary": "x", **place, **kept}
+
+
+def _codex_rollback(number: int) -> dict[str, Any]:
+    if number % 3 < 2:
+        return _codex_line(number)
+    rollback = {"type": "thread_rolled_back", "num_turns": 1}
+    return {"timestamp": "2026-01-01T00:00:00Z", "type": "event_msg", "payload": rollback}
+
+
+def _claude_circle(number: int) -> dict[str, Any]:
+    message = {"role": "user", "content": "x"}
+    place = {"uuid": f"u{number}", "parentUuid": f"u{number + 1}"}
+    return {"type": "user", **place, "message": message}
+
+
+def _claude_compacted(number: int) -> dict[str, Any]:
+    if number % 2:
+        return {"type": "summary", "leafUuid": f"u{number}", "summary": "x"}
+    place = {"uuid": f"u{number}", "parentUuid": None, "logicalParentUuid": f"u{number - 2}"}
+    return {"type": "system", "subtype": "compact_boundary", **place}
+
+
+def _archive(size: int) -> bytes:
+    """Return an archive of prompts that wait, which the import ends one by one."""
+    session_id = SessionId("ses_growth")
+    opened = SessionOpened(id=EntryId("evt_1"), time=1, seq=1, session_id=session_id)
+    message = UserMessage(id=MessageId("m"), parts=(TextPart(text="a"),))
+    entries: list[Any] = [opened]
+    for seq in range(2, max(size // 300, 3)):
+        place: dict[str, Any] = {"id": EntryId(f"evt_{seq}"), "time": 1, "seq": seq}
+        entries.append(
+            InputQueued(**place, input_id=InputId(f"inp_{seq}"), message=message, delivery="queue")
+        )
+    log = ArchivedLog(session_id=session_id, entries=entries)
+    return b"".join(write_archive(ArchiveExport(session_id=session_id, logs=[log], created=5)))
+
+
+def _adopted(content: bytes) -> list[Any]:
+    archive = read_archive(io.BytesIO(content))
+    adoption = Adoption(archive.summary, owner="ana", project="/")
+    return [list(adoption.entries(log.session_id, log.entries)) for log in archive.logs]
+
+
+def _lines_apart(kinds: int) -> Callable[[int], tuple[str, str]]:
+    """Return a maker of two texts whose lines have all their partners, in the other order."""
+
+    def make(size: int) -> tuple[str, str]:
+        numbers = [f"{number % kinds}\n" for number in range(size // 4)]
+        return "x\n" + "".join(numbers) + "y\n", "z\n" + "".join(reversed(numbers)) + "w\n"
+
+    return make
+
+
+def _lines_in_turns(size: int) -> tuple[str, str]:
+    """Return two texts of which every second line is the same."""
+    rows = range(size // 4)
+    old, new = ([f"{row if row % 2 else mark + str(row)}\n" for row in rows] for mark in "ab")
+    return "".join(old), "".join(new)
+
+
+def _lines_that_become_rare(size: int) -> tuple[str, str]:
+    """Return two texts in which each line that is found makes another one occur once."""
+    lines = [f"{row}\n{row + 1}\n" for row in range(size // 8)]
+    return "x\n" + "".join(lines), "y\n" + "z\n".join(lines)
 
 
 def _pages_and_exports() -> Iterator[Entry]:
@@ -292,7 +390,7 @@ def _redaction() -> Iterator[Entry]:
         "scrubbing",
         scrub,
         *("sk-", "bearer ", "key ", "api_key=", "eyJ", "eyJaaaaaaaa.", "AIza", "basic\n", "%"),
-        reads=("vocabulary.secrets:scrub",),
+        reads=("model.secrets:scrub",),
         most=400_000,
     )
 
@@ -423,7 +521,7 @@ def _configuration() -> Iterator[Entry]:
         lambda name: unknown_name(name, ("system_prompts", "max_tokens")),
         "s",
         "system_prompts",
-        reads=("vocabulary.option_declarations:_closest",),
+        reads=("model.option_declarations:_closest",),
     )
 
 
@@ -557,13 +655,20 @@ def _permissions_and_tools() -> Iterator[Entry]:
     yield from _texts(
         "rule", lambda text: parse_rule(text, "deny"), "a", "(", "*", "{,", head="read(", reads=()
     )
-    yield Entry(
-        "difference",
-        lambda pair: difference(pair[0], pair[1], "a"),
-        _lines_apart,
-        most=16_000,
-        reads=("tools.editing:difference",),
-    )
+    for name, make in {
+        "few kinds of lines": _lines_apart(40),
+        "lines that are not frequent": _lines_apart(101),
+        "many kinds of lines": _lines_apart(1000),
+        "every second line": _lines_in_turns,
+        "lines that become rare": _lines_that_become_rare,
+    }.items():
+        yield Entry(
+            f"difference of {name}",
+            lambda pair: difference(pair[0], pair[1], "a"),
+            make,
+            most=15_000,  # of more lines only the number is told
+            reads=("tools.editing:_hunks", "tools.line_changes:_matches"),
+        )
     yield from _texts(
         "text of an MCP server",
         clean,
@@ -610,9 +715,27 @@ def _stores_and_imports() -> Iterator[Entry]:
     yield from _texts(
         "quarantine", lambda text: quarantined_in(text.encode()), "\n", "{}\n", "{", reads=()
     )
-    for name, row in (("claude-code", _claude_line), ("pi", _pi_line), ("codex", _codex_line)):
-        yield Entry(f"file of {name}", _reader(name), _rows(row), most=400_000)
-    yield Entry("file of messages", _reader("openai"), _openai_messages, most=400_000)
+    for name, rows in FILES.items():
+        for row in rows:
+            entry = f"file of {name} with {row.__name__.strip('_')}"
+            make = _rows(row) if row in _OF_ROWS else row
+            yield Entry(entry, quietly(_reader(name)), make, most=400_000)
+    yield Entry("archive", _adopted, _archive, most=400_000)
+
+
+_OF_ROWS: tuple[Callable[[int], Any], ...] = (
+    *(_claude_line, _claude_circle, _claude_compacted, _pi_line, _pi_summary),
+    *(_codex_line, _codex_rollback),
+)
+FILES: dict[str, tuple[Callable[[int], Any], ...]] = {
+    "claude-code": (_claude_line, _claude_circle, _claude_compacted),
+    "codex": (_codex_line, _codex_rollback),
+    "pi": (_pi_line, _pi_summary),
+    "opencode": (_opencode_session,),
+    "openai": (_openai_messages,),
+    "anthropic": (_anthropic_messages,),
+}
+"""The worst files of each format that is read."""
 
 
 def _libraries() -> Iterator[Entry]:

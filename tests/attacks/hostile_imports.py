@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId, new_entry_id, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionOpened
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

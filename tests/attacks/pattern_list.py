@@ -37,7 +37,7 @@ TABLES: dict[str, list["re.Pattern[str]"]] = {
         Redactor(["/work/me", "/home/me"])._paths
     ],
     "tools.page_text:": list(page_text._RAW_ENDS.values()),
-    "vocabulary.secrets:scrub": [re.compile(secrets._CREDENTIAL)],
+    "model.secrets:scrub": [re.compile(secrets._CREDENTIAL)],
 }
 """Patterns that come out of tables, by the function that uses them. Rules of redaction that are
 kept as data belong here: every row is then tried."""
@@ -69,7 +69,7 @@ EXCEPTIONS = {
     "providers.wire.openai_responses.dialects:ResponsesDialect.reasoning_of": _MODEL_NAMES,
     "providers.wire.protocol:HistoryRules.for_model": _MODEL_NAMES,
     "tools.search_program:main": "the model's own pattern, in a process that is killed",
-    "vocabulary.json_types:_in_words.replaced": "a word of ours",
+    "model.json_types:_in_words.replaced": "a word of ours",
 }
 """Functions whose patterns are not tried, with the reason."""
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 

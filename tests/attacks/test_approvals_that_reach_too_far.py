@@ -9,7 +9,8 @@ from haptera import Agent, AgentError, ApprovalRequest, ErrorCode, tool
 from haptera.hooks import Answer, BeforeTool, Block, Hooks, Proceed
 from haptera.model.approvals import ApprovalScope, Approve, Decision, Deny
 from haptera.model.canonical import arguments_hash
-from haptera.model.entries import ApprovalRequested, ApprovalSettled, ToolStarted
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.tools import ToolStarted
 from haptera.model.parts import ToolCallPart
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says

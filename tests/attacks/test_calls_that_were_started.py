@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession, ErrorCode, tool
-from haptera.model.entries import ApprovalSettled, Entry, ToolEnded, ToolStarted, TurnEnded
 from haptera.model.ids import SessionId
+from haptera.model.log.approvals import ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import Message
 from haptera.model.parts import ToolResultPart
 from haptera.stores.memory import MemoryStore

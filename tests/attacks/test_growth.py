@@ -9,8 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from haptera.formats.formats import FORMATS
 from tests.attacks.growth import HIGHEST_EXPONENT, Entry, exponent, seconds
-from tests.attacks.growth_list import ENTRIES, LINEAR_LIBRARIES, SUPERLINEAR_LIBRARIES, repeated
+from tests.attacks.growth_list import (
+    ENTRIES,
+    FILES,
+    LINEAR_LIBRARIES,
+    SUPERLINEAR_LIBRARIES,
+    repeated,
+)
 from tests.attacks.pattern_attacks import attacks_on
 from tests.attacks.pattern_list import (
     EXCEPTIONS,
@@ -140,14 +147,24 @@ def _library_of(call: ast.Call) -> str | None:
     return None
 
 
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp)
+_SEARCHES = {"find", "rfind", "index", "rindex", "count"}
+
+
 def _searches_in_a_loop(loop: ast.AST) -> bool:
-    """Whether a loop looks for something in a text, each time anew."""
+    """Whether a loop looks for something in a text or list, or moves all of it, each time anew."""
     return any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr in {"find", "rfind", "index", "rindex", "count"}
+        and (node.func.attr in _SEARCHES or _is_at_the_front(node))
         for node in ast.walk(loop)
     )
+
+
+def _is_at_the_front(call: ast.Call) -> bool:
+    """Whether a call takes the first item out of a list or puts one before it."""
+    is_first = bool(call.args) and ast.unparse(call.args[0]) == "0"
+    return is_first and ast.unparse(call.func).endswith((".pop", ".insert"))
 
 
 def _readers() -> set[str]:
@@ -156,7 +173,7 @@ def _readers() -> set[str]:
     for name, tree in modules().items():
         for function, node in with_functions(tree):
             is_library = isinstance(node, ast.Call) and _library_of(node) is not None
-            if is_library or (isinstance(node, ast.While) and _searches_in_a_loop(node)):
+            if is_library or (isinstance(node, _LOOPS) and _searches_in_a_loop(node)):
                 found.add(f"{name}:{function}")
             if isinstance(node, ast.ClassDef) and any(
                 ast.unparse(base).endswith("HTMLParser") for base in node.bases
@@ -168,7 +185,19 @@ def _readers() -> set[str]:
 _IN_LOOPS = {
     "stores.jsonl.scan:_line_starts": "goes from one line to the next, each found once",
     "tools.editing:_lines_of": "ends after ten places",
+    "administration.finding:SessionFinder.search": "asks a store",
+    "tools.option_tools:recall_tool.recall": "asks a store",
+    "administration.transfer:_lineage": "each step reads from a store, which takes far longer",
+    "blocks.conversation.carried_state:fold_from_compaction": "compactions of ours: few",
+    "blocks.conversation.conversation:SentCounts.update": "each message is looked at once",
+    "config.context_files:ContextFolders._folders": "the folders above one",
+    "providers.schema_targets:_Counts.count": "a method of its own",
+    "providers.wire.chat_completions.request:nearest_effort": "names of ours",
 }
+
+
+def test_every_format_that_is_read_has_its_worst_files() -> None:
+    assert {name for name, each in FORMATS.items() if each.read is not None} == FILES.keys()
 
 
 def test_every_reader_is_in_the_list() -> None:

@@ -8,8 +8,11 @@ import pytest
 
 from haptera import ConfigError, ErrorCode, MediaPart, TextPart, tool
 from haptera.hooks import Answer, BeforeTool, Hooks, Proceed
-from haptera.model.entries import Entry, QueryStarted, SessionOpened, ToolEnded
 from haptera.model.errors import HookError
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.tools import ToolEnded
 from haptera.model.messages import UserMessage
 from haptera.model.parts import Part, ToolCallPart, ToolResultPart
 from haptera.stores.memory import MemoryStore

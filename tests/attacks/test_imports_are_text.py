@@ -24,10 +24,12 @@ from haptera.cli.terminal import safe_line
 from haptera.formats.formats import FORMATS
 from haptera.formats.imported_entries import KEPT_SETTINGS
 from haptera.model.approvals import NO_FACTS
-from haptera.model.entries import ApprovalRequested, ApprovalSettled, Entry, SessionOpened
 from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import StoreError
 from haptera.model.ids import EntryId, MessageId, SessionId, new_session_id
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import UserMessage
 from haptera.model.parts import MediaPart
 from haptera.model.settings import Settings

@@ -6,10 +6,10 @@ import pytest
 
 from haptera import AgentError, ErrorCode
 from haptera.kernel.session.log_reading import MAX_GENERATIONS
-from haptera.model.entries import SessionOpened
 from haptera.model.ids import SessionId, new_session_id
-from haptera.ports.clock import Stamp
+from haptera.model.log.sessions import SessionOpened
 from haptera.stores.memory import MemoryStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, says
 from tests.scripted_agents import failure_of, make_agent
 

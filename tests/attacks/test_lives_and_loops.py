@@ -15,9 +15,9 @@ import pytest
 
 from haptera import AbortSignal, Agent, AgentError, ErrorCode, ToolContext, sync, tool
 from haptera.kernel.session.live_session import LiveSession
-from haptera.model.entries import QueryEnded
 from haptera.model.errors import StoreError
 from haptera.model.events import TextDelta
+from haptera.model.log.queries import QueryEnded
 from haptera.model.settings import RuntimeSettings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says

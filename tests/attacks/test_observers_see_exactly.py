@@ -13,20 +13,16 @@ from haptera import Agent, AgentSession
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.control_channel.subscription import Subscription
 from haptera.kernel.session.observers import observe
-from haptera.model.entries import (
-    Entry,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-)
 from haptera.model.events import Event, ObserverLagged, ReasoningDelta, TextDelta
-from haptera.model.file_snapshots import Snapshot
 from haptera.model.ids import PartId, SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import PartCheckpoint, PartEnded, PartStarted
+from haptera.model.log.workspace import Snapshot
 from haptera.model.parts import ReasoningPart, TextPart
 from haptera.model.settings import RuntimeSettings
-from haptera.ports.clock import Stamp
 from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
 from haptera.testing.scripted_provider import reasoning
 from tests.attacks.moments import others_run, until

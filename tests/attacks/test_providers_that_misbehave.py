@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode
-from haptera.model.entries import TurnEnded
 from haptera.model.events import TextDelta
+from haptera.model.log.turns import TurnEnded
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.settings import RetrySettings
 from haptera.model.stream_parts import (

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, ToolContext, tool
-from haptera.model.entries import QueryEnded, ToolStarted
 from haptera.model.events import TextDelta
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.tools import ToolStarted
 from haptera.model.settings import RuntimeSettings
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from tests.attacks.moments import others_run, until

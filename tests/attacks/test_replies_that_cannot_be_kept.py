@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
-from haptera.model.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry
 from haptera.model.errors import ConfigError, StoreError
 from haptera.model.events import Event
 from haptera.model.json_types import DEEPEST, Json, JsonObject
+from haptera.model.log.entry import UnknownEntry
+from haptera.model.log.notes import HookMessage
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.tools import ToolEnded
 from haptera.model.messages import AssistantMessage
 from haptera.model.parts import ProviderPart, ReasoningPart, ToolCallPart
 from haptera.model.requests import ModelRequest
@@ -26,8 +29,8 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
 from haptera.providers.transport.protocol import HttpRequest
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
 from tests.attacks.test_providers_that_misbehave import RawProvider
 from tests.case_names import stable_name

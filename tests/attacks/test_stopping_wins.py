@@ -12,14 +12,10 @@ import pytest
 
 from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
 from haptera.hooks import BeforeTool, Hooks, Proceed
-from haptera.model.entries import (
-    Entry,
-    PartEnded,
-    QueryEnded,
-    QueryStarted,
-    ToolStarted,
-    TurnStarted,
-)
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.tools import ToolStarted
+from haptera.model.log.turns import PartEnded, TurnStarted
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import RuntimeSettings
 from haptera.model.stream_parts import StreamPart

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from haptera import Agent, tool
-from haptera.model.entries import ApprovalSettled
 from haptera.model.errors import ConfigError
+from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.parts import TextPart, ToolResultPart
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from tests.case_names import stable_name

@@ -2,17 +2,18 @@
 
 import asyncio
 import gc
-import sys
+import re
 import tracemalloc
-from collections import Counter
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from benchmarks.call_trace import CallTrace
 from haptera import Agent, AgentSession
 from haptera.testing import FakeClock, calls, says
 from haptera.testing.scripted_provider import Step
+from tests.architecture.source_tree import PACKAGE
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic
 from tests.scripted_agents import playing
@@ -36,19 +37,16 @@ async def consume(session: AgentSession) -> int:
     return count
 
 
-class Calls:
-    """Counts the Python functions that are called, by name and by file."""
+class Calls(CallTrace):
+    """Counts the Python functions that are called, and what is encoded."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        super().__init__(PACKAGE)
         self.encodings = 0
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            code: CodeType = frame.f_code
-            if "/src/haptera/" in code.co_filename:
-                self.counts[f"{code.co_filename.rpartition('haptera/')[2]}:{code.co_name}"] += 1
-        elif event == "c_call" and getattr(argument, "__name__", "") in ("encode", "encode_into"):
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        super().__call__(frame, event, argument)
+        if event == "c_call" and getattr(argument, "__name__", "") in ("encode", "encode_into"):
             owner = type(getattr(argument, "__self__", None)).__module__
             self.encodings += owner.startswith("msgspec")
 
@@ -59,11 +57,8 @@ class Calls:
             for _ in range(turns_before):
                 await session.chat("before")
             gc.collect()
-            sys.setprofile(self)
-            try:
+            with self.running():
                 await consume(session)
-            finally:
-                sys.setprofile(None)
         return self
 
 
@@ -74,7 +69,7 @@ async def test_a_delta_costs_the_same_few_calls_however_many_there_are() -> None
     assert per_delta < 9, growth.most_common(12)
     # What is called once per query or turn does not grow with the deltas at all.
     for name in ("build_request", "sent_view", "wire_view", "messages", "result_of", "_unsettled"):
-        grown = {key: value for key, value in growth.items() if key.endswith(f":{name}")}
+        grown = {key: n for key, n in growth.items() if re.search(rf"[:.]{name}$", key)}
         assert grown == {}, name
 
 
@@ -106,12 +101,9 @@ class Served:
         async with faulty_server(self.answer) as server:
             made = Agent("anthropic/claude-sonnet-5", base_url=server.url, **options)
             async with made as agent, agent.session() as session:
-                sys.setprofile(counted)
-                try:
+                with counted.running():
                     async for _ in session.stream("go"):
                         self.seen.set()
-                finally:
-                    sys.setprofile(None)
         return counted
 
 
@@ -194,12 +186,9 @@ async def test_the_tokens_of_tools_are_estimated_once_in_a_session(
     script = [calls(("look", {})), calls(("look", {})), says("one"), says("two")]
     options = {**options, "tools": [look, listen], "compaction": {"context_window": 100_000}}
     async with playing(script, **options) as (session, provider):
-        sys.setprofile(counted)
-        try:
+        with counted.running():
             await consume(session)
             await consume(session)
-        finally:
-            sys.setprofile(None)
     assert [len(request.tools) for request in provider.requests] == [offered] * 4
-    assert counted.counts["kernel/engine/token_meter.py:fixed"] >= 4
+    assert counted.counts["kernel/engine/token_meter.py:TokenMeter.fixed"] >= 4
     assert counted.counts["kernel/blocks/token_estimate.py:_estimate_tool"] == offered

@@ -12,8 +12,8 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from haptera.model.entry_kinds import KnownEntry
 from haptera.model.events import LiveEvent
+from haptera.model.known_events import KnownEntry
 from haptera.model.schemas import stream_json_schema
 from haptera.sync import Agent
 from tests.cli.commands import Place

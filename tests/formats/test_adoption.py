@@ -13,26 +13,7 @@ from hypothesis import strategies as st
 from haptera.formats.archive import ArchivedLog
 from haptera.formats.archive_adoption import Adoption
 from haptera.formats.archive_reading import ArchiveSummary
-from haptera.formats.imported_entries import IMPORTED_KINDS
 from haptera.formats.values import ImportReport
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    ContextNoted,
-    Entry,
-    PartEnded,
-    PartStarted,
-    QueryStarted,
-    Rewound,
-    SessionChanged,
-    SessionImported,
-    SessionOpened,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.ids import (
     ApprovalId,
@@ -48,6 +29,16 @@ from haptera.model.ids import (
     new_query_id,
     new_session_id,
 )
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import Rewound
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.paths import current_path
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionChanged, SessionImported, SessionOpened
+from haptera.model.log.turns import PartEnded, PartStarted, TurnEnded, TurnStarted
 from haptera.model.messages import KeptOptions, UserMessage
 from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.settings import Settings
@@ -113,7 +104,7 @@ CHOICES = st.binary(min_size=30, max_size=200)
 def test_rewinds_lead_to_the_same_places(choices: bytes) -> None:
     entries = write_session(choices, go_back=go_back).entries
     _, new = adopt(entries)
-    kept = {entry.seq for entry in entries if IMPORTED_KINDS[type(entry)].fate != "dropped"}
+    kept = {entry.seq for entry in entries if entry.imported.fate != "dropped"}
     before = [entry.seq for entry in current_path(entries) if entry.seq in kept]
     after = [entry.seq for entry in current_path(new) if entry.seq in kept]
     assert after == before

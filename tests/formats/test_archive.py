@@ -25,11 +25,13 @@ from haptera.formats.archive_reading import (
     read_archive,
 )
 from haptera.formats.values import ImportLimits
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
-from haptera.model.entries import Entry, SessionOpened, UnknownEntry
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.ids import EntryId, SessionId
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
 from tests.strategies_logs import logs, write_log
 
 SESSION = SessionId("01990a5c-0000-7000-8000-000000000001")

@@ -353,6 +353,31 @@ def test_a_summary_of_pi_stands_before_what_it_keeps() -> None:
     ]
 
 
+def test_summaries_of_pi_keep_their_order_wherever_they_stand() -> None:
+    def summary(number: int, text: str, kept: str) -> Any:
+        fields = {"summary": text, "firstKeptEntryId": kept, "tokensBefore": 9}
+        return entry(number, number - 1, "compaction", **fields)
+
+    session = read(
+        "pi",
+        PI,
+        pi_said(1, None, "a"),
+        summary(2, "one", "e1"),
+        summary(3, "two", "e1"),
+        pi_said(4, 3, "b", "assistant"),
+        summary(5, "at the end", "e5"),
+        summary(6, "again", "e5"),
+        pi_said(7, 6, "c"),
+        pi_said(8, 7, "d", "assistant"),
+        summary(9, "later", "e7"),
+        summary(10, "first of all", "e1"),
+        pi_said(11, 10, "e"),
+    )
+    assert [each.what for each in heard_of(session)] == [
+        *("one", "two", "first of all", "a", "b", "at the end", "again", "later", "c", "d", "e")
+    ]
+
+
 def test_what_pi_has_beside_users_and_answers_is_told() -> None:
     shell = {"role": "bashExecution", "command": "ls", "output": "a.txt", "exitCode": 0}
     session = read(

@@ -20,11 +20,11 @@ from haptera.formats.values import (
     ImportLimits,
     opaque_entry,
 )
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import SessionOpened
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ConfigError, ErrorCode
 from haptera.model.ids import EntryId, new_session_id
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.parts import CompactionPart
 from tests.formats.conversations import A_CONVERSATION, exported, user
 from tests.formats.strategies import TEXT

@@ -9,21 +9,16 @@ import msgspec
 import pytest
 
 from haptera.formats.imported_entries import (
-    IMPORTED_KINDS,
     KEPT_SETTINGS,
     kept_settings,
 )
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import (
-    Entry,
-    QueryStarted,
-    SessionChanged,
-    SessionOpened,
-    UnknownEntry,
-)
 from haptera.model.entry_bytes import decode_entry, encode_entry
-from haptera.model.entry_kinds import KnownEntry
 from haptera.model.ids import EntryId, new_entry_id, new_session_id
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.entry import Entry, kind_name, registered_kinds
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionChanged, SessionOpened
 from haptera.model.settings import Settings
 from tests.attacks.hostile_imports import ESCAPES, SETTINGS
 from tests.formats.test_adoption import adopt, without_ends
@@ -44,10 +39,6 @@ VALUES: dict[str, Any] = {
 NO_MODELS = ("local:/etc/passwd", "local/qwen3", "claude-agent/x", f"a/{ESCAPES}")
 
 
-def kind_of(kind: type[Entry]) -> str:
-    return str(kind.__struct_config__.tag)
-
-
 def logs_with(kind: type[Entry]) -> list[list[Entry]]:
     """Return logs that have an entry of a kind, cut off at different places."""
     found = []
@@ -59,15 +50,9 @@ def logs_with(kind: type[Entry]) -> list[list[Entry]]:
     return found[:20]
 
 
-def test_every_kind_of_entry_has_a_row() -> None:
-    known: set[type[Entry]] = {*get_args(KnownEntry), UnknownEntry}
-    forgotten = {kind_of(kind) for kind in known ^ set(IMPORTED_KINDS)}
-    assert not forgotten, "say in imported_entries.py what an import does with it"
-
-
-@pytest.mark.parametrize("kind", IMPORTED_KINDS, ids=kind_of)
+@pytest.mark.parametrize("kind", registered_kinds(), ids=kind_name)
 def test_a_row_is_what_an_import_does(kind: type[Entry]) -> None:
-    row = IMPORTED_KINDS[kind]
+    row = kind.imported
     logs = logs_with(kind)
     assert logs
     for entries in logs:
@@ -99,7 +84,7 @@ def test_the_page_has_the_table() -> None:
         r"^\| `([a-z.]+)` \| (kept|ended|dropped) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE
     )
     assert {kind: (fate, fields) for kind, fate, fields in rows} == {
-        kind_of(kind): (
+        kind_name(kind): (
             row.fate,
             "—"
             if row.fate == "dropped"
@@ -107,8 +92,8 @@ def test_the_page_has_the_table() -> None:
             if row.fields is None
             else ", ".join(f"`{name}`" for name in row.fields),
         )
-        for kind, row in IMPORTED_KINDS.items()
-        if kind is not UnknownEntry
+        for kind in get_args(KnownEntry)
+        for row in [kind.imported]
     }
     named = re.search(r"^Settings that are kept: (.+)\.$", PAGE.read_text(), re.MULTILINE)
     assert named is not None

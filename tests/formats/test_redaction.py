@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
 from haptera.formats.redaction import Redactor, redacted, redacted_entries
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import (
-    Entry,
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.ids import EntryId, MessageId, PartId, SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import (
     PartCheckpoint,
     PartEnded,
     PartStarted,
-    SessionOpened,
     TurnEnded,
     TurnStarted,
 )
-from haptera.model.entry_bytes import decode_entry, encode_entry
-from haptera.model.ids import EntryId, MessageId, PartId, SessionId
 from haptera.model.parts import MediaPart, Part, ReasoningPart, TextPart
 from haptera.model.secrets import Secret
 from tests.formats.conversations import (

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from haptera.formats.formats import FORMATS, read_session, recognised
 from haptera.formats.values import ImportedSession, SessionExport, TimedMessage
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.ids import EntryId, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import (
     CompactionPart,

@@ -69,6 +69,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "password in YAML": ("db_password: {}", WORD),
     "password of an option": ("mysql --password={} shop", WORD),
     "password in an environment file": ("A=1\nDB_PASSWORD={}\nB=2", "correcthorse"),
+    "password in a profile": ("export SMTP_PASS='{}'", WORD),
+    "password of a variable": ("DB_PASS={} make", "q8sd7fkj2"),
     "password in JSON in JSON": ('{{"said": "{{\\"password\\": \\"{}\\"}}"}}', WORD),
     "PostgreSQL URL": ("postgresql://ana:{}@db.example/shop", WORD),
     "MySQL URL": ("mysql+pymysql://root:{}@10.0.0.1:3306/shop", WORD),
@@ -165,6 +167,7 @@ def test_a_secret_of_each_kind_is_masked_wherever_it_stands(kind: str) -> None:
 
 NO_SECRETS = """\
 password = get_password()
+first_pass=second_pass, tests_passed=12345678
 password: str | None = None
 self.password = password
 connect(user=user, password=settings.password)

@@ -6,29 +6,7 @@ from typing import Any, Literal, get_args
 import pytest
 
 from haptera.model import events
-from haptera.model.aliases import EVENT_ALIASES, alias_of
 from haptera.model.commands import AbortQuery, ApproveCall, CommandId, DenyCall
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    Entry,
-    HookMessage,
-    InputPromoted,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-    QueryStarted,
-    SessionChanged,
-    SessionOpened,
-    ToolEnded,
-    ToolStarted,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-    UnknownEntry,
-    UsageReported,
-)
-from haptera.model.entry_kinds import KnownEntry
 from haptera.model.errors import ErrorCode, ProviderError
 from haptera.model.events import (
     Failed,
@@ -55,6 +33,23 @@ from haptera.model.ids import (
     SessionId,
     TurnId,
 )
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.native import UsageReported
+from haptera.model.log.notes import HookMessage
+from haptera.model.log.queries import InputPromoted, QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionChanged, SessionOpened
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import (
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
+)
+from haptera.model.log.workspace import Snapshot
 from haptera.model.messages import UserMessage
 from haptera.model.parts import (
     CompactionPart,
@@ -65,7 +60,8 @@ from haptera.model.parts import (
     ToolCallPart,
 )
 from haptera.model.results import StopReason
-from haptera.ports.clock import Stamp
+from haptera.model.source_names import event_names, named_events
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 
 ENTRY_KINDS = {
@@ -203,7 +199,7 @@ def test_live_events_have_no_place_in_the_log() -> None:
 
 @pytest.mark.parametrize("name", [*OF_SESSIONS, *OF_STREAMS, *OF_CHANNELS])
 def test_a_name_from_another_system_leads_to_one_of_our_kinds(name: str) -> None:
-    assert [kind for kind, names in EVENT_ALIASES.items() if name in names] != []
+    assert [kind for kind in named_events() if name in event_names(kind)] != []
 
 
 def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
@@ -218,7 +214,7 @@ def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
 
 
 def test_aliases_are_of_kinds_that_exist() -> None:
-    assert set(EVENT_ALIASES) - ENTRY_KINDS - LIVE_KINDS == set()
+    assert named_events() - ENTRY_KINDS - LIVE_KINDS == set()
 
 
 def examples() -> list[Entry | LiveEvent]:
@@ -305,7 +301,7 @@ def test_an_event_knows_its_names_in_all_other_systems() -> None:
         "message_text",
     )
     for event in examples():
-        assert set(event.aliases) <= set(EVENT_ALIASES[event.kind])
+        assert set(event.aliases) <= set(event_names(event.kind))
 
 
 def test_an_event_says_its_best_known_other_name() -> None:
@@ -320,7 +316,8 @@ def test_an_event_says_its_best_known_other_name() -> None:
 
 
 def test_a_kind_without_another_name_is_called_by_its_own() -> None:
-    assert alias_of("snapshot") == "snapshot"
+    snapshot = Snapshot(id=EntryId("evt_1"), time=1, tree="")
+    assert (snapshot.alias, snapshot.aliases) == ("snapshot", ())
 
 
 def test_an_entry_that_a_later_version_stored_in_its_own_way_has_the_names_of_its_kind() -> None:

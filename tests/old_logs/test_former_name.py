@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from haptera import Agent, StoreError
-from haptera.access import project_file
+from haptera.access.administration import project_file
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.kernel.engine.native_opening import prompt_id
 from haptera.model.errors import ErrorCode

@@ -18,20 +18,22 @@ from msgspec.structs import replace
 
 from haptera import Agent
 from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
-from haptera.model.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Event
 from haptera.model.ids import MessageId
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from haptera.model.requests import ModelRequest
 from haptera.model.results import StopReason
 from haptera.model.settings import RetrySettings
-from haptera.ports.clock import Stamp
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.stores.jsonl.store import JsonlStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from haptera.testing.decode_reply import PROTOCOLS
 from tests.fixtures_report import Report

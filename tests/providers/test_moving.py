@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import QueryStarted, SessionOpened
 from haptera.model.ids import new_session_id
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import (
     MediaPart,
@@ -24,7 +25,7 @@ from haptera.model.parts import (
     ReminderPart,
     TextPart,
 )
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from haptera.testing.decode_reply import PROTOCOLS, decode_reply
 from tests.fixtures_report import Report

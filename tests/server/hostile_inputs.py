@@ -19,7 +19,11 @@ from functools import cache
 
 import aiohttp
 
-from haptera.access import SystemClock
+from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
+from haptera.model.ids import EntryId, new_session_id
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionOpened
+from haptera.system.clock import SystemClock
 from tests.server.deep_json import BODIES
 
 MEBIBYTE = 1024 * 1024
@@ -82,6 +86,38 @@ Input = Callable[[Hostile], Awaitable[object]]
 @cache
 def _content(kind: str) -> bytes:
     return BODIES[kind](LARGEST)
+
+
+@cache
+def _archive(texts: int) -> bytes:
+    """Return an archive with so many notes, whose texts have to be escaped."""
+    session_id = new_session_id()
+    opened = SessionOpened(id=EntryId("evt_1"), time=1, seq=1, session_id=session_id)
+    text = '\\"\n' * (LARGEST // texts // 8)
+    notes = [
+        ContextNoted(id=EntryId(f"evt_{seq}"), time=1, seq=seq, text=text)
+        for seq in range(2, texts + 2)
+    ]
+    log = ArchivedLog(session_id=session_id, entries=[opened, *notes])
+    return b"".join(write_archive(ArchiveExport(session_id=session_id, logs=[log], created=5)))
+
+
+@cache
+def _summaries() -> bytes:
+    """Return a file of pi of which every second line is a summary, each before the first prompt."""
+    rows: list[dict[str, object]] = [{"type": "session", "version": 3, "id": "s", "cwd": "/"}]
+    message = {"role": "user", "content": "x"}
+    kept = {"summary": "x", "firstKeptEntryId": "1", "tokensBefore": 1}
+    for number in range(1, 10_000):
+        place = {"id": str(number), "parentId": str(number - 1)}
+        own = {"type": "compaction", **kept} if number % 2 == 0 else {"message": message}
+        rows.append({"type": "message", **place, **own})
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def _file(content: Callable[[], bytes]) -> Input:
+    octets = {"content-type": "application/octet-stream"}
+    return lambda each: each.send("POST", "/api/v1/sessions:import", content(), **octets)
 
 
 def _body(kind: str, path: str) -> Input:
@@ -182,6 +218,9 @@ INPUTS: dict[str, Input] = {
     "kinds of events": lambda each: each.send(
         "GET", f"{each.session}/events?follow=false&types=" + "a," * 499
     ),
+    "an archive of large entries": _file(lambda: _archive(8)),
+    "an archive of many entries": _file(lambda: _archive(4000)),
+    "a file of summaries": _file(_summaries),
     "an export as HTML": lambda each: each.send("GET", f"{each.session}/export?format=html"),
     "a redacted export": lambda each: each.send(
         "GET", f"{each.session}/export?format=markdown&redact=true"

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from haptera.access import SystemClock
 from haptera.server import ServerSettings, create_app
 from haptera.server.bodies import largest_body
 from haptera.server.connections import HEAD_BYTES, HttpConnection
@@ -25,6 +24,7 @@ from haptera.server.decoding import MOST_VALUES, decode_body
 from haptera.server.endpoint import Endpoint
 from haptera.server.operations import Operation
 from haptera.server.problems import ProblemError
+from haptera.system.clock import SystemClock
 from haptera.testing import Gate, says
 from tests.scripted_agents import make_agent
 from tests.server.deep_json import BODIES

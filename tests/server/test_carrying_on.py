@@ -10,7 +10,6 @@ import pytest
 
 from haptera import Agent, Event
 from haptera.model.commands import SendPrompt, new_command_id
-from haptera.model.entries import Entry, InputQueued, QueryEnded, QueryStarted, SessionOpened
 from haptera.model.ids import (
     InputId,
     MessageId,
@@ -19,6 +18,9 @@ from haptera.model.ids import (
     new_session_id,
     query_id_for,
 )
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.secrets import token_digest

@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
-from haptera.access import SystemClock
 from haptera.server.loop_slices import LoopSlices
+from haptera.system.clock import SystemClock
 from haptera.testing import says
 from tests.scripted_agents import make_agent
 from tests.server.serving import serving

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from haptera import AgentError, AgentSession, ErrorCode, QueryEnded, SessionError, StoreError
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.server import ServerSettings
 from haptera.server.feeds import SessionFeed
 from haptera.testing import says

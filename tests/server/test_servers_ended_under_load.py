@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from haptera.access.assembly.agent_inputs import SystemClock
+from haptera.system.clock import SystemClock
 from tests.cli.commands import Place
 from tests.cli.scripted_server import ScriptedServer, Turn, scripted_server
 from tests.fixtures_report import Report

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession
-from haptera.model.commands import CommandEnded
+from haptera.model.log.sessions import CommandEnded
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
 from tests.agent.test_native_sessions import transcript_of, turn

@@ -11,8 +11,8 @@ import pytest
 
 from haptera import Agent, ErrorCode, StoreError
 from haptera.access.sharing import new_share_token
-from haptera.model.entries import Entry
 from haptera.model.ids import SessionId, new_session_id
+from haptera.model.log.entry import Entry
 from haptera.model.secrets import token_digest
 from haptera.server import Access, ApiKey, HapteraApp, ServerSettings, create_app, new_token
 from haptera.stores.memory import MemoryLog, MemoryStore

@@ -19,9 +19,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from haptera.access import SystemClock
 from haptera.server import ApiKey, new_token
 from haptera.server.key_file import add_key
+from haptera.system.clock import SystemClock
 from haptera.system.owned_tasks import OwnedTasks
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import apsw
 
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Lease, Store
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS

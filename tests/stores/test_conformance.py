@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing.store_conformance import CHECKS, Check, run_store_conformance

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import apsw
 import pytest
 
-from haptera.model.entries import Entry, QueryStarted
 from haptera.model.errors import AgentError
 from haptera.model.ids import SessionId, new_entry_id, new_message_id, new_query_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
 from haptera.ports.session_store import Lease, Store

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from haptera.model.entry_bytes import decode_entries
 from haptera.model.errors import ErrorCode, StoreError
-from haptera.model.file_snapshots import Snapshot
+from haptera.model.log.workspace import Snapshot
 from haptera.stores.file_trees.git_trees import GitTrees, TreeLimits
 
 NAMES = ("a", "b", "a b", "é", ".hidden", "*.py")

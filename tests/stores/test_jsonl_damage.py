@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Lease
 from haptera.stores.jsonl.lines import encode_append
 from haptera.stores.jsonl.scan import scan_log

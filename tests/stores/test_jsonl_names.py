@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from haptera.model.entries import ContextNoted
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId, new_entry_id
+from haptera.model.log.notes import ContextNoted
 from haptera.ports.session_store import Lease, SessionFilter
 from haptera.stores.jsonl import lookup
 from haptera.stores.jsonl.lock_file import LeaseState, read_lease_state

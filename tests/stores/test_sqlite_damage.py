@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Lease
 from haptera.stores.sqlite.store import SqliteStore
 from haptera.testing.store_conformance.samples import new_session, note, notes

@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from haptera.model.entries import HookMessage
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.notes import HookMessage
 from haptera.ports.session_store import Store
 from haptera.stores import lease_rules
 from haptera.system.processes import ProcessIdentity, this_process

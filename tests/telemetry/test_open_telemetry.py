@@ -438,7 +438,7 @@ async def _counting(counted: Calls, session: AgentSession) -> None:
 def grown(few: Calls, many: Calls) -> dict[str, int]:
     """Return what more deltas call more often, without the ids, which are minted in stocks."""
     more = many.counts - few.counts
-    return {name: count for name, count in more.items() if not name.startswith("vocabulary/ids")}
+    return {name: count for name, count in more.items() if not name.startswith("model/ids")}
 
 
 def per_delta(counts: dict[str, int]) -> dict[str, float]:

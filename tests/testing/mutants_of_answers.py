@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.conversation import Conversation
 from haptera.kernel.blocks.request_builder import RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
 from haptera.kernel.blocks.stream_processor.processor import AnswerSource, StreamProcessor
@@ -18,6 +17,7 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolSet,
 )
 from haptera.model.events import Event, TextDelta
+from haptera.model.log.conversation import Conversation
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import Part, ReminderPart, ToolCallPart
 from haptera.model.requests import ModelRequest
@@ -196,6 +196,16 @@ class NeverFails(AnswerAssembler):
         pass
 
 
+class TakesWhatItGets(AnswerAssembler):
+    """Opens parts without a look at what they are made of."""
+
+    def _take(self, part: StreamPart, out: list[Event]) -> None:
+        if isinstance(part, PartOpened):
+            self._start(part, out)
+        else:
+            super()._take(part, out)
+
+
 class SameCallIds(AnswerAssembler):
     """Keeps the ids of calls as the provider gave them."""
 
@@ -293,7 +303,7 @@ MUTANTS: dict[str, tuple[Any, dict[str, Any]]] = {
                 kind.__name__: _processor(kind)
                 for kind in (
                     *(NoOffsets, OpensByItself, LosesTheRest),
-                    *(SavesTwice, NeverFails, SameCallIds),
+                    *(SavesTwice, NeverFails, TakesWhatItGets, SameCallIds),
                 )
             },
             "OneAnswer": lambda: OneAnswer(clock=FakeClock()),

@@ -10,9 +10,9 @@ from haptera import ErrorCode, SessionError
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.model.approvals import Approve, Decision
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.stream_parts import (
     PartClosed,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from haptera import Message, UserMessage
-from haptera.kernel.blocks.conversation.conversation import SentCounts
 from haptera.model.ids import MessageId
+from haptera.model.log.conversation import SentCounts
 from haptera.model.parts import CompactionPart
 from haptera.ports.model_client import ModelClient
 from haptera.testing import ScriptedProvider, says

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from haptera import ApprovalRequest, Approve, Deny, ToolEnded, ToolProgress
-from haptera.model.entries import ApprovalRequested, ApprovalSettled, ToolStarted
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.tools import ToolStarted
 from haptera.testing import calls, says
 from haptera.tools import coding_tools
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing

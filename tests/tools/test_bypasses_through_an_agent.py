@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haptera import Approve
-from haptera.access import check_sandbox
+from haptera.access.administration import check_sandbox
 from haptera.testing import calls, says
 from haptera.tools import coding_tools
 from tests.agent.test_project_trust import options_in, settings_in

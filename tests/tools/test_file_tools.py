@@ -2,6 +2,7 @@
 
 import stat
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -217,6 +218,39 @@ async def test_input_that_does_not_fit_never_reaches_a_tool(tools: Toolbox) -> N
 def test_a_difference_turns_one_text_into_the_other(before: list[str], after: list[str]) -> None:
     old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
     assert patched(old, difference(old, new, "f")) == new
+
+
+def changed_at_random(chance: Random, kinds: int) -> tuple[str, str]:
+    """Return a long text and one that was made of it, with few or many kinds of lines."""
+    old = [f"{chance.randrange(kinds)}\n" for _ in range(chance.randrange(400))]
+    new = list(old)
+    for _ in range(chance.choice([1, 5, 100])):
+        begin = chance.randrange(len(new) + 1)
+        count = chance.choice([0, 1, 40])
+        piece = chance.choice([new[:count], [f"{chance.randrange(kinds)}\n"], []])
+        new[begin : begin + count] = piece
+    return "".join(old), "".join(new)
+
+
+@pytest.mark.parametrize("kinds", [3, 50, 400, 100_000])
+def test_a_difference_of_long_texts_turns_one_into_the_other(kinds: int) -> None:
+    for seed in range(60):
+        old, new = changed_at_random(Random(f"{kinds} {seed}"), kinds)
+        assert patched(old, difference(old, new, "f")) == new
+
+
+def test_a_difference_is_no_longer_than_the_change() -> None:
+    numbers = range(1500)
+    old = "".join(f"a{number}\n" if number % 2 else f"{number}\n" for number in numbers)
+    new = "".join(f"b{number}\n" if number % 2 else f"{number}\n" for number in numbers)
+    told = difference(old, new, "f").splitlines()
+    assert sum(line.startswith("-") for line in told[2:]) == 750
+    assert sum(line.startswith("+") for line in told[2:]) == 750
+    # A piece that has moved is told as taken out and put in, and nothing else is.
+    lines = old.splitlines(keepends=True)
+    moved = "".join([*lines[:100], *lines[200:900], *lines[100:200], *lines[900:]])
+    told = difference(old, moved, "f").splitlines()
+    assert sum(line.startswith(("-", "+")) for line in told[2:]) == 200
 
 
 def patched(text: str, diff: str) -> str:

@@ -29,15 +29,17 @@ from haptera.kernel.session.log_reading import beside_the_loop
 from haptera.kernel.session.notes import ProjectNote, project_notes
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.commands import ChangeSession, new_command_id
-from haptera.model.entries import Entry, InputQueued, QueryStarted, SessionChanged
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.given_options import check_given
 from haptera.model.ids import MessageId, SessionId, new_id
 from haptera.model.json_types import JsonObject
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued, QueryStarted
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import UserMessage
 from haptera.model.option_declarations import takes
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import Lease, SessionFilter, SessionLog, SessionRecord
+from haptera.system.clock import Stamp
 from haptera.system.threads import run_in_thread
 
 if TYPE_CHECKING:

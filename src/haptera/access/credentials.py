@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from haptera.access.assembly import late
-from haptera.access.assembly.agent_inputs import ConfigurationSources, SystemClock
+from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.assembly.configuration import Configuration, provider_variables
 from haptera.access.auth.credential_storage import StorageKind, StoredCredential
 from haptera.access.auth.oauth import (
@@ -24,6 +24,7 @@ from haptera.model.errors import AgentError, ConfigError, ErrorCode
 from haptera.model.option_declarations import meant_name
 from haptera.model.secrets import Secret
 from haptera.system.atomic_files import file_lock, replace_file, write_all
+from haptera.system.clock import SystemClock
 
 __all__ = [
     "CredentialDescription",

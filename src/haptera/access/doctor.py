@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.access import check_sandbox, list_local_models
+from haptera.access.administration import check_sandbox, list_local_models
 from haptera.access.assembly import late
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.assembly.configuration import Configuration, provider_variables

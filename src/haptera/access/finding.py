@@ -18,13 +18,14 @@ from haptera.access.descriptions import (
     describe,
 )
 from haptera.access.history import described_messages, stats_of
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, inherited_entries
-from haptera.model.entries import Entry, SessionChanged
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.given_options import check_options
 from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.json_types import JsonObject, writable
+from haptera.model.log.entry import Entry
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.option_declarations import takes
 from haptera.ports.session_store import SessionFilter, SessionRecord
 

@@ -7,24 +7,15 @@ from typing import Literal
 from msgspec.structs import replace
 
 from haptera.access.descriptions import MessageDescription, PartTimes, SessionStats
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.model.believed_values import moment_of, summable_cost
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    Entry,
-    InputPromoted,
-    InputQueued,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-    QueryStarted,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.errors import ErrorReport
 from haptera.model.ids import CallId, InputId, MessageId, PartId, QueryId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputPromoted, InputQueued, QueryEnded, QueryStarted
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import PartEnded, PartStarted, TurnEnded, TurnStarted
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import CompactionPart, ReminderPart, ToolResultPart
 from haptera.model.usage import add_costs

@@ -13,7 +13,6 @@ from typing import Annotated, Generic, Literal, Protocol, Self, TypeAlias, TypeV
 
 import msgspec
 
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
 from haptera.model.events import Busy, Retrying, SessionStatus
 from haptera.model.given_options import checked_fields
@@ -21,7 +20,7 @@ from haptera.model.ids import DEFAULT_OWNER, OWNER_NAME
 from haptera.model.option_declarations import Option, declared_fields
 from haptera.model.secrets import without_secrets
 from haptera.model.settings import PoolSettings
-from haptera.ports.clock import Clock
+from haptera.system.clock import Clock, SystemClock
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

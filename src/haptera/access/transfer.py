@@ -7,7 +7,7 @@ anything is stored. An archive is written page by page and imported log by log.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -42,17 +42,18 @@ from haptera.formats.values import (
     TimedMessage,
     opaque_entry,
 )
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.entry_bytes import encode_entry
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
 from haptera.model.ids import SessionId, new_id, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import AssistantMessage
 from haptera.model.option_declarations import unknown_name
 from haptera.model.parts import MediaPart, Part, ToolResultPart
 from haptera.model.settings import Settings
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import Lease, SessionRecord
+from haptera.system.clock import Stamp
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
@@ -145,12 +146,22 @@ async def conversation_of(
 ) -> SessionExport:
     """Return a session as other formats than the archive need it."""
     fold, entries = folded
-    described = described_messages(fold.messages(), entries, folder=record.project)
+
+    def find() -> tuple[tuple[TimedMessage, ...], set[str], set[str]]:
+        found = described_messages(fold.messages(), entries, folder=record.project)
+        providers = {
+            each.message.provider for each in found if isinstance(each.message, AssistantMessage)
+        }
+        media = {part.blob for part in _media(found) if part.blob} if has_media else set()
+        timed = (
+            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in found
+        )
+        return tuple(timed), media, providers
+
+    messages, media, providers = await asyncio.to_thread(find)
     return SessionExport(
         session_id=record.id,
-        messages=tuple(
-            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in described
-        ),
+        messages=messages,
         title=record.title,
         cwd=record.project,
         model=fold.settings.model,
@@ -159,12 +170,8 @@ async def conversation_of(
         updated=record.updated,
         usage=fold.usage,
         cost=fold.cost,
-        contents=await _contents(composition, record.id, described) if has_media else {},
-        protocols=composition.configuration.protocols_of(
-            each.message.provider
-            for each in described
-            if isinstance(each.message, AssistantMessage)
-        ),
+        contents=await _contents(composition, record.id, media),
+        protocols=composition.configuration.protocols_of(providers),
     )
 
 
@@ -312,12 +319,13 @@ def _blob_names(value: object) -> Iterator[str]:
 
 
 async def _contents(
-    composition: "Composition", session_id: SessionId, described: Sequence[MessageDescription]
+    composition: "Composition", session_id: SessionId, names: Collection[str]
 ) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
-    for name in {part.blob for part in _media(described) if part.blob}:
-        # What a fork inherits is kept with the session that it was forked from.
-        for log, _ in await _lineage(composition, session_id):
+    # What a fork inherits is kept with the session that it was forked from.
+    lineage = await _lineage(composition, session_id) if names else []
+    for name in names:
+        for log, _ in lineage:
             try:
                 contents[name] = await composition.store.blobs.get(log, name)
                 break
@@ -412,7 +420,8 @@ async def _store_log(
     try:
         for content in blobs:
             await store.blobs.put(session_id, content)
-        while page := list(islice(entries, _PAGE)):
+        # In a thread: each entry is decoded and encoded anew, and may be large.
+        while page := await asyncio.to_thread(lambda: list(islice(entries, _PAGE))):
             await store.log.append(lease, page)
     except BaseException:
         await store.log.delete(session_id)

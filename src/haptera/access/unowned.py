@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from haptera.access.assembly.agent_inputs import SystemClock
-from haptera.model.entries import InputQueued
 from haptera.model.errors import AgentError
 from haptera.model.ids import SessionId
-from haptera.ports.clock import Clock
+from haptera.model.log.queries import InputQueued
 from haptera.ports.session_store import (
     SessionFilter,
     SessionRecord,
@@ -23,6 +21,7 @@ from haptera.ports.session_store import (
     UnownedQueries,
     UnownedQuery,
 )
+from haptera.system.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from haptera.access.worker import SharedStore

@@ -13,14 +13,13 @@ from typing import Annotated, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.kernel.session.session_descriptions import Unfinished
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Busy, Retrying, SessionStatus
 from haptera.model.given_options import checked_fields
 from haptera.model.option_declarations import Option
-from haptera.ports.clock import Clock
 from haptera.ports.session_store import UnownedQueries, UnownedQuery
+from haptera.system.clock import Clock, SystemClock
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

@@ -43,8 +43,8 @@ from haptera.model.results import AgentResult, OutputT
 from haptera.model.session_state import check_state
 from haptera.model.settings import Settings, changed_settings
 from haptera.model.tools import ToolSpec
-from haptera.ports.clock import Clock
 from haptera.system.abort import query_stopped
+from haptera.system.clock import Clock
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:

@@ -211,7 +211,7 @@ class AgentOptions(ScopedOptions, total=False):
         Callable[[Instrumented], None] | None,
         function_option(
             "A function that gets measurements of each query, turn and tool call, as events "
-            "(`haptera.model.events.Instrumented`)."
+            "(`haptera.events.Instrumented`)."
         ),
     ]
     telemetry: Annotated[

@@ -14,10 +14,10 @@ from haptera.agent.query_stream import QueryStream
 from haptera.agent.verbs import SessionT, SessionVerbs
 from haptera.kernel.session.session_descriptions import NamedSettings
 from haptera.model.commands import CompactSession, RewindSession, UndoRewind
-from haptera.model.compactions import Compaction
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.file_snapshots import FileDiff, RewindReport
 from haptera.model.ids import MessageId, new_message_id
+from haptera.model.log.compactions import Compaction
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import Part, TextPart
 from haptera.ports.runner import QueryInput

@@ -44,7 +44,7 @@ class PromptOptions(TypedDict, total=False):
     sender: Annotated[
         Sender | None,
         Option(
-            "Who speaks: a `haptera.model.messages.Sender`, or a dictionary with `kind` "
+            "Who speaks: a `haptera.settings.Sender`, or a dictionary with `kind` "
             "(`human`, `agent` or `orchestrator`) and `user_id`.",
             default=None,
         ),

@@ -29,12 +29,12 @@ from haptera.model.commands import (
     UndoRewind,
     new_command_id,
 )
-from haptera.model.compactions import Compaction
 from haptera.model.errors import AgentError, ErrorCode, SessionError, error_from_report
 from haptera.model.events import Event, SessionStatus
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.ids import QueryId, SessionId
 from haptera.model.json_types import writable_or_none
+from haptera.model.log.compactions import Compaction
 from haptera.model.messages import Message
 from haptera.model.requests import TokenCount
 from haptera.model.results import ResumeKind

@@ -8,13 +8,12 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from haptera.access.assembly import late
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.kernel.blocks.error_classification import to_agent_error
 from haptera.kernel.blocks.retry_policy import FailureCount, GiveUp, decide_retry
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.settings import RetrySettings
-from haptera.ports.clock import Clock, Random
 from haptera.system.abort import AbortSignal, until_aborted
+from haptera.system.clock import Clock, Random, SystemClock
 from haptera.system.owned_tasks import OwnedTasks
 
 ValueT = TypeVar("ValueT")

@@ -11,10 +11,10 @@ from haptera.agent.option_checks import check_id
 from haptera.agent.verbs import SessionT, SessionVerbs
 from haptera.model.budgets import Budgets
 from haptera.model.context_files import ContextFile, Skill
-from haptera.model.entries import ContextNoted
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.ids import SessionId
 from haptera.model.json_types import writable
+from haptera.model.log.notes import ContextNoted
 from haptera.model.results import ResumeKind
 from haptera.model.settings import Settings
 from haptera.model.tools import ToolSpec

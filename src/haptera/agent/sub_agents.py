@@ -26,7 +26,7 @@ from haptera.ports.tools import Resting, ToolContext
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.agent.query_stream import QueryStream
-    from haptera.kernel.blocks.conversation.fold import SessionFold
+    from haptera.model.log.session_fold import SessionFold
 
 _TITLE = 60
 """Characters of the prompt in the title of a child session."""

@@ -35,7 +35,6 @@ from haptera.model.commands import (
     UndoRewind,
     new_command_id,
 )
-from haptera.model.compactions import Compaction
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.ids import (
     ApprovalId,
@@ -46,6 +45,7 @@ from haptera.model.ids import (
     query_id_for,
 )
 from haptera.model.json_types import Json, writable_or_none
+from haptera.model.log.compactions import Compaction
 from haptera.model.option_declarations import takes
 from haptera.system.abort import AbortSignal
 

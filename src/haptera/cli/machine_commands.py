@@ -6,7 +6,7 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 
-from haptera.access import distrust_project, project_file, trust_project
+from haptera.access.administration import distrust_project, project_file, trust_project
 from haptera.access.configured import describe_configuration
 from haptera.access.doctor import examine
 from haptera.cli.outcomes import Exit

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import click
 
-from haptera.access import key_advice, list_local_models, pull_model, remove_local_model
+from haptera.access.administration import (
+    key_advice,
+    list_local_models,
+    pull_model,
+    remove_local_model,
+)
 from haptera.access.doctor import KnownModel, known_models
 from haptera.cli.choices import Choices, open_agent
 from haptera.cli.terminal import Output, confirm, print_json, print_table

@@ -25,11 +25,12 @@ from haptera.cli.outcomes import (
 from haptera.cli.prompt_input import PromptInput
 from haptera.cli.terminal import Output, Sanitiser, print_json_line, safe_line
 from haptera.model.approvals import ApprovalRequest
-from haptera.model.entries import ToolStarted, TurnEnded
 from haptera.model.entry_bytes import encode_event
 from haptera.model.errors import ErrorCode
 from haptera.model.events import Event, LiveEvent, StatusChanged, TextDelta
 from haptera.model.late_names import late_module
+from haptera.model.log.tools import ToolStarted
+from haptera.model.log.turns import TurnEnded
 
 _NO_MODEL = "next: `haptera login PROVIDER`, or `haptera models pull {}` for the local model"
 _ABSENT_MODEL = re.compile(r"the model '([\w.-]+)' is not on this machine")

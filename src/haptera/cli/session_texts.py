@@ -11,7 +11,6 @@ from haptera import Agent, AgentError, SessionDescription, UserMessage
 from haptera.access.descriptions import is_default_title
 from haptera.cli.terminal import safe, safe_line
 from haptera.model.believed_values import moment_of
-from haptera.model.compactions import Compaction
 from haptera.model.parts import (
     ReasoningPart,
     TextPart,
@@ -75,15 +74,6 @@ def short_time(time_ms: int) -> str:
     """Return a time of the log in the user's time zone."""
     moment = moment_of(time_ms).astimezone()
     return moment.strftime("%Y-%m-%d %H:%M")
-
-
-def compaction_line(done: Compaction) -> str:
-    """Say in one line what a compaction did, or why it did nothing."""
-    if done.strategy == "none":
-        return f"the conversation was not shortened: {done.rejected or 'nothing was left out'}"
-    before, after = done.tokens_before, done.tokens_after
-    sizes = "" if before is None or after is None else f": {before} tokens, now {after}"
-    return f"the conversation was shortened ({done.strategy}){sizes}"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

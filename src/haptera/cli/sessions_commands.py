@@ -21,7 +21,6 @@ from haptera.access.maintenance import SessionHealth
 from haptera.cli.choices import find_session_by_words, with_agent
 from haptera.cli.outcomes import Exit
 from haptera.cli.session_texts import (
-    compaction_line,
     counted,
     short_time,
     shown_part,
@@ -309,7 +308,7 @@ def compact(context: click.Context, /, *, reference: str, instructions: tuple[st
     async def work(agent: Agent) -> str:
         session_id = await find_session_by_words(agent, reference)
         async with await agent.sessions.switch_to(session_id) as session:
-            return compaction_line(await session.compact(" ".join(instructions) or None))
+            return (await session.compact(" ".join(instructions) or None)).outcome
 
     Output().line(with_agent(context, work))
 

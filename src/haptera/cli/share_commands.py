@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from haptera import Agent
-from haptera.access import state_folder
+from haptera.access.administration import state_folder
 from haptera.access.command_flags import flag
 from haptera.access.descriptions import ShareOptions
 from haptera.access.sharing import Share

@@ -20,9 +20,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.entries import Entry
 from haptera.model.entry_bytes import encode_entry
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 
 VERSION = 1
 """A reader refuses a higher one."""

@@ -23,7 +23,6 @@ from haptera.formats.imported_entries import (
     kept_number,
     kept_settings,
 )
-from haptera.model.entries import ContextNoted, Entry, SessionOpened, UnknownEntry
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.ids import (
     ApprovalId,
@@ -39,6 +38,9 @@ from haptera.model.ids import (
     new_session_id,
 )
 from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.settings import Settings
 
 _PREFIXES: dict[Any, str] = {

@@ -31,10 +31,11 @@ from haptera.formats.bounded_input import (
     refused,
 )
 from haptera.formats.values import LIMITS, ImportLimits, ImportReport
-from haptera.model.entries import FORMAT_VERSION, Entry, SessionOpened, UnknownEntry
 from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.sessions import FORMAT_VERSION, SessionOpened
 from haptera.model.own_name import FORMER_NAME
 
 _LEVELS_AROUND = 10

@@ -1,132 +1,39 @@
-"""What an imported log may hold: of each kind of entry, whether it is kept, ended or dropped.
+"""What an imported log may hold: of each kind of entry what the kind says, of settings some.
 
-`IMPORTED_KINDS` and `KEPT_SETTINGS` are the only places that say it. Fields are named of the kinds
-that could grant or begin something: one that is added later is dropped until it is named here, and
-so is a setting.
+`imported` of the kinds and `KEPT_SETTINGS` are the only places that say it: a setting that is added
+later is dropped until it is named here.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from typing import get_args
 
 import msgspec
 
 from haptera.formats.message_builder import one_line
 from haptera.model.believed_values import LATEST
-from haptera.model.commands import CommandEnded
-from haptera.model.compactions import Compaction
-from haptera.model.context_files import ContextLoaded
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    ContextNoted,
-    Entry,
-    HistoryEdited,
-    HookMessage,
-    InputDrained,
-    InputPromoted,
-    InputQueued,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryEnded,
-    QueryStarted,
-    RetryScheduled,
-    Rewound,
-    SessionChanged,
-    SessionImported,
-    SessionOpened,
-    ToolEnded,
-    ToolStarted,
-    TranscriptMirrored,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-    UnknownEntry,
-    UsageReported,
-)
 from haptera.model.errors import ConfigError, ErrorCode, RequestError
-from haptera.model.file_snapshots import Snapshot
 from haptera.model.given_options import checked_fields
 from haptera.model.ids import InputId, QueryId, new_entry_id
 from haptera.model.json_types import Json, JsonObject
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry, UnknownEntry, kind_name
+from haptera.model.log.queries import (
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    QueryEnded,
+    QueryStarted,
+)
+from haptera.model.log.sessions import (
+    SessionChanged,
+    SessionImported,
+    SessionOpened,
+)
 from haptera.model.settings import Settings
 from haptera.model.vendors import CLAUDE_AGENT, LOCAL, split_model
 
-Fate: TypeAlias = Literal["kept", "ended", "dropped"]
-"""Kept as something to read; kept, and ended where it is open; not taken over."""
-
-
-class ImportedKind(msgspec.Struct, frozen=True):
-    """What becomes of the entries of one kind."""
-
-    fate: Fate
-    fields: tuple[str, ...] | None = None
-    """Those that are kept; None: all of them, also those of a later version."""
-
-
-_KEPT, _DROPPED = ImportedKind("kept"), ImportedKind("dropped")
-
-IMPORTED_KINDS: Mapping[type[Entry], ImportedKind] = {
-    SessionOpened: ImportedKind(
-        "kept",
-        (
-            *("session_id", "format", "title", "settings", "history"),
-            *("parent", "forked_at", "forked_after", "parent_head"),
-        ),
-    ),
-    SessionChanged: ImportedKind("kept", ("changes",)),
-    SessionImported: _KEPT,
-    InputQueued: ImportedKind("ended", ("input_id", "message", "delivery", "sender", "options")),
-    InputPromoted: _KEPT,
-    InputDrained: _KEPT,
-    QueryStarted: ImportedKind("ended", ("message", "resumes", "options")),
-    QueryEnded: ImportedKind(
-        "kept",
-        (
-            *("stop_reason", "finish_reason", "usage", "cost", "turns", "duration_ms"),
-            *("message_id", "error", "stop_detail"),
-        ),
-    ),
-    TurnStarted: ImportedKind("ended", ("message_id", "provider", "model", "attempt")),
-    TurnEnded: _KEPT,
-    TurnDiscarded: _KEPT,
-    PartStarted: _KEPT,
-    PartCheckpoint: _KEPT,
-    PartEnded: _KEPT,
-    ApprovalRequested: ImportedKind(
-        "ended",
-        (
-            *("approval_id", "call_id", "tool", "arguments", "arguments_hash"),
-            *("effect", "reason"),
-        ),
-    ),
-    ApprovalSettled: ImportedKind(
-        "kept", ("approval_id", "call_id", "decision", "arguments", "by", "reason", "feedback")
-    ),
-    ToolStarted: ImportedKind("ended", ("call_id", "tool", "arguments_hash", "idempotent")),
-    ToolEnded: ImportedKind(
-        "kept", ("call_id", "tool", "outcome", "content", "error", "duration_ms")
-    ),
-    RetryScheduled: _KEPT,
-    Compaction: ImportedKind(
-        "kept",
-        (
-            *("trigger", "strategy", "summary", "kept_from", "tokens_before", "tokens_after"),
-            *("reminders", "rejected", "usage", "cost"),
-        ),
-    ),
-    Snapshot: _DROPPED,
-    Rewound: _KEPT,
-    HistoryEdited: _KEPT,
-    ContextNoted: ImportedKind("kept", ("text", "source", "included")),
-    ContextLoaded: _DROPPED,
-    HookMessage: _KEPT,
-    UsageReported: _KEPT,
-    TranscriptMirrored: _DROPPED,
-    CommandEnded: _DROPPED,
-    UnknownEntry: _KEPT,
-}
 KEPT_SETTINGS = (
     *("system_prompts", "thinking", "max_tokens", "temperature", "stop", "seed"),
     "model",
@@ -135,7 +42,7 @@ KEPT_SETTINGS = (
 _KEPT_CHANGES = ("title", "tags", "archived", "deleted", "metadata", "forgotten_notes", "settings")
 
 _OF_EVERY_ENTRY = ("kind", *Entry.__struct_fields__)
-_BY_NAME = {str(kind.__struct_config__.tag): kind for kind in IMPORTED_KINDS}
+_BY_NAME = {kind_name(kind): kind for kind in get_args(KnownEntry)}
 _LONGEST_TITLE = 500
 _ENDED = "its session was imported"
 
@@ -147,12 +54,12 @@ def kept_fields(entry: Entry, fields: JsonObject) -> JsonObject | None:
     what it would grant to a later version cannot be told.
     """
     known = _BY_NAME.get(entry.kind) if isinstance(entry, UnknownEntry) else None
-    kind = IMPORTED_KINDS[known or type(entry)]
-    if kind.fate == "dropped" or (known is not None and kind.fields is not None):
+    taken = (known or entry).imported
+    if taken.fate == "dropped" or (known is not None and taken.fields is not None):
         return None
-    if kind.fields is None:
+    if taken.fields is None:
         return fields
-    wanted = {*_OF_EVERY_ENTRY, *kind.fields}
+    wanted = {*_OF_EVERY_ENTRY, *taken.fields}
     kept = {name: value for name, value in fields.items() if name in wanted}
     if isinstance(entry, SessionChanged):
         kept["changes"] = _kept_changes(entry.changes)

@@ -90,6 +90,10 @@ class MessageBuilder:
         self.facts = SessionFacts()
         self.records = 0
         self._drafts: list[_Draft] = []
+        self._inserted: dict[int, list[_Draft]] = {}
+        """Summaries that stand before a draft, by its number: many insertions into a list are slow.
+        """
+        self._inserted_count = 0
         self._opaque: list[OpaqueRecord] = []
         self._opaque_parts: Counter[str] = Counter()
         self._warnings: dict[str, None] = {}
@@ -97,6 +101,7 @@ class MessageBuilder:
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
+        """Return how many messages there are, without summaries that were put before others."""
         return len(self._drafts)
 
     def user(self, parts: Iterable[Part], *, time: int = 0) -> None:
@@ -105,7 +110,7 @@ class MessageBuilder:
         self._note_time(time)
         if not added:
             return
-        tip = self._drafts[-1] if self._drafts else None
+        tip = self._tip()
         # Not into a summary: it stands for what came before, and this comes after it.
         if tip is not None and tip.facts is None and not tip.stands_alone:
             tip.parts += added
@@ -116,7 +121,7 @@ class MessageBuilder:
         """Add what a model said; what follows it without a user's word in between is joined."""
         added = [self._counted(part) for part in parts]
         self._note_time(time)
-        tip = self._drafts[-1] if self._drafts else None
+        tip = self._tip()
         if tip is not None and tip.facts is not None:
             tip.parts += added
             tip.facts = _joined(tip.facts, facts)
@@ -124,10 +129,24 @@ class MessageBuilder:
             self._drafts.append(_Draft(parts=added, time=time, facts=facts))
 
     def compaction(self, text: str, *, time: int = 0, before: int | None = None) -> None:
-        """Add a summary that stands for everything before it, or before a message's number."""
+        """Add a summary that stands for everything before it, or before a message's number.
+
+        The number is what `len` of the builder was before the message was added.
+        """
         self._note_time(time)
         draft = _Draft(parts=[CompactionPart(text=text)], time=time, stands_alone=True)
-        self._drafts.insert(len(self._drafts) if before is None else before, draft)
+        if before is None:
+            self._drafts.append(draft)
+        else:
+            self._inserted.setdefault(before, []).append(draft)
+            self._inserted_count += 1
+
+    def _tip(self) -> _Draft | None:
+        """Return what comes last so far."""
+        number = len(self._drafts)
+        if inserted := self._inserted.get(number):
+            return inserted[-1]
+        return self._drafts[-1] if self._drafts else None
 
     def usage_of_last_answer(self, usage: Usage) -> None:
         """Add usage that the file tells after the answer."""
@@ -140,6 +159,7 @@ class MessageBuilder:
     def drop_prompts(self, count: int) -> None:
         """Take back the last prompts of the user with everything that followed them."""
         while count > 0 and self._drafts:
+            self._inserted_count -= len(self._inserted.pop(len(self._drafts), ()))
             dropped = self._drafts.pop()
             # A message of results or a summary alone was not typed by the user.
             is_prompt = dropped.facts is None and any(
@@ -149,10 +169,9 @@ class MessageBuilder:
 
     def opaque(self, kind: str, why: WhyOpaque, *, place: int, raw: bytes, time: int = 0) -> None:
         """Keep a record that is no message."""
+        after = len(self._drafts) + self._inserted_count
         self._opaque.append(
-            OpaqueRecord(
-                kind=kind, why=why, place=place, raw=raw, after=len(self._drafts), time=time
-            )
+            OpaqueRecord(kind=kind, why=why, place=place, raw=raw, after=after, time=time)
         )
 
     def unreadable(self, place: int, raw: bytes) -> None:
@@ -172,9 +191,15 @@ class MessageBuilder:
         if len(self._warnings) < _SHOWN_WARNINGS:
             self._warnings[text] = None
 
+    def _in_order(self) -> Iterator[_Draft]:
+        for number, draft in enumerate(self._drafts):
+            yield from self._inserted.get(number, ())
+            yield draft
+        yield from self._inserted.get(len(self._drafts), ())
+
     def finish(self, what: str) -> ImportedSession:
         """Return the session; a file without any message is refused as not being `what`."""
-        drafts = [draft for draft in self._drafts if draft.parts]
+        drafts = [draft for draft in self._in_order() if draft.parts]
         if not drafts:
             raise refused(f"there is no message in this file; it is not {what}, or it is empty")
         if drafts[0].facts is not None:

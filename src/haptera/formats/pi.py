@@ -202,8 +202,6 @@ class _Reader:
         # pi keeps the messages from `firstKeptEntryId` on beside the summary, so it goes before
         # these.
         self._builder.compaction(summary, time=line.time, before=kept)
-        if kept is not None:  # what comes behind the summary has moved on
-            self._begins = {name: index + (index >= kept) for name, index in self._begins.items()}
         return True
 
     def _branch_summary(self, line: _EntryLine) -> bool:

@@ -1,6 +1,6 @@
 """Redaction: a session without secrets, paths and media, so that it can be shown to others.
 
-Secrets are what `vocabulary.secrets.scrub` knows or recognises. Absolute paths become `[path-1]`,
+Secrets are what `model.secrets.scrub` knows or recognises. Absolute paths become `[path-1]`,
 `[path-2]`: the same path always the same number, so that one can still follow what was done to
 which file. Media are replaced by a line of text, because nothing can look into them.
 """
@@ -13,19 +13,20 @@ from msgspec.structs import replace
 
 from haptera.formats.secret_rules import without_secrets_by_rule
 from haptera.formats.values import SessionExport, TimedMessage
-from haptera.model.entries import (
-    Entry,
+from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.ids import PartId
+from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import (
+    GrowingPart,
     PartCheckpoint,
     PartEnded,
-    QueryEnded,
+    PartTexts,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
 )
-from haptera.model.entry_bytes import decode_entry, encode_entry
-from haptera.model.ids import PartId
-from haptera.model.json_types import Json, JsonObject
-from haptera.model.part_texts import GrowingPart, PartTexts
 from haptera.model.secrets import scrub
 
 _NAME = r"[^\s/\\:\"'<>|`(){}\[\],;]"

@@ -72,7 +72,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 _NAME_END = r"[\"'\\]{0,3}\s{0,3}(?::=|=>|=|:)\s{0,3}"
 _QUOTE = r"\\?[\"'`]"
 _PLAIN = r"[^\s\"'`,;&<>(){}\[\]|\\$]"
-_WORDS = r"(?:password|passwd|passwort|passphrase|pwd)"
+_WORDS = r"(?:password|passwd|passwort|passphrase|pwd|(?<=_)pass(?![a-z]))"
 _KEY = (
     r"(?:secret|client_?secret|secret_?key|private_?key|signing_?key|encryption_?key|master_?key"
     r"|access_?key|account_?key|api_?key|api_?secret|auth_?token|access_?token|refresh_?token"
@@ -147,10 +147,11 @@ OWN_RULES = (
         id="password-in-environment",
         is_random=False,
         regex=(
-            r"(?m)^[ \t]*(?:export[ \t]+)?[A-Z0-9_]{0,60}(?:PASSWORD|PASSWD|PASSPHRASE|PWD)"
-            rf"[A-Z0-9_]{{0,20}}=({_PLAIN}{{6,256}})[ \t]*$"
+            r"(?m)^[ \t]*(?:export[ \t]+)?[A-Z0-9_]{0,60}"
+            r"(?:(?:PASSWORD|PASSWD|PASSPHRASE|PWD)[A-Z0-9_]{0,20}|_PASS)"
+            rf"=({_PLAIN}{{6,256}})[ \t]*$"
         ),
-        keywords=("password", "passwd", "passphrase", "pwd"),
+        keywords=("password", "passwd", "passphrase", "pwd", "_pass="),
         allowed=(*_STAND_INS, r"\A[./~]"),
     ),
     SecretRule(

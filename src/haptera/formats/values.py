@@ -6,9 +6,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.entries import UnknownEntry
 from haptera.model.ids import SessionId, new_entry_id
 from haptera.model.json_types import DEEPEST, JsonObject
+from haptera.model.log.entry import UnknownEntry
 from haptera.model.messages import Message
 from haptera.model.usage import Usage
 from haptera.model.vendors import Protocol

@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values that every other package uses; no behaviour, no I/O."""
+"""The model: types and their bytes, the log and its fold included; no I/O, nothing above it."""

@@ -137,7 +137,7 @@ class AgentDefaults(
         Budgets,
         Option(
             "What sessions may spend, checked before each call of a model; a "
-            "`haptera.model.budgets.Budgets` or a dictionary."
+            "`haptera.settings.Budgets` or a dictionary."
         ),
     ] = Budgets()
     log: Annotated[
@@ -149,7 +149,7 @@ class AgentDefaults(
         Option(
             "Rules for tool calls: which are allowed, asked about and denied. Rules of the user's "
             "file, of a trusted project file and of the program all count; a "
-            "`haptera.model.agent_defaults.Permissions` or a dictionary."
+            "`haptera.settings.Permissions` or a dictionary."
         ),
     ] = Permissions()
     claude_agent: Annotated[

@@ -1,17 +1,15 @@
 """Commands: what one process asks of the process that holds a session."""
 
-from typing import ClassVar, NewType, TypeAlias
+from typing import NewType, TypeAlias
 
 import msgspec
 
-from haptera.model.aliases import COMMAND_ALIASES
 from haptera.model.approvals import ApprovalScope
-from haptera.model.entries import Entry
-from haptera.model.errors import ErrorReport
 from haptera.model.ids import ApprovalId, InputId, MessageId, QueryId, new_id
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import UserMessage
 from haptera.model.settings import Delivery
+from haptera.model.source_names import command_name
 
 CommandId = NewType("CommandId", str)
 
@@ -29,8 +27,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     @property
     def alias(self) -> str:
         """The name that users of other systems know this command by."""
-        kind = str(self.__struct_config__.tag)
-        return COMMAND_ALIASES.get(kind, kind)
+        return command_name(str(self.__struct_config__.tag))
 
 
 class AbortQuery(_Command, frozen=True, kw_only=True, tag="abort"):
@@ -106,17 +103,3 @@ AnsweredCommand: TypeAlias = RewindSession | UndoRewind | CompactSession | Confi
 PlainCommand: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession
 """Commands that have no end in the log: what they do is there."""
 Command: TypeAlias = PlainCommand | AnsweredCommand
-
-
-class CommandEnded(Entry, frozen=True, kw_only=True, tag="command.ended"):
-    """A command of another process was carried out, or refused.
-
-    It is in the append that holds what came of the command.
-    """
-
-    survives_rewind: ClassVar[bool] = True
-    command_id: CommandId
-    result: JsonObject | None = None
-    """What the sender gets: the report of a rewind, the id of a compaction."""
-    error: ErrorReport | None = None
-    """Why it was refused; nothing was changed then."""

@@ -1,11 +1,9 @@
-"""Context files and skills: texts of a project that a model is told, and their entry in the log."""
+"""Context files and skills: texts of a project that a model is told."""
 
 import re
-from typing import ClassVar
+from collections.abc import Sequence
 
 import msgspec
-
-from haptera.model.entries import Entry
 
 _INTRODUCTION = (
     "The following instructions come from files of the project and of the user's own folder, each "
@@ -42,23 +40,15 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its `SKILL.md`."""
 
 
-class ContextLoaded(Entry, frozen=True, kw_only=True, tag="context.loaded"):
-    """The context files and skills were read, and are others than before."""
-
-    survives_rewind: ClassVar[bool] = True
-    files: tuple[ContextFile, ...] = ()
-    skills: tuple[Skill, ...] = ()
-
-    def sections(self) -> tuple[str, ...]:
-        """Return what follows the system prompt; the same as long as no file changes."""
-        found: list[str] = []
-        if self.files:
-            blocks = map(_block_of, self.files)
-            found.append("\n\n".join((_INTRODUCTION, *blocks)))
-        if self.skills:
-            lines = [f"- {skill.name}: {skill.description}".rstrip(": ") for skill in self.skills]
-            found.append("\n".join((_SKILLS, *lines)))
-        return tuple(found)
+def context_sections(files: Sequence[ContextFile], skills: Sequence[Skill]) -> tuple[str, ...]:
+    """Return what follows the system prompt; the same as long as no file changes."""
+    found: list[str] = []
+    if files:
+        found.append("\n\n".join((_INTRODUCTION, *map(_block_of, files))))
+    if skills:
+        lines = [f"- {skill.name}: {skill.description}".rstrip(": ") for skill in skills]
+        found.append("\n".join((_SKILLS, *lines)))
+    return tuple(found)
 
 
 def _block_of(file: ContextFile) -> str:

@@ -10,36 +10,16 @@ from typing import Any, get_args
 
 import msgspec
 
-from haptera.model.aliases import NATIVE_ID_ALIASES
-from haptera.model.compactions import Compaction
-from haptera.model.context_files import ContextLoaded
-from haptera.model.entries import (
-    ApprovalRequested,
-    ContextNoted,
-    Entry,
-    HistoryEdited,
-    InputDrained,
-    InputPromoted,
-    InputQueued,
-    PartCheckpoint,
-    QueryEnded,
-    QueryStarted,
-    RetryScheduled,
-    Rewound,
-    SessionChanged,
-    SessionImported,
-    SessionOpened,
-    ToolStarted,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-    UnknownEntry,
-)
-from haptera.model.entry_kinds import KnownEntry
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.events import Event, SubagentEvent
-from haptera.model.file_snapshots import Snapshot
 from haptera.model.ids import EntryId, QueryId, TurnId
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.queries import (
+    QueryEnded,
+)
+from haptera.model.log.sessions import SessionChanged, SessionOpened
+from haptera.model.source_names import NATIVE_ID_NAMES
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +86,7 @@ def encode_event(event: Event) -> bytes:
     if event.raw is not None and (b"\n" in written or b"\r" in written):
         written = msgspec.json.format(written, indent=-1)
     native = _native_id_of(event)
-    return written if native is None else _with(written, dict.fromkeys(NATIVE_ID_ALIASES, native))
+    return written if native is None else _with(written, dict.fromkeys(NATIVE_ID_NAMES, native))
 
 
 def _with(written: bytes, more: Mapping[str, object]) -> bytes:
@@ -121,47 +101,15 @@ def _native_id_of(entry: Entry) -> str | None:
     return entry.native_session_id if isinstance(entry, SessionOpened | QueryEnded) else None
 
 
-_OWN_VALUES: frozenset[type[Entry]] = frozenset(
-    {
-        SessionOpened,
-        SessionImported,
-        InputQueued,
-        InputPromoted,
-        InputDrained,
-        QueryStarted,
-        QueryEnded,
-        TurnStarted,
-        TurnEnded,
-        TurnDiscarded,
-        PartCheckpoint,
-        ApprovalRequested,
-        ToolStarted,
-        RetryScheduled,
-        Compaction,
-        Snapshot,
-        Rewound,
-        HistoryEdited,
-        ContextNoted,
-        ContextLoaded,
-        UnknownEntry,
-    }
-)
-"""Kinds whose values are all made, or checked, by this package. Any other kind is read back before
-it is stored, also one that is added later and forgotten here."""
-
-
 def refuse_unreadable(entry: Entry) -> None:
     """Raise CORRUPT for an entry that `decode_entry` would not give back.
 
     Providers, tools and hooks of the user's fill entries with values of their own, and a struct
-    takes any value for any field. Such values are checked where they come in, by the
-    `AnswerAssembler` and by the checks of tools' results and of decisions. This check comes after
-    all of these: if one of them misses something, an error is raised and the log stays readable. It
-    reads back the kinds that can hold such values, which takes some microseconds for each, a few
-    times in a turn. Checkpoints, the frequent kind, and the other kinds in `_OWN_VALUES` are not
-    checked.
+    takes any value for any field. Each entry is read back once before it is stored: here, unless
+    its kind says that what makes it has checked it (`is_checked`), as the `AnswerAssembler` does
+    with every part of an answer.
     """
-    if type(entry) not in _OWN_VALUES and entry.raw is None:
+    if not entry.is_checked and entry.raw is None:
         try:
             _decoder_of(type(entry)).decode(_encoder.encode(entry))
         except (*UNREADABLE, TypeError, UnicodeEncodeError) as error:

@@ -28,9 +28,9 @@ from typing import (
 
 import msgspec
 
-from haptera.model.aliases import error_alias_of
 from haptera.model.json_types import writable
 from haptera.model.secrets import scrub
+from haptera.model.source_names import error_name
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -159,7 +159,7 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def alias(self) -> str:
         """The type of a session's error that users of other systems know this by."""
-        return error_alias_of(self.code)
+        return error_name(self.code)
 
 
 class ErrorFacts(TypedDict, total=False):

@@ -5,11 +5,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.aliases import NamedEvent
-from haptera.model.entries import Entry
 from haptera.model.errors import ConfigError, ErrorCode, ErrorReport
 from haptera.model.ids import CallId, PartId, QueryId, SessionId, TurnId
 from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.entry import Entry, NamedEvent
 from haptera.model.results import StopReason
 from haptera.model.usage import Usage
 

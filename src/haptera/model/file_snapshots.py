@@ -1,11 +1,10 @@
-"""Snapshots of the files of a workspace: their entry in the log, and what is derived from them."""
+"""Snapshots of the files of a workspace, and what is derived from them."""
 
 import re
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.entries import Entry
 from haptera.model.ids import MessageId
 from haptera.model.json_types import writable
 
@@ -14,34 +13,11 @@ SnapshotMoment: TypeAlias = Literal["before", "after", "before_rewind", "after_r
 ChangeKind: TypeAlias = Literal["added", "changed", "deleted"]
 
 _TREE = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_NO_TREE = "what is recorded as the id of its tree is none"
 
 
 def is_tree(name: object) -> bool:
     """Return whether a value has the form of the id that git gives to a tree."""
     return isinstance(name, str) and _TREE.fullmatch(name) is not None
-
-
-class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
-    """What the files of the workspace looked like, or why that could not be recorded."""
-
-    survives_rewind: ClassVar[bool] = False
-    tree: str
-    """The id of the tree; empty when no snapshot could be taken."""
-    moment: SnapshotMoment = "before"
-    skipped: tuple[str, ...] = ()
-    """Files that it does not hold, with the reason: the first ones."""
-    skipped_count: int = 0
-    error: str | None = None
-    """Why no snapshot could be taken."""
-    kept: str = ""
-    """Before a rewind: the id of the copies of what stood at the paths that it changes."""
-
-    def __post_init__(self) -> None:
-        # Here, so that it holds however an entry was read: the id becomes an argument of git.
-        if self.tree and not is_tree(self.tree):
-            msgspec.structs.force_setattr(self, "tree", "")
-            msgspec.structs.force_setattr(self, "error", self.error or _NO_TREE)
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):

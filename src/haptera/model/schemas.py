@@ -1,68 +1,25 @@
 """JSON Schemas of the public types, for programs in other languages."""
 
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import msgspec
 
-from haptera.model.aliases import NATIVE_ID_ALIASES
 from haptera.model.approvals import ApprovalRequest
-from haptera.model.entry_kinds import KnownEntry
 from haptera.model.errors import ErrorReport
-from haptera.model.events import (
-    CompactionDelta,
-    Heartbeat,
-    HookFailed,
-    NativeNoted,
-    ObserverLagged,
-    QueryMeasured,
-    QuerySummary,
-    QuerySuspended,
-    ReasoningDelta,
-    SessionDeleted,
-    StatusChanged,
-    SubagentChanged,
-    SubagentEvent,
-    TextDelta,
-    ToolFailed,
-    ToolInputDelta,
-    ToolMeasured,
-    ToolProgress,
-    TurnMeasured,
-)
+from haptera.model.known_events import KnownEntry, KnownLiveEvent
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.results import AgentResult
 from haptera.model.session_state import SessionState
 from haptera.model.settings import PoolSettings, RuntimeSettings, Settings
+from haptera.model.source_names import NATIVE_ID_NAMES
 from haptera.model.usage import Usage
-
-_LiveKinds: TypeAlias = (
-    TextDelta
-    | ReasoningDelta
-    | CompactionDelta
-    | ToolInputDelta
-    | ToolProgress
-    | ToolFailed
-    | StatusChanged
-    | QuerySuspended
-    | SessionDeleted
-    | SubagentChanged
-    | SubagentEvent
-    | NativeNoted
-    | Heartbeat
-    | QuerySummary
-    | TurnMeasured
-    | ToolMeasured
-    | QueryMeasured
-    | HookFailed
-    | ObserverLagged
-)
 
 PUBLIC_TYPES: dict[str, Any] = {
     "AgentResult": AgentResult[Any],
     "ApprovalRequest": ApprovalRequest,
     "Entry": KnownEntry,
     "ErrorReport": ErrorReport,
-    "LiveEvent": _LiveKinds,
+    "LiveEvent": KnownLiveEvent,
     "Message": UserMessage | AssistantMessage,
     "PoolSettings": PoolSettings,
     "RuntimeSettings": RuntimeSettings,
@@ -88,13 +45,13 @@ def as_written(components: dict[str, Any]) -> dict[str, Any]:
         if "kind" in (fields := shape.get("properties", {})):
             fields.pop("raw", None)
         if name in _NAMING_NATIVE_SESSIONS:
-            fields.update({alias: {"type": "string"} for alias in NATIVE_ID_ALIASES})
+            fields.update({alias: {"type": "string"} for alias in NATIVE_ID_NAMES})
     return {name: each for name, each in components.items() if name not in _BASES}
 
 
 def later_entry() -> dict[str, Any]:
     """Return the schema of an entry of a kind that this version does not know, as it was stored."""
-    known = {"enum": [kind.__struct_config__.tag for kind in get_args(KnownEntry | _LiveKinds)]}
+    known = {"enum": [kind.__struct_config__.tag for kind in get_args(KnownEntry | KnownLiveEvent)]}
     return {
         "title": "UnknownEntry",
         "description": "An entry that a later version stored, as it was stored.",

@@ -4,7 +4,6 @@ from typing import Literal
 
 import msgspec
 
-from haptera.model.aliases import NATIVE_ID_ALIASES
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import (
     DEEPEST,
@@ -16,6 +15,7 @@ from haptera.model.json_types import (
 )
 from haptera.model.messages import Message
 from haptera.model.settings import Thinking
+from haptera.model.source_names import NATIVE_ID_NAMES
 
 STATE_VERSION = 1
 _LEVELS_AROUND = 10
@@ -45,7 +45,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
         The native session is also written by the names that other programs know it by.
         """
         values: JsonObject = msgspec.to_builtins(self)
-        return values | dict.fromkeys(NATIVE_ID_ALIASES, self.native_session_id)
+        return values | dict.fromkeys(NATIVE_ID_NAMES, self.native_session_id)
 
 
 def check_state(value: object) -> SessionState:

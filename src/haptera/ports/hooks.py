@@ -12,11 +12,12 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.compactions import CompactionTrigger
-from haptera.model.entries import QueryEnded, ToolEnded
 from haptera.model.errors import ErrorReport
 from haptera.model.ids import QueryId, SessionId
 from haptera.model.json_types import Json
+from haptera.model.log.compactions import CompactionTrigger
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.tools import ToolEnded
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import ResultContent, ToolCallPart
 from haptera.model.requests import ModelRequest

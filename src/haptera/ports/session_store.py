@@ -11,9 +11,9 @@ from typing import Literal, Protocol, cast, runtime_checkable
 import msgspec
 
 from haptera.model.commands import Command, CommandId
-from haptera.model.entries import Entry
 from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.entry import Entry
 from haptera.model.results import SessionPhase
 from haptera.model.shares import StoredShare
 
@@ -67,6 +67,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     compacted: tuple[int, int] | None = None
     """The `seq` of the last compaction, and the first `seq` that has to be read to go on from it;
     None when all entries have to be read."""
+    folded: tuple[int, int] | None = None
+    """The `seq` of the last entry that says what the session was without its messages, and that of
+    the entry after which it was so."""
     shares: tuple[StoredShare, ...] = ()
     """The links under which others may read it; some of them may have expired."""
 
@@ -241,7 +244,8 @@ class Leases(Protocol):
 class Inbox(Protocol):
     """Commands from any process to the process that holds a session.
 
-    - `put` is durable when it returns; putting the same command id again has no effect.
+    - `put` is durable when it returns; putting the same command id again has no effect. For a
+      session that is not there, or was deleted meanwhile, it raises NOT_FOUND and leaves nothing.
     - `pending` gives commands in the order they came, until an append consumes them; a command
       that its holder could not carry out, because it was closing or its store failed, is still
       there for the next holder.
@@ -250,7 +254,7 @@ class Inbox(Protocol):
     """
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
+        """Leave a command for the holder; raises NOT_FOUND."""
         ...
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:

@@ -17,8 +17,8 @@ import msgspec
 from haptera.kernel.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
 from haptera.model.late_names import late_module
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock
 from haptera.providers.vendors import VENDORS, protocol_of
+from haptera.system.clock import Clock
 
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
 

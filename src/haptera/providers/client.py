@@ -18,12 +18,12 @@ from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.secrets import Secret, remember_headers, remember_url, scrub
 from haptera.model.settings import Timeouts
 from haptera.model.stream_parts import PartOpened, StreamOpened, StreamPart
-from haptera.ports.clock import Clock
 from haptera.providers.history import HistoryAdapter
 from haptera.providers.reply_reader import ReplyReader, read_body
 from haptera.providers.transport.protocol import HttpRequest, Reply, Transport
 from haptera.providers.wire.failures import request_id_in
 from haptera.providers.wire.protocol import WireProtocol, WireRequest
+from haptera.system.clock import Clock
 from haptera.system.token_source import Origin, TokenSource
 from haptera.system.token_sources import BoundTokenSource, origin_of
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.requests import ModelRequest
 from haptera.model.vendors import Protocol, VendorFields
-from haptera.ports.clock import Clock
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import Transport
 from haptera.providers.vendors import Vendor, ollama_url
 from haptera.providers.wire.protocol import WireProtocol, WireRequest
+from haptera.system.clock import Clock
 from haptera.system.token_source import TokenSource
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-from haptera.access import Clock, SystemClock
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.secrets import remember, token_digest
+from haptera.system.clock import Clock, SystemClock
 
 Scope: TypeAlias = Literal["read", "write"]
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "write"))

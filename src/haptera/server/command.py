@@ -13,13 +13,7 @@ import click
 import msgspec
 
 from haptera import Agent
-from haptera.access import (
-    SystemClock,
-    key_advice,
-    list_local_models,
-    pool_limits,
-    state_folder,
-)
+from haptera.access.administration import key_advice, list_local_models, pool_limits, state_folder
 from haptera.access.command_flags import MODEL_FLAG, STORE_FLAG, flag
 from haptera.access.configured import check_store_outside, configured_store
 from haptera.access.failure_log import log_to_stderr
@@ -42,6 +36,7 @@ from haptera.server.serving import (
     run_process,
     url_of,
 )
+from haptera.system.clock import SystemClock
 
 _DECLARED = declared_fields(ServerSettings)
 _LOCAL = f"{LOCAL}/"

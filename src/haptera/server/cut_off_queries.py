@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from haptera import AgentError, AgentSession
-from haptera.access import OwnedTasks
 from haptera.access.pool import SessionPool
 from haptera.access.unowned import HeldQueries, HeldQuery, JoinedQueries
 from haptera.access.worker import (
@@ -23,6 +22,7 @@ from haptera.access.worker import (
 )
 from haptera.model.ids import SessionId
 from haptera.server.limits import ServerSettings
+from haptera.system.owned_tasks import OwnedTasks
 
 
 class _Carried:

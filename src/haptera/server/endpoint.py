@@ -13,7 +13,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from haptera import AgentError
-from haptera.access import OwnedTasks
 from haptera.server.access import COOKIE, LOGIN_HEADER, Access, Principal
 from haptera.server.bodies import check_file, json_of, limited_by
 from haptera.server.decoding import decode_body, field_names
@@ -28,6 +27,7 @@ from haptera.server.operations import (
 )
 from haptera.server.problems import ProblemError, problem_of
 from haptera.server.responses import problem_page, problem_response, response_of
+from haptera.system.owned_tasks import OwnedTasks
 
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE | re.ASCII)

@@ -12,15 +12,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import msgspec
 
 from haptera import AgentError, Event, QueryEnded, QueryStarted
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    Entry,
-    InputDrained,
-    InputPromoted,
-    InputQueued,
-    UnknownEntry,
-)
 from haptera.model.entry_bytes import encode_event
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.queries import InputDrained, InputPromoted, InputQueued
 from haptera.server.feeds import SessionFeed
 from haptera.server.loop_slices import next_turn
 from haptera.server.problems import ProblemError

@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from haptera import AgentError, AgentSession, ErrorCode, Event, QueryEnded
-from haptera.access import OwnedTasks
 from haptera.access.descriptions import SessionEvent
 from haptera.agent.query_stream import Subscription
-from haptera.model.entries import Entry
 from haptera.model.events import ObserverLagged, ReasoningDelta, SessionDeleted, TextDelta
+from haptera.model.log.entry import Entry
+from haptera.system.owned_tasks import OwnedTasks
 
 _AGAIN_SECONDS = 1.0
 """How soon a store that did not answer is asked again."""

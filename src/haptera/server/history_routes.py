@@ -12,8 +12,8 @@ from haptera.access.descriptions import ExportOptions, SessionStats
 from haptera.access.transfer import Imported
 from haptera.agent.query_options import RewindOptions
 from haptera.formats.formats import ARCHIVE, FORMATS
-from haptera.model.compactions import Compaction
 from haptera.model.file_snapshots import RewindReport
+from haptera.model.log.compactions import Compaction
 from haptera.model.option_declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, FileAnswer, Operation, OperationAnswer

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import msgspec
 
-from haptera.access import Clock
 from haptera.model.given_options import checked_fields
 from haptera.model.option_declarations import (
     Option,
@@ -17,6 +16,7 @@ from haptera.model.option_declarations import (
 )
 from haptera.model.settings import PoolSettings
 from haptera.server.problems import ProblemError
+from haptera.system.clock import Clock
 
 _MOST_CALLERS = 10_000
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.IGNORECASE)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from haptera import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
-from haptera.access import OwnedTasks
 from haptera.access.descriptions import FoundPrompt
 from haptera.agent.query_options import AdmissionOptions
 from haptera.model.approval_cards import ApprovalCard, card_of
@@ -23,6 +22,7 @@ from haptera.server.feeds import SessionFeed
 from haptera.server.operations import JSON, Call, EventAnswer, Operation, OperationAnswer
 from haptera.server.problems import ProblemError
 from haptera.server.session_routes import ONE_SESSION, Name, Strict
+from haptera.system.owned_tasks import OwnedTasks
 
 _OPTIONS = options_of(AdmissionOptions)
 

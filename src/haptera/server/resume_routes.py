@@ -9,8 +9,8 @@ import msgspec
 from haptera import AgentError, AgentSession
 from haptera.access.doctor import known_models
 from haptera.agent.agent_options import SettingsOptions
-from haptera.model.compactions import Compaction
 from haptera.model.errors import ErrorCode
+from haptera.model.log.compactions import Compaction
 from haptera.model.option_declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.operations import Call, Operation, OperationAnswer

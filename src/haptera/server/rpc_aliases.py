@@ -13,6 +13,7 @@ from haptera import AgentError, SessionDescription
 from haptera.access.descriptions import SessionChanges
 from haptera.agent.agent_options import SettingsOptions
 from haptera.model.option_declarations import options_of
+from haptera.model.source_names import METHODS
 from haptera.model.vendors import split_model
 from haptera.server.decoding import described
 from haptera.server.problems import ProblemError
@@ -234,8 +235,8 @@ def _model(found: SessionDescription, provider: str | None, model: str | None) -
 
 AliasMethod: TypeAlias = Callable[[AliasCall, Any], Awaitable[object]]
 RPC_ALIASES: dict[str, tuple[type[msgspec.Struct], AliasMethod]] = {
-    "ai/session/resume": (ResumeParams, resume),
-    "chat/session/create": (CreateParams, create),
-    "chat/session/get": (GetParams, get),
-    "chat/session/update": (UpdateParams, update),
+    METHODS["resume"]: (ResumeParams, resume),
+    METHODS["create"]: (CreateParams, create),
+    METHODS["get"]: (GetParams, get),
+    METHODS["update"]: (UpdateParams, update),
 }

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from haptera import AgentError
-from haptera.access import OwnedTasks
 from haptera.server.access import Principal
 from haptera.server.decoding import decode_body
 from haptera.server.operations import EventAnswer, FileAnswer
@@ -32,6 +31,7 @@ from haptera.server.rpc_messages import (
 )
 from haptera.server.rpc_methods import RpcCaller, RpcMethods, file_result
 from haptera.server.rpc_subscription import RpcSubscription, Send
+from haptera.system.owned_tasks import OwnedTasks
 
 STOP = "events/stop"
 

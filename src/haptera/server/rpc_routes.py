@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from haptera.access import OwnedTasks
 from haptera.server.access import Principal
 from haptera.server.bodies import json_of, limited_request
 from haptera.server.endpoint import (
@@ -26,6 +25,7 @@ from haptera.server.problems import ProblemError
 from haptera.server.responses import problem_response, refuse_websocket
 from haptera.server.rpc_connection import RpcConnection
 from haptera.server.rpc_methods import RpcMethods
+from haptera.system.owned_tasks import OwnedTasks
 
 RPC_PATH = "/rpc"
 _NO_CONTENT = 204

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from haptera import Agent
-from haptera.access import OwnedTasks
 from haptera.access.credentials import write_all
 from haptera.access.pool import PoolLimits
 from haptera.server.access import Access, Principal
@@ -26,6 +25,7 @@ from haptera.server.rpc_connection import RpcConnection
 from haptera.server.rpc_messages import too_large_message
 from haptera.server.rpc_methods import RpcMethods
 from haptera.server.sessions import Hub
+from haptera.system.owned_tasks import OwnedTasks
 
 _DRAIN_SECONDS = 15.0
 _UNLIMITED = 1e9

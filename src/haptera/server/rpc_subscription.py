@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.access import OwnedTasks
 from haptera.server.event_stream import SentEvent
 from haptera.server.operations import EventAnswer
 from haptera.server.rpc_messages import notification
 from haptera.server.sessions import Hub
+from haptera.system.owned_tasks import OwnedTasks
 
 EVENT = "event"
 CLOSED = "events/closed"

@@ -15,7 +15,6 @@ from haptera import (
     ApprovalSettled,
     SessionDescription,
 )
-from haptera.access import OwnedTasks
 from haptera.access.failure_log import FailureLog
 from haptera.access.pool import CloseReason, PoolLimits, SessionPool
 from haptera.access.unowned import LeftQueries
@@ -30,6 +29,7 @@ from haptera.server.loop_slices import LoopSlices
 from haptera.server.problems import ProblemError
 from haptera.server.shutdown import when_told_to_end
 from haptera.server.store_health import StoreHealth
+from haptera.system.owned_tasks import OwnedTasks
 
 _failures = FailureLog(
     __name__,

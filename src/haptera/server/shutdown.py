@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar
 
-from haptera.access import OwnedTasks
+from haptera.system.owned_tasks import OwnedTasks
 
 ValueT = TypeVar("ValueT")
 SignalHandler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from haptera import AgentError
-from haptera.access import OwnedTasks
 from haptera.server.limits import ServerSettings
 from haptera.server.problems import ProblemError
+from haptera.system.owned_tasks import OwnedTasks
 
 _RETRY_AFTER_SECONDS = 2.0
 _FRESH_SECONDS = 1.0

@@ -11,19 +11,15 @@ from typing import Any
 import msgspec
 
 from haptera.model.believed_values import count_of, time_of, time_or_none
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    ContextNoted,
-    Entry,
-    QueryEnded,
-    QueryStarted,
-    Rewound,
-    SessionChanged,
-    SessionOpened,
-)
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import EntryId, SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
 from haptera.model.results import SessionPhase
 from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord
@@ -44,7 +40,7 @@ RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
 _DETAILS = (
     *("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes"),
-    *("compacted", "shares"),
+    *("compacted", "folded", "shares"),
 )
 """The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
 
@@ -171,6 +167,9 @@ def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any
         named["notes"] = tuple(seq for seq in record.notes if seq not in forgotten)
     if "shared" in changes or "unshared" in changes:
         named["shares"] = shares_after(record.shares, changes, time=entry.time)
+    if isinstance(folded := changes.get(FOLDED), dict):
+        at = count_of(folded.get("at"))
+        named["folded"] = (entry.seq, at) if 0 < at < entry.seq else None
     settings = changes.get("settings")
     if isinstance(settings, dict) and isinstance(settings.get("model"), str):
         named["model"] = settings["model"]

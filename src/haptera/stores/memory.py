@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from haptera.model.commands import Command, CommandId
-from haptera.model.entries import Entry
 from haptera.model.errors import SessionError
 from haptera.model.ids import SessionId
 from haptera.model.late_names import on_first_use
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import (
     ANY_SESSION,
     Damage,
@@ -29,7 +29,7 @@ from haptera.stores.append_rules import (
 )
 from haptera.stores.lease_rules import WaitersFirstError, busy_error
 from haptera.stores.memory_sessions import MemorySession, MemorySessions
-from haptera.stores.stored_records import blob_name, blob_not_found_error
+from haptera.stores.stored_records import blob_name, blob_not_found_error, no_session_error
 
 if TYPE_CHECKING:
     from haptera.stores import text_search
@@ -266,8 +266,11 @@ class MemoryInbox:
         self._sessions = sessions
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
-        session = self._sessions.get_or_create(session_id)
+        """Leave a command for the holder; raises NOT_FOUND."""
+        session = self._sessions.get(session_id)
+        # Without entries it is only waited for, perhaps since it was deleted.
+        if session is None or not session.entries:
+            raise no_session_error(session_id)
         session.commands.setdefault(command.id, command)
         session.wake()
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from haptera.model.commands import Command, CommandId
-from haptera.model.entries import Entry
 from haptera.model.ids import EntryId, SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
 _KEYS = attrgetter("owner", "project", "name", "notes", "parent", "spawned_by")

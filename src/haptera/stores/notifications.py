@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 
 from haptera.model.commands import Command, CommandId
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import SessionLog
 
 LOCAL_POLL_SECONDS = 0.05

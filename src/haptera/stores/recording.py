@@ -30,8 +30,8 @@ from haptera.model.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelClient
+from haptera.system.clock import Clock
 from haptera.system.private_files import open_or_create, translated_os_errors
 
 _T = TypeVar("_T")

@@ -15,10 +15,10 @@ from typing import TypeAlias
 import msgspec
 
 from haptera.model.commands import Command
-from haptera.model.entries import Entry
 from haptera.model.entry_bytes import UNREADABLE, decode_entries, decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 
 LARGEST_ENTRY = 256 * 1024
 """The most bytes that an entry has in its log."""
@@ -107,6 +107,11 @@ def verified_blob(name: str, content: bytes) -> bytes:
     if blob_name(content) != name:
         raise StoreError(ErrorCode.CORRUPT, f"the content of blob {name} does not match its name")
     return content
+
+
+def no_session_error(session_id: SessionId) -> SessionError:
+    """Make the error of a command for a session that is not there, or was just deleted."""
+    return SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
 
 
 def blob_not_found_error(session_id: SessionId, name: str) -> AgentError:

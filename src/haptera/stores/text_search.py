@@ -11,22 +11,21 @@ from typing import Any
 
 import msgspec
 
-from haptera.model.entries import (
-    Entry,
-    InputQueued,
+from haptera.model.ids import MessageId, PartId, SessionId
+from haptera.model.json_types import writable
+from haptera.model.late_names import late_module
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued, QueryStarted
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import (
     PartCheckpoint,
     PartEnded,
     PartStarted,
-    QueryStarted,
-    SessionOpened,
+    PartTexts,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
 )
-from haptera.model.ids import MessageId, PartId, SessionId
-from haptera.model.json_types import writable
-from haptera.model.late_names import late_module
-from haptera.model.part_texts import PartTexts
 from haptera.model.parts import TextPart
 from haptera.ports.session_store import SearchHit
 

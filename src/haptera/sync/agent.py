@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar, Unpack
 
-from haptera import access
+from haptera.access import administration
 from haptera.agent import agent as asynchronous
 from haptera.agent import retrying
 from haptera.agent.agent_options import AgentOptions, SubAgentOptions
@@ -25,11 +25,11 @@ from haptera.model.outcomes import Err, Ok
 from haptera.model.results import AgentResult, OutputT
 from haptera.model.settings import RetrySettings, Settings
 from haptera.model.tools import ToolSpec
-from haptera.ports.clock import Clock, Random
 from haptera.sync.background_loop import LoopAccess, background_loop
 from haptera.sync.session import AgentRemote, AgentSession, QueryStream
 from haptera.sync.sessions import AgentSessions
 from haptera.system.abort import AbortSignal
+from haptera.system.clock import Clock, Random
 
 ValueT = TypeVar("ValueT")
 
@@ -173,14 +173,14 @@ def with_retry(
 
 def pull_model(name: str, *, folder: Path | None = None, progress: OnPull | None = None) -> Path:
     """Fetch the weights of a local model, unless they are there, and return their path."""
-    return background_loop.call(access.pull_model(name, folder=folder, progress=progress))
+    return background_loop.call(administration.pull_model(name, folder=folder, progress=progress))
 
 
 def list_local_models(*, folder: Path | None = None) -> tuple[LocalModel, ...]:
     """List the local models that are known, and which of them are here."""
-    return background_loop.call(access.list_local_models(folder=folder))
+    return background_loop.call(administration.list_local_models(folder=folder))
 
 
 def remove_local_model(name: str, *, folder: Path | None = None) -> int:
     """Remove the weights of a local model; returns how many bytes that frees."""
-    return background_loop.call(access.remove_local_model(name, folder=folder))
+    return background_loop.call(administration.remove_local_model(name, folder=folder))

@@ -20,12 +20,12 @@ from haptera.agent.session_surroundings import IncludedAs
 from haptera.kernel.session.session_descriptions import SessionView, Unfinished
 from haptera.model.approvals import ApprovalRequest, ApprovalScope
 from haptera.model.budgets import Budgets
-from haptera.model.compactions import Compaction
 from haptera.model.context_files import ContextFile, Skill
 from haptera.model.events import Event, SessionStatus, TextDelta
 from haptera.model.file_snapshots import FileDiff, RewindReport
 from haptera.model.ids import MessageId, QueryId, SessionId
 from haptera.model.json_types import Json
+from haptera.model.log.compactions import Compaction
 from haptera.model.messages import Message, UserMessage
 from haptera.model.option_declarations import takes
 from haptera.model.parts import Part

@@ -12,7 +12,6 @@ from haptera.model.events import Event
 from haptera.model.parts import Part, ReasoningPart, ToolCallPart, text_of
 from haptera.model.stream_parts import FinishKind, StreamPart
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
 from haptera.providers.reply_reader import ReplyReader
 from haptera.providers.wire import (
     anthropic_messages,
@@ -25,6 +24,7 @@ from haptera.providers.wire.chat_completions.dialects import DIALECTS, GENERIC
 from haptera.providers.wire.gemini.dialects import VERTEX
 from haptera.providers.wire.openai_responses import dialects as responses
 from haptera.providers.wire.protocol import WireProtocol
+from haptera.system.clock import Stamp
 
 PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic-messages": anthropic_messages.PROTOCOL,

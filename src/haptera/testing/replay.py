@@ -19,7 +19,6 @@ from haptera.model.errors import (
 )
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.stream_parts import StreamPart
-from haptera.ports.clock import Clock
 from haptera.stores.recording import (
     Exchange,
     decode_part,
@@ -27,6 +26,7 @@ from haptera.stores.recording import (
     plain_request,
     read_recording,
 )
+from haptera.system.clock import Clock
 from haptera.testing.clocks import LoopClock, one_turn
 
 

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.model.entries import PartEnded, QueryEnded, TurnDiscarded, TurnStarted
 from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionError
 from haptera.model.events import Event, TextDelta
 from haptera.model.json_types import Json
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import PartEnded, TurnDiscarded, TurnStarted
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.stream_parts import (

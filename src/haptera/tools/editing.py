@@ -1,8 +1,11 @@
 """Edits of a text, decided purely: what it becomes, and the difference as a person reads it."""
 
 import difflib
+from collections.abc import Iterator
 
 import msgspec
+
+from haptera.tools.line_changes import common_lines, line_changes_of
 
 _CONTEXT = 3
 _MOST_COMPARED = 4000
@@ -67,8 +70,8 @@ def difference(before: str, after: str, name: str) -> str:
     """Return a unified diff. Of a very large change only the number of lines is told."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     # Matching lines takes time in the square of their number, so it gets only what differs.
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
+    start = common_lines(old, new)
+    end = common_lines(old[start:][::-1], new[start:][::-1])
     first = max(start - _CONTEXT, 0)
     left = old[first : len(old) - max(end - _CONTEXT, 0)]
     right = new[first : len(new) - max(end - _CONTEXT, 0)]
@@ -77,29 +80,34 @@ def difference(before: str, after: str, name: str) -> str:
             f"{name}: {len(old) - start - end} lines from line {start + 1} on were replaced by "
             f"{len(new) - start - end} lines"
         )
-    hunks = list(difflib.unified_diff(left, right, f"a/{name}", f"b/{name}", n=_CONTEXT))
-    return "".join(_ended(_shifted(line, first)) for line in hunks)
+    return "".join(_hunks(left, right, name, before=first))
 
 
-def _common(left: list[str], right: list[str]) -> int:
-    """Return how many lines two lists begin with together."""
-    for number, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return number
-    return min(len(left), len(right))
+def _hunks(left: list[str], right: list[str], name: str, *, before: int) -> Iterator[str]:
+    """Yield the lines of a unified diff of what comes behind so many lines of a file."""
+    matcher = difflib.SequenceMatcher[str](None, (), ())
+    # The library groups the changes. It would take quadratic time to find them.
+    vars(matcher)["opcodes"] = line_changes_of(left, right)
+    for number, group in enumerate(matcher.get_grouped_opcodes(_CONTEXT)):
+        if number == 0:
+            yield f"--- a/{name}\n"
+            yield f"+++ b/{name}\n"
+        (_, old, _, new, _), (_, _, old_end, _, new_end) = group[0], group[-1]
+        ranges = (_range(old + before, old_end - old), _range(new + before, new_end - new))
+        yield f" -{ranges[0]} +{ranges[1]} \n"
+        for tag, start, end, other, other_end in group:
+            if tag == "equal":
+                yield from (_ended(f" {line}") for line in left[start:end])
+                continue
+            yield from (_ended(f"-{line}") for line in left[start:end])
+            yield from (_ended(f"+{line}") for line in right[other:other_end])
 
 
-def _shifted(line: str, by: int) -> str:
-    """Return the head of a hunk with the numbers of the whole file."""
-    if not line.startswith(" "):
-        return line
-    old, new = line.split()[1:3]
-    return f" {_moved(old, by)} {_moved(new, by)} \n"
-
-
-def _moved(line_range: str, by: int) -> str:
-    start, comma, count = line_range[1:].partition(",")
-    return f"{line_range[0]}{int(start) + by}{comma}{count}"
+def _range(start: int, count: int) -> str:
+    """Return a range of lines as the head of a hunk has it: of none, the line before it."""
+    if count == 1:
+        return str(start + 1)
+    return f"{start + 1 if count else start},{count}"
 
 
 def _ended(line: str) -> str:

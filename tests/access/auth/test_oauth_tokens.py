@@ -263,7 +263,7 @@ def server() -> Iterator[AuthorizationServer]:
 PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from haptera.access.assembly.agent_inputs import SystemClock
+from haptera.system.clock import SystemClock
 from haptera.access.assembly.stored_sources import TransportHttp
 from haptera.access.auth.credential_storage import CredentialStorage
 from haptera.access.auth.oauth import OAuthTokenSource

@@ -44,6 +44,30 @@ REAL_MESSAGES = {
     "The input token count (1200000) exceeds the maximum number allowed": "CONTEXT_LENGTH",
     "the request exceeds the available context size": "CONTEXT_LENGTH",
     "This model's maximum context length is 8192 tokens": "CONTEXT_LENGTH",
+    # Moonshot, GLM, Qwen, MiniMax, LM Studio, text-generation-inference, Copilot, SGLang, vLLM and
+    # Together, in this order.
+    "Invalid request: Your request exceeded model token limit: 262144": "CONTEXT_LENGTH",
+    "Prompt exceeds max length": "CONTEXT_LENGTH",
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]": (
+        "CONTEXT_LENGTH"
+    ),
+    "invalid params, context window exceeds limit (2013)": "CONTEXT_LENGTH",
+    "The model was loaded with context length of only 4096 tokens, which is not enough": (
+        "CONTEXT_LENGTH"
+    ),
+    "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens": (
+        "CONTEXT_LENGTH"
+    ),
+    "prompt token count of 140210 exceeds the limit of 128000": "CONTEXT_LENGTH",
+    "The input (9000 tokens) is longer than the model's context length (8192 tokens).": (
+        "CONTEXT_LENGTH"
+    ),
+    "You passed 9000 input tokens, but the model's context length is only 8192 tokens. Please "
+    "reduce the length of the input prompt.": "CONTEXT_LENGTH",
+    "`inputs` must have less than 32769 tokens; please reduce the length of the messages": (
+        "CONTEXT_LENGTH"
+    ),
+    "Requested token count exceeds the model's maximum context length of 32768": "CONTEXT_LENGTH",
     "invalid x-api-key": "AUTH",
     "Incorrect API key provided: sk-***": "AUTH",
     "403 Forbidden": "AUTH",

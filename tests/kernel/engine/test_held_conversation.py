@@ -58,10 +58,10 @@ from haptera.model.commands import (
     RewindSession,
     UndoRewind,
 )
-from haptera.model.entries import Entry
 from haptera.model.errors import ConfigError, ErrorCode, ProviderError
 from haptera.model.events import Event, Idle
 from haptera.model.ids import new_input_id, new_message_id, new_query_id
+from haptera.model.log.entry import Entry
 from haptera.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
 from tests.messages_by_hand import assistant, call, user
 

@@ -11,21 +11,14 @@ import msgspec
 from haptera import Agent, AgentSession
 from haptera.kernel.session.log_reading import fold_log
 from haptera.model.canonical import arguments_hash
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    InputPromoted,
-    InputQueued,
-    QueryStarted,
-    Rewound,
-    SessionChanged,
-    SessionOpened,
-    ToolEnded,
-    ToolStarted,
-)
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
+from haptera.model.log.queries import InputPromoted, InputQueued, QueryStarted
+from haptera.model.log.sessions import SessionChanged, SessionOpened
+from haptera.model.log.tools import ToolEnded, ToolStarted
 from haptera.model.messages import AssistantMessage, Message
 from haptera.ports.session_store import Store
 from haptera.testing.promises import (

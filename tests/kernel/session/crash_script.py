@@ -19,14 +19,14 @@ from typing import Any, Literal
 from haptera import Agent, AgentSession, ApprovalRequest
 from haptera.agent.remote import AgentRemote
 from haptera.model.approvals import Decision
-from haptera.model.entries import ToolStarted
+from haptera.model.log.tools import ToolStarted
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest
 from haptera.model.stream_parts import StreamPart
 from haptera.ports.session_store import Store
 from haptera.testing import ScriptedProvider, calls, says
-from haptera.testing.promises import require_same
+from haptera.testing.promises import require, require_same
 from tests.history_grammar import violations
 from tests.kernel.session.answer_worker import die
 from tests.kernel.session.kill_at_call import run_until_call
@@ -47,6 +47,7 @@ Act = Literal[
     "open_anew",
     "compact",
     "ask_from_outside",
+    "be_suspended",
 ]
 ACTS: tuple[Act, ...] = (
     "answer_at_rest",
@@ -59,6 +60,7 @@ ACTS: tuple[Act, ...] = (
     "open_anew",
     "compact",
     "ask_from_outside",
+    "be_suspended",
 )
 CUT_OFF: Act = "be_cut_off"
 """The act that ends with a death of its own."""
@@ -67,7 +69,7 @@ TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
-WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc", "dd", "ee", "ff", "gg"}
+WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc", "dd", "ee", "ff", "gg", "hh", "ii"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -302,6 +304,23 @@ class Script:
             remote = await other.remote(TRUNK)
             await remote.configure(temperature=0.75)
             self._note_from_outside(remote, "configured", "0.75")
+
+    async def be_suspended(self) -> None:
+        """Close a session whose query waits for a person, and carry the query on."""
+        agent = script_agent(self._store, self._folder, self._provider, approver=_wait_for_ever)
+        async with agent, agent.session(TRUNK) as session, self._other() as other:
+            trunk = await self._noting(session, other)
+            session_id = (await live_of(session)).session_id
+            prompt = "ask hh, ask ii"
+            asking = asyncio.ensure_future(session.chat(prompt, on_abort="return"))
+            await trunk.until_asked("hh", "ii")
+            self._notes.add(Acknowledged(deed="prompt", session_id=session_id, subject=prompt))
+            await session.close(force=True)
+            require((await asking).suspended, "a query that is closed has no end")
+        async with self._holding(TRUNK) as trunk:
+            await trunk.approve("hh")
+            await trunk.approve("ii")
+            await trunk.resume()
 
     def _note_from_outside(self, remote: AgentRemote, deed: Deed, subject: str) -> None:
         self._notes.add(Acknowledged(deed=deed, session_id=remote.session_id, subject=subject))

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.testing.store_conformance.crash_sweep import note_acknowledged
 from tests.kernel.session.three_turns import ThreeTurns, durable_agent
 

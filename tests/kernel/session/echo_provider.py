@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart, ToolResultPart
 from haptera.model.requests import ModelRequest
 from haptera.model.stream_parts import StreamPart
+from haptera.system.clock import SystemClock
 from haptera.testing import Gate, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Beat
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from haptera.model.entries import Entry, QueryEnded, QueryStarted
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
 
 
 def queries_without_end(log: Sequence[Entry], *, is_resumed_enough: bool = True) -> list[str]:

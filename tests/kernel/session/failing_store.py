@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Damage, Lease, SessionLog, Store
 from haptera.stores.memory import MemoryStore
 

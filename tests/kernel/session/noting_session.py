@@ -12,10 +12,12 @@ import msgspec
 
 from haptera import AgentSession
 from haptera.agent.remote import AgentRemote
-from haptera.model.entries import ApprovalRequested, ApprovalSettled, Entry, InputQueued
 from haptera.model.errors import ErrorCode
 from haptera.model.events import Event
 from haptera.model.ids import SessionId
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued
 from haptera.model.messages import AssistantMessage
 from haptera.testing.promises import (
     require,

@@ -6,24 +6,22 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from haptera.kernel.blocks.conversation.paths import current_path
 from haptera.model.canonical import arguments_hash
-from haptera.model.commands import CommandEnded
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
+from haptera.model.ids import EntryId
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
+from haptera.model.log.paths import current_path
+from haptera.model.log.queries import (
     InputDrained,
     InputPromoted,
     InputQueued,
     QueryEnded,
     QueryStarted,
-    Rewound,
-    SessionChanged,
-    ToolStarted,
 )
-from haptera.model.ids import EntryId
+from haptera.model.log.sessions import CommandEnded, SessionChanged
+from haptera.model.log.tools import ToolStarted
 from haptera.model.messages import Message
 from haptera.model.parts import ToolCallPart, ToolResultPart
 

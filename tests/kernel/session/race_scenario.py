@@ -3,10 +3,10 @@
 import asyncio
 
 from haptera import AgentSession, Approve, QueryEnded, QueryStarted
-from haptera.model.entries import Entry
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Failed, Idle, QuerySuspended
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.model.parts import ToolResultPart
 from haptera.testing import says
 from tests.kernel.session.race_happenings import answer, draw, happen

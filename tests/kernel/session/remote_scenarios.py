@@ -8,10 +8,10 @@ from typing import Any
 from haptera import AbortController, Agent, AgentSession
 from haptera.agent.remote import AgentRemote
 from haptera.hooks import Block, Hooks, Proceed
-from haptera.model.commands import CommandEnded
-from haptera.model.entries import Rewound, SessionChanged
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.history import Rewound
+from haptera.model.log.sessions import CommandEnded, SessionChanged
 from haptera.model.parts import CompactionPart
 from haptera.ports.session_store import Store
 from haptera.testing import ScriptedProvider, calls, says

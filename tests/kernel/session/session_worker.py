@@ -14,9 +14,10 @@ from typing import Literal
 
 from haptera import Agent, AgentSession
 from haptera.agent.query_stream import QueryStream
-from haptera.model.entries import ApprovalRequested, Entry
 from haptera.model.errors import AgentError
 from haptera.model.events import Event, TextDelta
+from haptera.model.log.approvals import ApprovalRequested
+from haptera.model.log.entry import Entry
 from haptera.system.owned_tasks import OwnedTasks
 from tests.kernel.session.echo_provider import EchoProvider
 from tests.kernel.session.three_turns import durable_agent

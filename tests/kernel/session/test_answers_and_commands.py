@@ -11,14 +11,10 @@ from haptera import Agent, AgentError, AgentSession, ApprovalRequest, Approve, E
 from haptera.hooks import Hooks, Proceed
 from haptera.model.approvals import Decision
 from haptera.model.commands import CommandId
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    InputQueued,
-    QueryEnded,
-)
 from haptera.model.errors import StoreError
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued, QueryEnded
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from haptera import Agent, AgentSession, tool
 from haptera.kernel.session.log_reading import fold_log
-from haptera.model.entries import Entry, Rewound
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import ErrorCode, SessionError, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
 from haptera.model.messages import Message
 from haptera.model.session_state import check_state
 from haptera.stores.memory import MemoryLog, MemoryStore

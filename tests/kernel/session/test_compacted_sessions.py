@@ -8,10 +8,10 @@ import pytest
 
 from haptera import Agent, ErrorCode, tool
 from haptera.model.compaction_settings import CompactionSettings
-from haptera.model.compactions import Compaction
-from haptera.model.entries import Entry
 from haptera.model.errors import ProviderError, RequestError
 from haptera.model.ids import SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
 from haptera.model.parts import CompactionPart
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.stream_parts import StreamPart

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from haptera import AgentSession
-from haptera.model.entries import Entry, ToolEnded, ToolStarted
+from haptera.model.log.entry import Entry
+from haptera.model.log.tools import ToolEnded, ToolStarted
 from haptera.testing.promises import (
     require,
     require_same,

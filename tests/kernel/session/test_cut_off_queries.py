@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from haptera import AgentSession, Approve, QueryEnded, tool
-from haptera.model.entries import Entry, QueryStarted, Rewound, SessionOpened, ToolStarted
 from haptera.model.errors import ErrorCode
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.tools import ToolStarted
 from haptera.ports.session_store import Store
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, calls, says

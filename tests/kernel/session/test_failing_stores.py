@@ -8,21 +8,14 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentSession, tool
-from haptera.model.entries import (
-    ContextNoted,
-    Entry,
-    InputQueued,
-    PartCheckpoint,
-    QueryEnded,
-    QueryStarted,
-    SessionChanged,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import TextDelta
+from haptera.model.log.entry import Entry
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionChanged
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import PartCheckpoint, TurnEnded, TurnStarted
 from haptera.model.settings import RuntimeSettings
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from haptera.testing.clocks import AutoClock, SeededLoop

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
     Part,

@@ -8,7 +8,7 @@ import pytest
 
 from haptera import ApprovalRequest, Deny
 from haptera.model.approvals import Decision
-from haptera.model.entries import ApprovalSettled
+from haptera.model.log.approvals import ApprovalSettled
 from haptera.testing import says
 from tests.architecture.source_tree import ROOT
 from tests.forked_processes import ForkedProcess

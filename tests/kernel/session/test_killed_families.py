@@ -10,13 +10,9 @@ import pytest
 
 from haptera import Agent, AgentSession
 from haptera.access.descriptions import SessionTree
-from haptera.model.entries import (
-    QueryEnded,
-    QueryStarted,
-    SessionOpened,
-    ToolEnded,
-    ToolStarted,
-)
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.tools import ToolEnded, ToolStarted
 from haptera.testing.promises import PromiseBrokenError, require, require_same
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from haptera.model.entries import ApprovalSettled
 from haptera.model.ids import new_session_id
+from haptera.model.log.approvals import ApprovalSettled
 from haptera.ports.session_store import Store
 from haptera.stores.memory import MemoryStore
 from haptera.testing.promises import (

@@ -9,12 +9,14 @@ import pytest
 
 from benchmarks.catalogue import exchange
 from haptera import AgentSession
-from haptera.kernel.blocks.conversation.fold import fold_entries
-from haptera.model.entries import Entry
+from haptera.kernel.session.log_reading import fold_log
 from haptera.model.ids import SessionId, new_session_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
 from haptera.stores.memory import MemoryStore
 from haptera.testing.store_conformance.samples import opening
 from tests.fixtures_report import Report
+from tests.folded_sessions import state_of
 from tests.samples import sampled
 from tests.scripted_agents import live_of, make_agent
 
@@ -53,6 +55,13 @@ async def same_as_log(session: AgentSession, store: MemoryStore) -> bool:
     return live.fold.messages() == fold_entries(entries).messages()
 
 
+async def same_as_whole(fork: AgentSession, store: MemoryStore) -> bool:
+    """Whether a fork is what its log and that of its parent make."""
+    live = await live_of(fork)
+    whole = await fold_log(store.log, await store.log.read(live.session_id))
+    return state_of(live.fold) == state_of(whole) and live.fold.messages() == whole.messages()
+
+
 async def test_going_back_reads_only_what_follows_the_target(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -75,9 +84,13 @@ async def test_going_back_reads_only_what_follows_the_target(
         assert await reads(session.rewind(to=far)) < 12_000
         assert await reads(session.undo_rewind()) < 12_000
         assert await reads(session.rewind(to=near, dry_run=True)) < 6_000
-        log.count = 0
-        async with await session.fork() as other:
-            assert other.session_id != session.session_id
+        for after in (None, session.messages[-5].id, session.messages[-1500].id):
+            log.count = 0
+            async with await session.fork(after=after) as other:
+                assert log.count < (10 if after is None else 12_100)
+                assert other.session_id != session.session_id
+                assert await same_as_whole(other, store)
+            assert await same_as_log(session, store)
 
 
 async def longest_stop(work: Awaitable[object]) -> float:

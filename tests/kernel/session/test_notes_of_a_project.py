@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from haptera.kernel.session import notes
 from haptera.kernel.session.notes import inherited_notes, project_notes
-from haptera.model.entries import ContextNoted, Entry
 from haptera.model.ids import new_entry_id
-from haptera.ports.clock import Stamp
+from haptera.model.log.entry import Entry
+from haptera.model.log.notes import ContextNoted
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session
 

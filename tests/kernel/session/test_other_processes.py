@@ -9,9 +9,10 @@ import pytest
 
 from haptera import Agent
 from haptera.agent.remote import AgentRemote
-from haptera.model.entries import ApprovalSettled, InputQueued, QueryEnded
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event
+from haptera.model.log.approvals import ApprovalSettled
+from haptera.model.log.queries import InputQueued, QueryEnded
 from haptera.model.messages import AssistantMessage
 from tests.kernel.session.echo_provider import EchoProvider
 from tests.kernel.session.three_turns import durable_agent

@@ -14,16 +14,16 @@ from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import open_session
 from haptera.kernel.session.query_handle import QueryHandle
 from haptera.kernel.session.session_descriptions import SessionRequest
-from haptera.model.entries import (
-    Entry,
+from haptera.model.ids import new_message_id, new_part_id, new_query_id, new_turn_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.turns import (
     PartEnded,
     PartStarted,
-    QueryStarted,
     RetryScheduled,
     TurnEnded,
     TurnStarted,
 )
-from haptera.model.ids import new_message_id, new_part_id, new_query_id, new_turn_id
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.settings import ModelStep, RuntimeSettings

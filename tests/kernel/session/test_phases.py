@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, ProviderError, SessionState
-from haptera.model.entries import RetryScheduled
+from haptera.model.log.turns import RetryScheduled
 from haptera.stores.memory import MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, says
 

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
-from haptera.kernel.blocks.conversation import paths
-from haptera.kernel.blocks.conversation.tool_calls import CallRecord
 from haptera.kernel.session import opening
 from haptera.kernel.session.answered_commands import AnsweredCommands
 from haptera.kernel.session.commands import SessionCommands
@@ -18,6 +16,8 @@ from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.commands import AnsweredCommand, Command, CommandId, RewindSession
 from haptera.model.errors import SessionError
 from haptera.model.file_snapshots import RewindReport
+from haptera.model.log.approvals import ApprovalSettled
+from haptera.model.log.tools import CallRecord, ToolEnded, ToolStarted
 from tests.kernel.session.test_races import play_on_seeded_loop
 
 Report = Callable[[str], None]
@@ -127,7 +127,8 @@ def test_a_rewind_whose_end_is_recorded_before_it_is_found(
 def test_fates_of_calls_that_count_on_their_path_only_are_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    monkeypatch.setattr(paths, "_is_fate", lambda entry: False)
+    for kind in (ToolStarted, ToolEnded, ApprovalSettled):
+        monkeypatch.setattr(kind, "is_fate", False)
     _find("fates by path", "branches", report)
 
 

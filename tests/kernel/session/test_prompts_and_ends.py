@@ -3,7 +3,9 @@
 import asyncio
 
 from haptera import AgentSession, QueryEnded, tool
-from haptera.model.entries import Entry, InputDrained, InputPromoted, SessionChanged
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputDrained, InputPromoted
+from haptera.model.log.sessions import SessionChanged
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, calls, says
 from tests.attacks.moments import others_run, until

@@ -9,13 +9,9 @@ import pytest
 
 from haptera import Agent, AgentError, AgentSession, ApprovalRequest, Approve, tool
 from haptera.access.descriptions import SessionTree
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    QueryEnded,
-    QueryStarted,
-    ToolStarted,
-)
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.tools import ToolStarted
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.session_store import Store
 from haptera.stores.memory import MemoryStore

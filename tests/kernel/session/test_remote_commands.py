@@ -13,7 +13,6 @@ from haptera.agent import verbs
 from haptera.model.commands import (
     AbortQuery,
     Command,
-    CommandEnded,
     CommandId,
     CompactSession,
     ConfigureSession,
@@ -21,6 +20,7 @@ from haptera.model.commands import (
 from haptera.model.commands import new_command_id as new_id
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import SessionId, query_id_for
+from haptera.model.log.sessions import CommandEnded
 from haptera.stores import stored_records
 from haptera.stores.memory import MemoryStore
 from haptera.testing import says

@@ -10,9 +10,10 @@ import pytest
 
 from haptera import Agent, AgentSession, QueryEnded, tool
 from haptera.kernel.session import recorder
-from haptera.model.entries import Entry, InputQueued, QueryStarted
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued, QueryStarted
 from haptera.testing import LoopClock, ScriptedProvider, calls, says
 from haptera.testing.clocks import SeededLoop
 from tests.kernel.session.pausing_store import PausingStore

@@ -18,15 +18,12 @@ from haptera import (
     tool,
 )
 from haptera.model.approvals import Decision
-from haptera.model.entries import (
-    ApprovalRequested,
-    QueryEnded,
-    RetryScheduled,
-    ToolEnded,
-    ToolStarted,
-)
 from haptera.model.errors import ProviderError
 from haptera.model.events import ReasoningDelta, TextDelta, ToolInputDelta
+from haptera.model.log.approvals import ApprovalRequested
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import RetryScheduled
 from haptera.model.messages import AssistantMessage
 from haptera.model.parts import ReasoningPart, TextPart, ToolResultPart
 from haptera.model.requests import ModelRequest

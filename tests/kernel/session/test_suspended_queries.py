@@ -9,8 +9,10 @@ import pytest
 
 from haptera import Agent, AgentError, ErrorCode, Event, tool
 from haptera.access.worker import SessionWorker
-from haptera.model.entries import Entry, QueryEnded, QueryStarted, ToolEnded
 from haptera.model.events import QuerySuspended
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.tools import ToolEnded
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.session_store import Store
 from haptera.sync import Agent as BlockingAgent
@@ -178,6 +180,29 @@ async def test_a_tool_that_runs_is_left_as_a_crash_leaves_it(idempotent: bool, d
         stats = await agent.sessions.stats("one")
     assert len(runs) == (2 if idempotent else 1)
     assert stats.tool_calls == 1, "a call that runs again is one call"
+    await desk.store.close()
+
+
+async def test_a_call_that_was_aborted_while_it_ran_may_have_happened(desk: Desk) -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        started.set()
+        await asyncio.Event().wait()
+        return "paid"
+
+    agent, _ = desk.agent(calls(("pay", {})), tools=[pay])
+    async with agent, agent.session("one") as session:
+        asking = asyncio.ensure_future(session.chat("go", on_abort="return"))
+        await started.wait()
+        session.abort()
+        assert (await asking).stop_reason == "aborted"
+        (call,) = session.unfinished.calls
+        assert call.fate == "unknown", "the model is told that it may have taken effect"
+        assert "may not have taken effect" in str(session.messages[-1])
+        assert not session.unfinished, "the query has ended"
     await desk.store.close()
 
 

@@ -13,8 +13,8 @@ from haptera import Agent, AgentSession, ConfigError, ErrorCode, ProviderError, 
 from haptera.kernel.session.opening import open_session
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.kernel.session.titles import clean_title
-from haptera.model.entries import SessionChanged
 from haptera.model.ids import new_message_id, new_query_id
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import TextPart
 from haptera.ports.runner import QueryInput

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from haptera import Agent, AgentError, AgentSession, ErrorCode, tool
 from haptera.kernel.session.log_reading import fold_log
 from haptera.model.compaction_settings import CompactionSettings
-from haptera.model.compactions import Compaction
 from haptera.model.errors import ProviderError
 from haptera.model.ids import SessionId
+from haptera.model.log.compactions import Compaction
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.stream_parts import StreamPart
 from haptera.stores.memory import MemoryStore

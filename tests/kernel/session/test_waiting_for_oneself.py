@@ -11,8 +11,8 @@ import pytest
 from haptera import Agent, AgentError, AgentSession, ApprovalRequest, ErrorCode, sync, tool
 from haptera.hooks import BeforeTool, Hooks, Proceed
 from haptera.model.approvals import Approve, Decision
-from haptera.model.entries import QueryEnded
 from haptera.model.events import TextDelta
+from haptera.model.log.queries import QueryEnded
 from haptera.model.settings import RuntimeSettings
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, ScriptedProvider, calls, says

@@ -12,8 +12,8 @@ import pytest
 
 from haptera import Agent
 from haptera.agent.remote import AgentRemote
-from haptera.model.entries import ToolStarted
 from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.log.tools import ToolStarted
 from haptera.model.messages import AssistantMessage
 from haptera.testing.store_conformance.crash_sweep import is_strace_here
 from tests.architecture.source_tree import ROOT

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from haptera import Agent
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.model.native_messages import NativeMessage
 from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.model.parts import TextPart
@@ -18,6 +17,7 @@ from haptera.model.settings import Settings
 from haptera.ports.native_agent import NativeHost, NativeOpening
 from haptera.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
 from haptera.providers.claude_agent.session import ClaudeSession, SessionLimits
+from haptera.system.clock import SystemClock
 
 PROGRAM = Path(__file__).with_name("scripted_child.py")
 MODEL = "claude-agent/claude-sonnet-4-6"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from haptera import Agent, ConfigError
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.model.errors import ErrorCode
 from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.providers.claude_agent.agent import AgentSurroundings, ClaudeAgent
+from haptera.system.clock import SystemClock
 from tests.providers.claude_agent.children import (
     MODEL,
     USER,

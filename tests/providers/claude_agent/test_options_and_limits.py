@@ -72,9 +72,9 @@ async def test_options_of_claude_code_reach_its_command_line(tmp_path: Path) -> 
         "--plugin-dir=/plug",
         "--brief",
         "--agent=-x",
+        "--allowedTools=Skill(pdf),Skill",
     ):
         assert expected in argv, expected
-    assert argv[argv.index("--allowedTools") + 1] == "Skill(pdf),Skill"
     told = next(each for each in argv if each.startswith("--settings="))
     wanted = {"model": "x", "sandbox": {"enabled": True}}
     assert json.loads(told.removeprefix("--settings=")) == wanted

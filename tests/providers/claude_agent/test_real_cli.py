@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentError, Approve, Deny, tool
-from haptera.model.compactions import Compaction
-from haptera.model.entries import ToolEnded, UsageReported
 from haptera.model.errors import ErrorCode
 from haptera.model.events import TextDelta
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.native import UsageReported
+from haptera.model.log.tools import ToolEnded
 from haptera.model.parts import ToolResultPart
 from haptera.providers.claude_agent import callbacks, command_line
 from haptera.stores.jsonl.store import JsonlStore

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from claude_agent_sdk.testing import run_session_store_conformance
 
-from haptera.access.assembly.agent_inputs import SystemClock
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.ports.session_store import Store
 from haptera.providers.claude_agent.transcript_copies import LocalTranscripts
 from haptera.providers.claude_agent.transcripts import TranscriptStore
 from haptera.stores.memory import MemoryStore
 from haptera.stores.postgresql.store import PostgresStore
+from haptera.system.clock import SystemClock
 from tests.providers.claude_agent.children import (
     FIRST,
     USER,

@@ -1,5 +1,6 @@
 """A replica is promoted: what was acknowledged, and which leases are still worth something."""
 
+import asyncio
 import contextlib
 import signal
 from collections.abc import Iterator
@@ -56,6 +57,10 @@ def _replica_has(replica: PostgresServer, lease: Lease, head: int) -> None:
                 ).fetchone()
 
 
+async def _cancel_waits(primary: PostgresServer) -> int:
+    return await asyncio.to_thread(primary.cancel_statements, "postgres", "SyncRep")
+
+
 async def _is_fenced(store: PostgresStore, lease: Lease, seq: int) -> bool:
     with pytest.raises(AgentError) as caught:
         await store.log.append(lease, [note(seq)])
@@ -77,6 +82,43 @@ async def test_with_synchronous_replication_nothing_acknowledged_is_lost_in_a_fa
         taken = await after.leases.acquire(lease.session_id, lease.holder)
         assert taken.epoch > lease.epoch
         await after.log.append(taken, [note(60)])
+        await after.close()
+        store._connections.database.closing.set()
+        await store.close()
+
+
+async def test_what_was_acknowledged_after_a_cancelled_wait_survives_a_failover() -> None:
+    with _pair(synchronous=True) as (primary, replica):
+        store = PostgresStore(primary.url(), lease_seconds=60.0)
+        leases = [await new_session(store) for _ in range(6)]
+        heads = dict.fromkeys(leases, 1)
+
+        async def append(lease: Lease) -> None:
+            for seq in range(2, 20_000):
+                await store.log.append(lease, [note(seq)])
+                heads[lease] = seq
+
+        appending = [asyncio.ensure_future(append(lease)) for lease in leases]
+        cancelled = 0
+        async with asyncio.timeout(30):
+            while min(heads.values()) < 5:
+                cancelled += await _cancel_waits(primary)
+            # The replica is gone: appends wait for it, and the waits are cancelled.
+            replica.stop(signal.SIGINT)
+            while cancelled < 20:
+                cancelled += await _cancel_waits(primary)
+        acknowledged = dict(heads)
+        primary.stop(signal.SIGQUIT)
+        for each in appending:
+            each.cancel()
+        await asyncio.gather(*appending, return_exceptions=True)
+        replica.start()
+        replica.promote()
+        after = PostgresStore(replica.url())
+        for lease, head in acknowledged.items():
+            seqs = await seqs_of(after, lease.session_id)
+            assert seqs == list(range(1, len(seqs) + 1))
+            assert len(seqs) >= head, "an acknowledged entry is lost"
         await after.close()
         store._connections.database.closing.set()
         await store.close()

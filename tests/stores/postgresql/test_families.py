@@ -1,10 +1,11 @@
 """Sub-agents on a shared database: answered from another node, and left alone by workers."""
 
 from haptera import Agent, tool
-from haptera.model.entries import QueryStarted, SessionOpened
 from haptera.model.ids import new_query_id, new_session_id
-from haptera.ports.clock import Stamp
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionOpened
 from haptera.stores.postgresql.store import PostgresStore
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer

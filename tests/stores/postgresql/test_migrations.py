@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from haptera import Agent, AgentError, ErrorCode, administration
-from haptera.access import prepare_postgresql
+from haptera.access.administration import prepare_postgresql
 from haptera.access.assembly import late
 from haptera.stores.postgresql.migrations import migration_files
 from haptera.stores.postgresql.store import PostgresStore

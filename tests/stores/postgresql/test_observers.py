@@ -12,7 +12,9 @@ import psycopg
 
 from haptera import Agent
 from haptera.agent.remote import AgentRemote
-from haptera.model.entries import Entry, PartCheckpoint, PartEnded, QueryEnded
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.turns import PartCheckpoint, PartEnded
 from haptera.model.parts import TextPart
 from haptera.stores.postgresql import changes
 from haptera.stores.postgresql.store import PostgresStore

@@ -11,8 +11,9 @@ import pytest
 
 from haptera import Agent, AgentError, ErrorCode, tool
 from haptera.access.worker import SessionWorker, WorkerSettings
-from haptera.model.entries import QueryEnded, ToolEnded
 from haptera.model.ids import SessionId
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.tools import ToolEnded
 from haptera.ports.session_store import UnownedQuery
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import FakeClock, ScriptedProvider, calls, says

@@ -200,7 +200,7 @@ def _limit(target: Target) -> None:
 
 def _schedule(target: Target) -> None:
     """Set what says in one structure how a process is scheduled."""
-    call("sched_setattr", target.victim, struct.pack("=IIQiIQQQ", 48, 3, 0, 10, 0, 0, 0, 0), 0)
+    call("sched_setattr", target.victim, struct.pack("=IIQiIQQQ", 48, 3, 0, 19, 0, 0, 0, 0), 0)
 
 
 LIMITS = (
@@ -211,7 +211,7 @@ LIMITS = (
     *(
         Escape("limits of others", name, attempt, gap=_PRIORITY)
         for name, attempt in (
-            ("priority", lambda t: os.setpriority(os.PRIO_PROCESS, t.victim, 5)),
+            ("priority", lambda t: os.setpriority(os.PRIO_PROCESS, t.victim, 19)),
             ("processors", lambda t: os.sched_setaffinity(t.victim, {0})),
             ("policy", lambda t: os.sched_setscheduler(
                 t.victim, os.SCHED_BATCH, os.sched_param(0))),

@@ -4,9 +4,7 @@ The options that an agent shares with `make_blocks` are declared here. `import h
 file, so it imports types only.
 """
 
-import asyncio
 import os
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -22,12 +20,12 @@ from haptera.model.parts import MediaPart
 from haptera.model.secrets import Secret
 from haptera.model.settings import RuntimeSettings
 from haptera.model.vendors import split_model
-from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelClient
 from haptera.ports.native_agent import NativeAgent
 from haptera.ports.session_store import Store
 from haptera.ports.telemetry import Telemetry
 from haptera.ports.tools import Approver, Unanswered
+from haptera.system.clock import Clock, Random, SystemClock
 from haptera.system.token_source import TokenSource
 
 if TYPE_CHECKING:
@@ -63,22 +61,6 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
         return f"OwnAccess(base_url={self.base_url!r})"
 
 
-class SystemClock:
-    """The machine's time."""
-
-    def now(self) -> float:
-        """Return seconds on a clock that never goes backwards."""
-        return time.monotonic()
-
-    def time_ms(self) -> int:
-        """Return wall-clock milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
-
-
 def _new_random() -> Random:
     """Return what spreads retries; no secret depends on it."""
     # `import haptera` loads this module, and `random` would make it slower.
@@ -111,7 +93,7 @@ RuntimeOption: TypeAlias = Annotated[
     RuntimeSettings,
     Option(
         "Buffers, checkpoints, how long closing waits; a "
-        "`haptera.model.settings.RuntimeSettings` or a dictionary.",
+        "`haptera.settings.RuntimeSettings` or a dictionary.",
         shown="RuntimeSettings()",
         fits=is_anything,
     ),

@@ -15,7 +15,6 @@ from haptera.access.assembly.side_questions import ask_for_title
 from haptera.access.assembly.store_strings import files_of, make_store
 from haptera.access.assembly.stored_sessions import StoredSessions
 from haptera.access.assembly.sub_agent_blocks import SubAgentBlocks
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
 from haptera.kernel.blocks.request_builder import RequestExtras, lead_with_reminders
 from haptera.kernel.blocks.token_estimate import estimate_tokens
@@ -44,6 +43,7 @@ from haptera.model.errors import (
 from haptera.model.ids import SessionId
 from haptera.model.json_types import writable
 from haptera.model.late_names import on_first_use
+from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import media_of
 from haptera.model.requests import TokenCount

@@ -37,10 +37,10 @@ from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject, writable
 from haptera.model.settings import SETTINGS_WITH_MODELS, Settings, models_in
 from haptera.model.vendors import LOCAL, Protocol, names_a_file, split_model
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.providers.catalogue import KnownModels, shipped_catalogue
 from haptera.providers.vendors import VENDORS, ollama_url, vendor_of
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 from haptera.system.own_places import OwnPlaces, UserFolders, hold_places
 

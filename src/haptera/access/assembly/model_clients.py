@@ -24,17 +24,18 @@ from haptera.access.config.connections import (
 )
 from haptera.access.config.file import ConfigFile
 from haptera.access.config.schema import ProviderEntry
-from haptera.model.entries import Entry, SessionChanged
 from haptera.model.errors import ConfigError, ErrorCode
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.option_declarations import meant_name, unknown_name
 from haptera.model.secrets import Secret
 from haptera.model.vendors import VENDOR_FIELDS, split_model
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelClient, missing_members
 from haptera.ports.native_agent import NativeAgent
 from haptera.ports.session_store import Store
 from haptera.ports.telemetry import Begun, QueryBegun, Span, Telemetry, ToolBegun, TurnBegun
 from haptera.providers.vendors import VENDORS, Vendor, protocol_of, trace_name_of, vendor_of
+from haptera.system.clock import Clock
 from haptera.system.token_source import TokenSource
 from haptera.system.token_sources import CallableTokenSource, StaticTokenSource
 

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 from haptera.formats.formats import read_session
 from haptera.kernel.engine.native_opening import known_transcript, system_digest
-from haptera.model.entries import Entry, HistoryEdited, SessionChanged
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.json_types import JsonObject
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import HistoryEdited
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import Message
 from haptera.model.results import ResumeKind
 from haptera.ports.native_agent import ReadTranscript
 
 if TYPE_CHECKING:
     from haptera.access.assembly.model_clients import ModelClients
-    from haptera.kernel.blocks.conversation.fold import SessionFold
     from haptera.kernel.session.live_session import LiveSession
+    from haptera.model.log.session_fold import SessionFold
     from haptera.model.native_settings import ResumePolicy
 
 

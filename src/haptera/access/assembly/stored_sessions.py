@@ -8,10 +8,9 @@ from contextlib import aclosing
 import msgspec
 
 from haptera.access.assembly.configuration import Configuration
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.session.branching import read_fork
 from haptera.kernel.session.live_session import SessionResources
-from haptera.kernel.session.log_reading import fold_log, read_for_opening
+from haptera.kernel.session.log_reading import fold_log, read_for_opening, read_to_look
 from haptera.kernel.session.observers import follow_entries
 from haptera.kernel.session.opening import find_session, no_session
 from haptera.kernel.session.session_descriptions import (
@@ -20,18 +19,14 @@ from haptera.kernel.session.session_descriptions import (
     SessionRequest,
     glimpse_of,
 )
-from haptera.model.commands import (
-    AbortQuery,
-    AnsweredCommand,
-    CommandEnded,
-    CommandId,
-    new_command_id,
-)
-from haptera.model.compactions import Compaction
+from haptera.model.commands import AbortQuery, AnsweredCommand, CommandId, new_command_id
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId, SessionId, query_id_for
 from haptera.model.json_types import writable_or_none
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import CommandEnded
 from haptera.ports.session_store import SessionRecord, Store
 from haptera.system.abort import AbortSignal, until_aborted
 from haptera.system.owned_tasks import OwnedTasks
@@ -77,22 +72,26 @@ class StoredSessions(ABC):
     async def look_at(self, session_id: SessionId, *, whole: bool = True) -> SessionGlimpse:
         """Return what the store has of a session, whichever process holds it.
 
-        Unless the `whole` is asked for, it may have no messages from before the last compaction.
+        Unless the `whole` is asked for, it may lack messages and notes from before some entry.
         """
         fold = await self.read_fold(session_id, whole=whole)
         return glimpse_of(session_id, fold, await self.store.inbox.pending(session_id))
 
     async def read_fold(self, session_id: SessionId, *, whole: bool = True) -> SessionFold:
         """Return what the stored log of a session comes to."""
-        compacted = None if whole else await self._compacted(session_id)
-        log = self.store.log
+        compacted, log = None, self.store.log
+        if not whole and (record := await self._record(session_id)) is not None:
+            compacted = record.compacted
+            # Whichever is later says more.
+            folded = record.folded if (record.folded or (0,)) > (compacted or (0,)) else None
+            if (seen := await read_to_look(log, session_id, folded)) is not None:
+                return seen
         entries, fold = await read_for_opening(log, session_id, compacted)
         return fold or await fold_log(log, entries)
 
-    async def _compacted(self, session_id: SessionId) -> tuple[int, int] | None:
+    async def _record(self, session_id: SessionId) -> SessionRecord | None:
         owner = self.configuration.resolved.agent.owner
-        record = await self.store.index.find(owner, None, session_id=session_id)
-        return None if record is None else record.compacted
+        return await self.store.index.find(owner, None, session_id=session_id)
 
     async def read_fork(self, session_id: SessionId, after: str | None) -> Fork:
         """Say where a branch of a session begins, by its stored log.
@@ -102,13 +101,12 @@ class StoredSessions(ABC):
                 session was deleted.
 
         """
-        compacted = await self._compacted(session_id)
-        return await read_fork(self.store.log, session_id, after, compacted=compacted)
+        record = await self._record(session_id)
+        return await read_fork(self.store.log, session_id, after, record=record)
 
     async def require(self, session_id: SessionId) -> SessionRecord:
         """Find a session of this owner; raises NOT_FOUND when it is not there any more."""
-        owner = self.configuration.resolved.agent.owner
-        found = await self.store.index.find(owner, None, session_id=session_id)
+        found = await self._record(session_id)
         if found is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
         return found

@@ -11,9 +11,9 @@ from haptera.access.config.connections import ProviderConnection
 from haptera.model.errors import ConfigError, ErrorCode, ProviderError, RequestError
 from haptera.model.secrets import Secret
 from haptera.model.settings import Timeouts
-from haptera.ports.clock import Clock
 from haptera.ports.http import HttpAnswer
 from haptera.providers.transport.protocol import HttpRequest
+from haptera.system.clock import Clock
 from haptera.system.token_source import Origin, TokenKind, TokenSource
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from haptera.model.errors import (
     error_with_code,
 )
 from haptera.model.secrets import Secret, scrub
-from haptera.ports.clock import Clock
 from haptera.ports.http import Http, HttpAnswer
 from haptera.system.atomic_files import FileLock
+from haptera.system.clock import Clock
 from haptera.system.owned_tasks import OwnedTasks
 from haptera.system.token_source import Origin, TokenKind
 

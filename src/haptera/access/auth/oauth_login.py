@@ -10,8 +10,8 @@ from haptera.access.auth.credential_storage import OAuthTokens
 from haptera.access.auth.oauth import LoginAttempt, LoginDialogue, exchange_code, pasted_answer
 from haptera.access.auth.oauth_settings import OAuthSettings
 from haptera.model.errors import ConfigError, ErrorCode, RequestError
-from haptera.ports.clock import Clock
 from haptera.ports.http import Http
+from haptera.system.clock import Clock
 from haptera.system.owned_tasks import OwnedTasks
 
 _LOGIN_SECONDS = 300.0

@@ -23,7 +23,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from haptera import Agent, AgentError, AgentSession, UserMessage
-from haptera.access import project_file, state_folder
+from haptera.access.administration import project_file, state_folder
 from haptera.cli.chat.approvals import Approvals, approval_card
 from haptera.cli.chat.markdown import Renderer
 from haptera.cli.chat.screen import Screen, status_line, write_above_prompt

@@ -13,21 +13,13 @@ import msgspec
 
 from haptera.access.descriptions import SessionStats
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
-from haptera.cli.session_texts import compaction_line
 from haptera.cli.terminal import Sanitiser, guard, safe, safe_line
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    PartEnded,
-    QueryEnded,
-    QueryStarted,
-    RetryScheduled,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.errors import AgentError
 from haptera.model.events import Event, ReasoningDelta, TextDelta, ToolProgress
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import PartEnded, TurnEnded, TurnStarted
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart, ToolCallPart, lines_of
 from haptera.model.usage import Usage
@@ -145,19 +137,10 @@ class Screen:
                 self._tools[call_id] = RunningTool(name=tool, started=time.perf_counter())
             case ToolEnded():
                 self._end_tool(event)
-            case RetryScheduled(delay=delay, error=error):
-                self.note(f"{error.code}: {error.message}; trying again in {delay:.0f} s")
-            case Compaction():
-                self._show_compaction(event)
             case QueryEnded():
                 self._end_query(event)
-            case _:
-                pass
-
-    def _show_compaction(self, done: Compaction) -> None:
-        # Where one that was asked for did nothing, its query ends with the error.
-        if done.strategy != "none" or done.trigger != "manual":
-            self.note(compaction_line(done))
+            case Entry() if (line := event.transcript_line()) is not None:
+                self.note(line)
 
     def _begin(self, message: UserMessage | None) -> None:
         self.is_busy = True
@@ -199,13 +182,9 @@ class Screen:
         # A query that was aborted leaves calls without an end.
         self._tools.clear()
         self.is_busy = False
-        if ended.error is not None and ended.stop_reason != "aborted":
-            self.complain(f"{ended.error.code}: {ended.error.message}")
-        elif ended.stop_reason == "aborted":
-            self.note("interrupted; what was said is kept")
-        elif ended.stop_reason != "complete":
-            detail = f" ({ended.stop_detail})" if ended.stop_detail else ""
-            self.note(f"stopped: {ended.stop_reason}{detail}")
+        if (line := ended.transcript_line()) is not None:
+            is_failure = ended.error is not None and ended.stop_reason != "aborted"
+            (self.complain if is_failure else self.note)(line)
 
     def _count(self, ended: TurnEnded) -> None:
         self.counts.usage += ended.usage

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from haptera.model.approvals import Approve, Decision
 from haptera.model.commands import CommandId
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.errors import AgentError
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId
-from haptera.ports.clock import Clock, Stamp
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.system.clock import Clock, Stamp
 
 NEW_PROMPT = "a new prompt came"
 """Why a question is void that was not answered before the conversation went on."""

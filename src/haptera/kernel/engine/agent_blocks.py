@@ -23,11 +23,11 @@ from haptera.kernel.engine.turn_guards import TurnGuards
 from haptera.kernel.engine.turn_runner import TurnRunner, TurnRunnerInterface
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.budgets import BudgetCheck
-from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from haptera.ports.runner import Runner
 from haptera.ports.snapshots import Snapshotter
+from haptera.system.clock import Clock, Random
 
 
 class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -13,9 +13,9 @@ from haptera.kernel.blocks.tool_registry.registry import Ready, ToolSet
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.model.approvals import NO_FACTS, ApprovalRequest, CallFacts, Grant, Ruling
 from haptera.model.canonical import approval_key, tool_digest
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.errors import StoreError
 from haptera.model.json_types import JsonObject, writable
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.parts import ToolCallPart
 from haptera.model.settings import allows_tool
 from haptera.ports.permissions import ProjectGrants

@@ -16,10 +16,10 @@ from haptera.model.approvals import (
     Deny,
     check_decision,
 )
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.errors import ErrorCode, HookError
 from haptera.model.ids import ApprovalId, new_approval_id
 from haptera.model.json_types import Json
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.parts import ToolCallPart
 from haptera.system.logs import scrubbed_logger
 

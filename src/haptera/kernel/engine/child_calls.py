@@ -13,15 +13,16 @@ from msgspec.structs import replace
 from haptera.kernel.engine.call_questions import Candidate, answer_by_id
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.model.approvals import ApprovalRequest, Approve, ChildApproval, Decision, Deny
-from haptera.model.entries import ApprovalRequested, ApprovalSettled, Entry
 from haptera.model.errors import AgentError, ErrorCode, ToolError
 from haptera.model.events import Event, Instrumented, SubagentChanged, SubagentEvent
 from haptera.model.ids import ApprovalId, CallId, SessionId, new_approval_id
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
 from haptera.model.parts import ToolCallPart
 from haptera.model.results import AgentResult
 from haptera.model.settings import Limits
-from haptera.ports.clock import Clock
 from haptera.ports.tools import Approver, Unanswered
+from haptera.system.clock import Clock
 
 _CLOSING_SECONDS = 2.0
 """How long a call that was stopped waits until its child session is closed."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.compacted import is_large
 from haptera.kernel.blocks.token_estimate import estimate_message
 from haptera.kernel.engine.token_meter import estimate_all
 from haptera.model.ids import MessageId
+from haptera.model.log.compactions import is_large
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
     CompactionPart,

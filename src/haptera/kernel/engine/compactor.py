@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.carried_state import carried_by
 from haptera.kernel.blocks.token_estimate import estimate_text
 from haptera.kernel.engine.compaction_plan import (
     Window,
@@ -30,7 +29,6 @@ from haptera.kernel.engine.summaries import (
 )
 from haptera.kernel.engine.token_meter import estimate_all
 from haptera.kernel.engine.turn_runner import TurnOutcome, cost_of_call
-from haptera.model.compactions import Compaction, CompactionTrigger
 from haptera.model.errors import (
     AgentError,
     ErrorCode,
@@ -39,6 +37,8 @@ from haptera.model.errors import (
     SessionError,
     StoreError,
 )
+from haptera.model.log.carried_state import carried_by
+from haptera.model.log.compactions import Compaction, CompactionTrigger
 from haptera.model.messages import Message
 from haptera.model.settings import RuntimeSettings, Settings
 from haptera.model.tools import ToolSpec

@@ -2,8 +2,9 @@
 
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.model.errors import StoreError
-from haptera.model.file_snapshots import Snapshot, SnapshotMoment
+from haptera.model.file_snapshots import SnapshotMoment
 from haptera.model.json_types import writable
+from haptera.model.log.workspace import Snapshot
 from haptera.model.tools import Effect
 from haptera.ports.snapshots import Snapshotter, TakenTree
 from haptera.system.logs import scrubbed_logger

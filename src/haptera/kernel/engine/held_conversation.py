@@ -7,8 +7,6 @@ import msgspec
 
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
 from haptera.kernel.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
-from haptera.kernel.blocks.conversation.conversation import Conversation, ConversationInterface
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
 from haptera.kernel.engine.agent_blocks import AgentBlocks
 from haptera.kernel.engine.measurements import QueryMeasurement
@@ -24,7 +22,6 @@ from haptera.model.commands import (
     DenyCall,
     SendPrompt,
 )
-from haptera.model.entries import ApprovalRequested, Entry, HookMessage, InputQueued
 from haptera.model.errors import (
     AgentError,
     ConfigError,
@@ -40,14 +37,19 @@ from haptera.model.ids import (
     new_query_id,
     new_session_id,
 )
+from haptera.model.log.approvals import ApprovalRequested
+from haptera.model.log.conversation import Conversation, ConversationInterface
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputQueued
+from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import UserMessage
 from haptera.model.prompts import prompt_parts
 from haptera.model.settings import Settings
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.runner import QueryInput, QueryOutcome
 from haptera.ports.telemetry import QueryBegun
 from haptera.ports.tools import Approver, OutputTransform
 from haptera.system.abort import AbortController, AbortSignal, query_stopped
+from haptera.system.clock import Clock, Stamp
 from haptera.system.owned_tasks import OwnedTasks, until_done
 
 
@@ -223,7 +225,7 @@ class HeldConversation:
         for event in events:
             if isinstance(event, Entry):
                 entry = msgspec.structs.replace(event, seq=self._fold.head + 1)
-                if not isinstance(entry, HookMessage) or entry.display:
+                if entry.is_public:
                     shown.append(self._fold.compose(entry))
                 self._fold.apply(entry)
             else:

@@ -5,7 +5,6 @@ from types import TracebackType
 from typing import Literal, Self
 
 from haptera.kernel.blocks.stream_processor.processor import AnswerInterface
-from haptera.model.entries import QueryEnded, ToolEnded, TurnEnded
 from haptera.model.errors import AgentError, ErrorReport
 from haptera.model.events import (
     LiveEvent,
@@ -15,11 +14,14 @@ from haptera.model.events import (
     TurnMeasured,
 )
 from haptera.model.ids import CallId
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.tools import ToolEnded
+from haptera.model.log.turns import TurnEnded
 from haptera.model.parts import Part
 from haptera.model.stream_parts import PartOpened, StreamOpened, StreamPart
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock
 from haptera.ports.telemetry import Begun, QueryBegun, Span, Telemetry, ToolBegun, TurnBegun
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

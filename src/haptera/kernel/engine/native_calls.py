@@ -13,10 +13,10 @@ from haptera.kernel.engine.native_mirror import NativeMirror
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.kernel.engine.tool_dispatcher import DENIED, ToolDispatcher
 from haptera.model.canonical import arguments_hash, canonical_json
-from haptera.model.entries import ApprovalSettled
 from haptera.model.events import ToolProgress
 from haptera.model.ids import CallId
 from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.parts import TextPart, ToolCallPart, text_of
 from haptera.model.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 from haptera.ports.hooks import Answer, Block

@@ -13,15 +13,6 @@ from haptera.kernel.engine.native_opening import system_digest
 from haptera.kernel.engine.native_reports import report_events, started_events, subagent_progress
 from haptera.kernel.engine.query_scope import QueryScope, Turn
 from haptera.model.canonical import arguments_hash
-from haptera.model.entries import (
-    SessionChanged,
-    ToolEnded,
-    ToolStarted,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-    UsageReported,
-)
 from haptera.model.events import (
     Busy,
     Event,
@@ -29,6 +20,10 @@ from haptera.model.events import (
 )
 from haptera.model.ids import CallId, new_message_id, new_turn_id
 from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.native import UsageReported
+from haptera.model.log.sessions import SessionChanged
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import TurnDiscarded, TurnEnded, TurnStarted
 from haptera.model.native_messages import (
     NativeAnswer,
     NativeBoundary,

@@ -6,13 +6,13 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.native_session_state import NativeSessionState, holds_prompt
 from haptera.kernel.engine.native_link import NativeLink, NativeLive
 from haptera.kernel.engine.native_turns import TurnDriver, TurnTimes
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.model.canonical import canonical_json
 from haptera.model.errors import ErrorCode, ProviderError, SessionError
 from haptera.model.ids import MessageId, QueryId
+from haptera.model.log.native import NativeSessionState, holds_prompt
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.native_settings import ResumePolicy
 from haptera.model.own_name import FORMER_NAME

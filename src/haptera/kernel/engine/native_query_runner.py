@@ -7,7 +7,6 @@ from typing import Literal
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.native_session_state import holds_prompt
 from haptera.kernel.blocks.error_classification import (
     TYPED_CODES,
     code_of_known_text,
@@ -41,16 +40,17 @@ from haptera.model.errors import (
 )
 from haptera.model.ids import DEFAULT_OWNER, InputId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.native import holds_prompt
 from haptera.model.messages import Message
 from haptera.model.native_messages import NativeMessage, NativeResult
 from haptera.model.native_settings import ResumePolicy
 from haptera.model.parts import MediaPart, Part, ReminderPart, TextPart
 from haptera.model.results import StopReason
 from haptera.model.settings import RuntimeSettings
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
 from haptera.ports.runner import OutputSpec, QueryOutcome, Runner
+from haptera.system.clock import Clock
 
 _STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
 _GO_ON = "Go on from where you stopped."

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from haptera.kernel.blocks.error_classification import code_of_status
 from haptera.kernel.engine.query_scope import QueryScope
-from haptera.model.compactions import Compaction
-from haptera.model.entries import RetryScheduled
 from haptera.model.errors import ErrorCode, error_with_code
 from haptera.model.events import (
     Event,
@@ -16,6 +14,8 @@ from haptera.model.events import (
 )
 from haptera.model.ids import CallId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.turns import RetryScheduled
 from haptera.model.native_messages import (
     NativeAnswer,
     NativeBoundary,

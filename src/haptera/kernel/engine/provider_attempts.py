@@ -8,12 +8,12 @@ import msgspec
 from haptera.kernel.blocks.error_classification import to_agent_error
 from haptera.kernel.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
 from haptera.kernel.engine.query_scope import ModelPlan, QueryScope
-from haptera.model.entries import RetryScheduled
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Busy, Retrying
+from haptera.model.log.turns import RetryScheduled
 from haptera.model.settings import ModelStep, RetrySettings, Settings
-from haptera.ports.clock import Clock, Random
 from haptera.ports.model_client import ModelClient
+from haptera.system.clock import Clock, Random
 from haptera.system.logs import scrubbed_logger
 
 ResultT = TypeVar("ResultT")

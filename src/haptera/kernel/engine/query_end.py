@@ -2,16 +2,18 @@
 
 import asyncio
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.error_classification import to_agent_error
 from haptera.kernel.engine.query_scope import QueryScope
-from haptera.model.entries import QueryEnded, ToolEnded, TurnEnded
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.tools import ToolEnded
+from haptera.model.log.turns import TurnEnded
 from haptera.model.parts import TextPart
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.runner import QueryOutcome
+from haptera.system.clock import Clock, Stamp
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

@@ -5,18 +5,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.kernel.blocks.conversation.tool_calls import heal_history
 from haptera.kernel.engine.session_hooks import HookCaller, SessionHooks, messages_of
-from haptera.model.entries import Entry, QueryEnded, ToolEnded
 from haptera.model.errors import ErrorReport
 from haptera.model.events import Event
 from haptera.model.ids import CallId, MessageId
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import heal_history
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.tools import ToolEnded
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import ProviderPart, ToolCallPart
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import changed_settings
-from haptera.ports.clock import Stamp
 from haptera.ports.hooks import (
     AfterQuery,
     AfterTool,
@@ -33,6 +34,7 @@ from haptera.ports.hooks import (
 )
 from haptera.ports.runner import QueryInput, QueryOutcome, Recorder
 from haptera.system.abort import AbortSignal, query_stopped
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 _STOPPED_SECONDS = 2.0

@@ -9,9 +9,10 @@ from haptera.kernel.engine.query_scope import ModelPlan, QueryScope, Turn, say
 from haptera.kernel.engine.tool_execution import record_end, record_failure
 from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from haptera.model.canonical import canonical_json
-from haptera.model.entries import InputQueued, TurnDiscarded
 from haptera.model.errors import AgentError, ErrorCode, ProviderError, ToolError
 from haptera.model.events import QuerySummary
+from haptera.model.log.queries import InputQueued
+from haptera.model.log.turns import TurnDiscarded
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import MediaPart, TextPart, ToolCallPart, media_of
 from haptera.ports.runner import OutputSpec

@@ -1,7 +1,6 @@
 """QueryRunner: one prompt, answered to rest through as many turns as it takes."""
 
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
-from haptera.kernel.blocks.conversation.tool_calls import said_at
 from haptera.kernel.blocks.request_builder import RequestExtras, lead_with_reminders
 from haptera.kernel.engine.compactor import Compactor, record_provider_summary
 from haptera.kernel.engine.provider_attempts import ProviderAttempts
@@ -18,11 +17,6 @@ from haptera.kernel.engine.tool_dispatcher import ToolDispatcher
 from haptera.kernel.engine.turn_guards import NO_GUARDS, TurnGuards, limit_reached
 from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from haptera.model.canonical import canonical_json
-from haptera.model.entries import (
-    Entry,
-    InputPromoted,
-    QueryStarted,
-)
 from haptera.model.errors import (
     ConfigError,
     ErrorCode,
@@ -30,13 +24,16 @@ from haptera.model.errors import (
     RequestError,
 )
 from haptera.model.ids import InputId
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputPromoted, QueryStarted
+from haptera.model.log.tools import said_at
 from haptera.model.messages import AssistantMessage, KeptOptions, without_defaults
 from haptera.model.parts import CompactionPart, media_of
 from haptera.model.results import StopReason
 from haptera.model.stream_parts import FinishKind
 from haptera.model.tools import ToolSpec
-from haptera.ports.clock import Clock
 from haptera.ports.runner import QueryOutcome
+from haptera.system.clock import Clock
 
 _EMPTY_RETRIES = 2
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinatorInterface
-from haptera.kernel.blocks.conversation.fold import SessionFold
-from haptera.kernel.blocks.conversation.native_session_state import NativeSessionState
 from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
 from haptera.kernel.blocks.stream_processor.processor import AnswerInterface
 from haptera.kernel.blocks.tool_registry.registry import (
@@ -23,7 +21,6 @@ from haptera.kernel.engine.measurements import QueryMeasurement, TurnMeasurement
 from haptera.kernel.engine.query_hooks import HookedQuery, QueryHooks
 from haptera.kernel.engine.session_hooks import SessionHooks
 from haptera.kernel.engine.token_meter import TokenMeter
-from haptera.model.entries import InputPromoted, InputQueued
 from haptera.model.events import SessionStatus
 from haptera.model.ids import (
     InputId,
@@ -33,17 +30,20 @@ from haptera.model.ids import (
     new_input_id,
     new_message_id,
 )
+from haptera.model.log.native import NativeSessionState
+from haptera.model.log.queries import InputPromoted, InputQueued
+from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import AssistantMessage, Message, Sender, UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.results import ResumeKind
 from haptera.model.settings import Settings, bounded_settings, changed_settings
 from haptera.model.usage import Usage, add_costs
-from haptera.ports.clock import Stamp
 from haptera.ports.model_client import ModelClient
 from haptera.ports.runner import QueryInput, Recorder
 from haptera.ports.telemetry import Telemetry
 from haptera.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
 from haptera.system.abort import AbortController
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch, WaitLimits
-from haptera.model.compactions import Compaction, CompactionTrigger
-from haptera.model.entries import Entry, HookMessage
 from haptera.model.errors import AgentError, HookError
 from haptera.model.events import Event, HookFailed, LiveEvent
 from haptera.model.ids import QueryId, SessionId
-from haptera.ports.clock import Stamp
+from haptera.model.log.compactions import Compaction, CompactionTrigger
+from haptera.model.log.entry import Entry
+from haptera.model.log.notes import HookMessage
+from haptera.model.log.session_fold import SessionFold
 from haptera.ports.hooks import (
     AfterCompaction,
     BeforeCompaction,
@@ -24,6 +24,7 @@ from haptera.ports.hooks import (
     SessionResume,
     SessionStart,
 )
+from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.tool_calls import CallRecord
 from haptera.kernel.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
 from haptera.kernel.engine.call_permissions import CallPermissions, Judged
 from haptera.kernel.engine.call_questions import (
@@ -27,10 +26,11 @@ from haptera.kernel.engine.tool_execution import (
 )
 from haptera.model.approvals import Ruling
 from haptera.model.canonical import arguments_hash, canonical_json
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.errors import ErrorCode, ToolError
 from haptera.model.ids import CallId
 from haptera.model.json_types import Json
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.tools import CallRecord
 from haptera.model.parts import TextPart, ToolCallPart
 from haptera.ports.hooks import Answer, Block, Proceed, Verdict
 from haptera.system.logs import scrubbed_logger

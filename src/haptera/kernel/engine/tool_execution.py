@@ -20,16 +20,17 @@ from haptera.kernel.engine.child_calls import CallOfChild
 from haptera.kernel.engine.file_snapshots import NO_SNAPSHOTS, FileSnapshots
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.model.approvals import Ruling
-from haptera.model.entries import RetryScheduled, ToolEnded, ToolStarted
 from haptera.model.errors import AgentError, ErrorCode, ErrorReport, ToolError
 from haptera.model.events import Event, ToolFailed, ToolProgress
 from haptera.model.json_types import Json
+from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.turns import RetryScheduled
 from haptera.model.parts import ResultContent, TextPart, ToolCallPart
-from haptera.ports.clock import Clock, Random
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from haptera.ports.telemetry import ToolBegun
 from haptera.ports.tools import Resting, ToolContext
 from haptera.system.abort import AbortController, AbortSignal
+from haptera.system.clock import Clock, Random
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from haptera.kernel.blocks.conversation.tool_calls import CallRecord
 from haptera.kernel.engine.file_snapshots import NO_SNAPSHOTS, FileSnapshots
 from haptera.kernel.engine.query_scope import QueryScope
+from haptera.model.log.tools import CallRecord
 from haptera.model.parts import lines_of
 from haptera.model.settings import Limits
 from haptera.ports.budgets import BudgetCheck

@@ -16,20 +16,20 @@ from haptera.kernel.blocks.stream_processor.processor import (
     StreamProcessorInterface,
 )
 from haptera.kernel.engine.query_scope import ModelPlan, QueryScope, Turn
-from haptera.model.entries import TurnEnded, TurnStarted
 from haptera.model.errors import ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, Heartbeat
 from haptera.model.ids import new_message_id, new_turn_id
+from haptera.model.log.turns import TurnEnded, TurnStarted
 from haptera.model.messages import Message
 from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import RuntimeSettings
 from haptera.model.stream_parts import StreamFinished
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.runner import Recorder
 from haptera.ports.telemetry import TurnBegun
 from haptera.system.abort import query_stopped
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)

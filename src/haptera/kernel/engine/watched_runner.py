@@ -12,10 +12,10 @@ import msgspec
 from haptera.kernel.engine.file_snapshots import FileSnapshots
 from haptera.kernel.engine.query_scope import QueryScope
 from haptera.kernel.engine.turn_guards import TurnGuards
-from haptera.model.context_files import ContextLoaded
-from haptera.ports.clock import Clock
+from haptera.model.log.workspace import ContextLoaded
 from haptera.ports.context_source import NO_CONTEXT, ContextSource, FoundContext
 from haptera.ports.runner import QueryOutcome, Runner
+from haptera.system.clock import Clock
 
 _LOOKS = 4
 """How often progress is looked for in the time that a query may be without it."""

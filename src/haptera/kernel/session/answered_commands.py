@@ -9,7 +9,6 @@ from typing import Any, Protocol, assert_never
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
@@ -17,15 +16,12 @@ from haptera.kernel.session.query_handle import QueryHandle
 from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.commands import (
     AnsweredCommand,
-    CommandEnded,
     CommandId,
     CompactSession,
     ConfigureSession,
     RewindSession,
     UndoRewind,
 )
-from haptera.model.compactions import Compaction
-from haptera.model.entries import Entry
 from haptera.model.errors import (
     AgentError,
     ConfigError,
@@ -38,6 +34,10 @@ from haptera.model.errors import (
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.ids import SessionId, query_id_for
 from haptera.model.json_types import JsonObject, writable_or_none
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import CommandEnded
 from haptera.model.messages import CompactOrder
 from haptera.model.results import AgentResult
 from haptera.model.settings import (
@@ -46,10 +46,10 @@ from haptera.model.settings import (
     Settings,
     changed_settings,
 )
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryInput
 from haptera.ports.session_store import Store
 from haptera.ports.snapshots import Snapshotter
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks
 
 _REST_SECONDS = 1.0

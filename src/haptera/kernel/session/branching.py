@@ -4,15 +4,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_from_point
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.blocks.conversation.paths import current_path, last_rewind
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
     fold_log,
     inherited_entries,
     left_out_by,
     read_for_opening,
+    read_to_look,
     seq_after_point,
     seq_of_message,
 )
@@ -20,19 +18,19 @@ from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
 from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.commands import CommandId
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    EditAction,
-    Entry,
-    HistoryEdited,
-    Rewound,
-)
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import copy_fold, fold_from_point, fold_through
+from haptera.model.log.fold_points import FoldPoint
+from haptera.model.log.history import EditAction, HistoryEdited, Rewound
+from haptera.model.log.paths import current_path, last_rewind
+from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import Message
 from haptera.model.parts import ToolResultPart
-from haptera.ports.clock import Stamp
-from haptera.ports.session_store import SessionLog, Store
+from haptera.ports.session_store import SessionLog, SessionRecord, Store
+from haptera.system.clock import Stamp
 
 Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes
@@ -130,17 +128,23 @@ class Branches:
                 session was deleted.
 
         """
-        fold = self._recorder.fold
+        fold, known = self._recorder.fold, tuple[SessionFold, ...]()
         if after is None:
             if not await self._store.log.read(self._session_id, limit=1):
                 raise _was_deleted(self._session_id)
-            return _fork_at(self._session_id, fold, seq=fold.head, head=fold.head)
+            # Not beside the loop: the session may go on meanwhile.
+            known = () if fold.compacted.is_partial else (copy_fold(fold),)
+            return _fork_at(self._session_id, fold, seq=fold.head, head=fold.head, known=known)
         entries, seq, point = await self._up_to(after)
-        shown = None
-        if point is None and seq == entries[0].seq:
+        shown: MessageId | None = None
+        if point is not None:
+            up_to = partial(fold_through, fold, point, entries, through=seq)
+            known = (await beside_the_loop(entries, up_to),)
+        elif seq == entries[0].seq:
             shown = await self._as_shown(after)
+        head = entries[-1].seq
         return _fork_at(
-            self._session_id, fold, seq=seq, head=entries[-1].seq, after=after, shown=shown
+            self._session_id, fold, seq=seq, head=head, after=after, shown=shown, known=known
         )
 
     async def _as_shown(self, message_id: str) -> MessageId:
@@ -322,7 +326,7 @@ async def read_fork(
     session_id: SessionId,
     after: str | None,
     *,
-    compacted: tuple[int, int] | None = None,
+    record: SessionRecord | None = None,
 ) -> Fork:
     """Say where a branch begins by the stored log alone, whichever process holds the session.
 
@@ -331,6 +335,12 @@ async def read_fork(
             was deleted.
 
     """
+    if after is None and record is not None:
+        seen = await read_to_look(log, session_id, record.folded)
+        # Whether a native session ends there is told by messages.
+        if seen is not None and seen.native.session_id is None:
+            return _fork_at(session_id, seen, seq=seen.head, head=seen.head)
+    compacted = None if record is None else record.compacted
     # The end of a conversation is known by what follows its last compaction.
     entries, fold = await read_for_opening(log, session_id, compacted if after is None else None)
     if not entries:
@@ -352,6 +362,7 @@ def _fork_at(
     head: int,
     after: str | None = None,
     shown: MessageId | None = None,
+    known: Sequence[SessionFold] = (),
 ) -> Fork:
     """Describe a branch that begins after a `seq`; `fold` is what the session has come to.
 
@@ -367,6 +378,7 @@ def _fork_at(
         settings=fold.settings,
         native_parent=_native_at(fold, after),
         configured=tuple(sorted(fold.configured)),
+        known=list(known),
     )
 
 

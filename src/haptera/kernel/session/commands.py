@@ -20,14 +20,15 @@ from haptera.model.commands import (
     PlainCommand,
     SendPrompt,
 )
-from haptera.model.entries import ApprovalRequested, InputQueued, QueryStarted
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError, ToolError
 from haptera.model.ids import ApprovalId, MessageId, SessionId, new_query_id
 from haptera.model.json_types import JsonObject
+from haptera.model.log.approvals import ApprovalRequested
+from haptera.model.log.queries import InputQueued, QueryStarted
 from haptera.model.parts import Part, ToolCallPart
-from haptera.ports.clock import Clock
 from haptera.ports.runner import QueryInput
 from haptera.ports.session_store import Store
+from haptera.system.clock import Clock
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.paths import last_rewind
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.log_reading import seq_of_message
 from haptera.kernel.session.recorder import SessionRecorder
-from haptera.model.entries import Entry, Rewound, TurnStarted
 from haptera.model.errors import ErrorCode, SessionError, StoreError
-from haptera.model.file_snapshots import FileDiff, FileLeft, RewindReport, Snapshot
+from haptera.model.file_snapshots import FileDiff, FileLeft, RewindReport
 from haptera.model.ids import MessageId, SessionId
 from haptera.model.json_types import writable
-from haptera.ports.clock import Stamp
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
+from haptera.model.log.paths import last_rewind
+from haptera.model.log.turns import TurnStarted
+from haptera.model.log.workspace import Snapshot
 from haptera.ports.snapshots import PlannedChanges, Snapshotter
+from haptera.system.clock import Stamp
 
 _SHOWN = 10
 """Files that the error of a conflict names."""

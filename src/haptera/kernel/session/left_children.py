@@ -9,22 +9,19 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.engine.child_calls import child_id_of
 from haptera.kernel.engine.query_end import ends_of_cut_off
 from haptera.kernel.session.log_reading import fold_log
-from haptera.model.entries import (
-    ApprovalSettled,
-    Entry,
-    QueryEnded,
-    QueryStarted,
-    ToolEnded,
-)
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.ids import SessionId, new_id, new_query_id
+from haptera.model.log.approvals import ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.tools import ToolEnded
 from haptera.model.parts import TextPart
-from haptera.ports.clock import Clock, Stamp
 from haptera.ports.session_store import Store
+from haptera.system.clock import Clock, Stamp
 
 _STORE_SECONDS = 2.0
 """How long the end of one sub-agent may take: the caller of the query waits for it."""

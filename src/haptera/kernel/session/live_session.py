@@ -10,7 +10,6 @@ import msgspec
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry, registry_of
 from haptera.kernel.engine.query_scope import QueryScope, SessionScope
@@ -28,7 +27,6 @@ from haptera.kernel.session.session_descriptions import SessionBindings
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
 from haptera.model.commands import CommandId
-from haptera.model.entries import ChangeOrigin, QueryEnded, SessionChanged
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.events import (
     Event,
@@ -40,12 +38,15 @@ from haptera.model.events import (
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import ChangeOrigin, SessionChanged
 from haptera.model.settings import Delivery, RuntimeSettings, Settings
-from haptera.ports.clock import Clock, Stamp, until_limit
 from haptera.ports.runner import QueryInput, Runner
 from haptera.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from haptera.ports.telemetry import Telemetry
 from haptera.ports.tools import Approver, Unanswered
+from haptera.system.clock import Clock, Stamp, until_limit
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

@@ -5,23 +5,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from haptera.kernel.blocks.conversation.carried_state import fold_from_compaction
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_at, fold_entries
-from haptera.kernel.blocks.conversation.fold_points import FoldPoint
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    FORMAT_VERSION,
-    Entry,
-    HistoryEdited,
-    InputPromoted,
-    QueryStarted,
-    SessionOpened,
-    ToolEnded,
-    TurnEnded,
-)
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.carried_state import fold_from_compaction, fold_from_stored_state
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_at, fold_entries
+from haptera.model.log.fold_points import FoldPoint
+from haptera.model.log.history import HistoryEdited
+from haptera.model.log.paths import current_path
+from haptera.model.log.queries import InputPromoted, QueryStarted
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FORMAT_VERSION, SessionOpened
+from haptera.model.log.tools import ToolEnded
+from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import Message
 from haptera.model.parts import CompactionPart
 from haptera.ports.session_store import SessionLog
@@ -120,7 +117,15 @@ def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
 
 async def beside_the_loop(entries: Sequence[object], work: Callable[[], ValueT]) -> ValueT:
     """Return what is computed of entries or messages; of many on a thread: no loop stops for it."""
-    return work() if len(entries) <= _AT_ONCE else await asyncio.to_thread(work)
+    return work() if _amount(entries) <= _AT_ONCE else await asyncio.to_thread(work)
+
+
+def _amount(entries: Sequence[object]) -> int:
+    """Return how many entries or messages there are."""
+    first = entries[0] if entries else None
+    # A session of another program is one entry, with all that was said.
+    history = len(first.history) if isinstance(first, SessionOpened) else 0
+    return len(entries) + history
 
 
 async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
@@ -133,7 +138,7 @@ async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
     opened = entries[0] if entries else None
     _refuse_newer(opened)
     inherited = await inherited_entries(log, opened)
-    longer = max(entries, inherited, key=len)
+    longer = max(entries, inherited, key=_amount)
     return await beside_the_loop(longer, lambda: fold_entries(entries, inherited=inherited))
 
 
@@ -169,6 +174,27 @@ async def read_for_opening(
             if fold is not None:
                 return entries, fold
     return await log.read(session_id), None
+
+
+async def read_to_look(
+    log: SessionLog, session_id: SessionId, folded: tuple[int, int] | None
+) -> SessionFold | None:
+    """Fold what a session is, perhaps without its messages; None when all has to be read for that.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
+
+    """
+    if folded is None:
+        return None
+    seq, at = folded
+    entries = await log.read(session_id, limit=1)
+    # `read` leaves a damaged opening out: then all entries are folded as usual.
+    if not (entries and isinstance(entries[0], SessionOpened) and entries[0].seq < at):
+        return None
+    _refuse_newer(entries[0])
+    entries = [*entries, *await log.read(session_id, after=at)]
+    return await beside_the_loop(entries, partial(fold_from_stored_state, entries, seq))
 
 
 async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:

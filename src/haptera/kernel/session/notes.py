@@ -6,12 +6,12 @@ from contextlib import aclosing
 
 import msgspec
 
-from haptera.model.entries import ContextNoted
 from haptera.model.ids import SessionId
+from haptera.model.log.notes import ContextNoted
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import MediaPart, Part, TextPart, ToolCallPart, ToolResultPart
-from haptera.ports.clock import Stamp
 from haptera.ports.session_store import SessionFilter, SessionRecord, Store
+from haptera.system.clock import Stamp
 
 _MOST_SESSIONS = 200
 """How many sessions are asked for their notes, the last updated ones."""

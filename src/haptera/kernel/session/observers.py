@@ -5,11 +5,11 @@ from contextlib import aclosing, suppress
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.model.entries import Entry, HookMessage, PartCheckpoint, PartEnded, TurnStarted
 from haptera.model.errors import AgentError
 from haptera.model.events import Event, ObserverLagged, SessionDeleted
 from haptera.model.ids import SessionId
-from haptera.model.part_texts import PartTexts
+from haptera.model.log.entry import Entry
+from haptera.model.log.turns import PartCheckpoint, PartEnded, PartTexts, TurnStarted
 from haptera.ports.session_store import SessionLog
 
 _PAGE = 256
@@ -103,8 +103,8 @@ class _EntryComposer:
         for entry in entries:
             if self._unread and self._begins_in_the_middle(entry):
                 await self._read_back()
-            # What a hook said to the log alone is not shown when it is read back, either.
-            if not isinstance(entry, HookMessage) or entry.display:
+            # What is for the log alone is not shown when it is read back, either.
+            if entry.is_public:
                 composed.append(self._take(entry))
         return composed
 

@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.session.live_session import LiveSession, SessionResources
-from haptera.kernel.session.log_reading import fold_log, read_for_opening
+from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
 from haptera.kernel.session.notes import inherited_notes
 from haptera.kernel.session.query_handle import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
-from haptera.model.entries import Entry, SessionOpened
 from haptera.model.errors import (
     ConfigError,
     ErrorCode,
@@ -23,8 +21,12 @@ from haptera.model.errors import (
 from haptera.model.events import Instrumented
 from haptera.model.ids import SessionId, new_id, new_session_id, parse_session_id
 from haptera.model.json_types import JsonObject
-from haptera.ports.clock import Stamp
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_of_fork
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
 from haptera.ports.session_store import Lease, SessionRecord
+from haptera.system.clock import Stamp
 from haptera.system.owned_tasks import OwnedTasks, until_done
 
 LONGEST_NAME = 512
@@ -80,7 +82,7 @@ async def _open(
         is_new = not entries
         if is_new:
             entries = await _append_opening(resources, lease, request)
-        fold = fold or await fold_log(log, entries)
+        fold = fold or await _known_fork(request, entries) or await fold_log(log, entries)
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
@@ -100,6 +102,15 @@ async def _open(
         await _to_its_end(live.close(force=True))
         raise
     return live
+
+
+async def _known_fork(request: SessionRequest, entries: Sequence[Entry]) -> SessionFold | None:
+    """Return what a new fork begins with, if its parent was open; it is the fork's from now on."""
+    known = request.fork.known if request.fork is not None else []
+    if len(entries) != 1 or not known or not isinstance(opened := entries[0], SessionOpened):
+        return None
+    fold = known.pop()
+    return await beside_the_loop(fold.messages(), lambda: fold_of_fork(fold, opened))
 
 
 async def _acquire(

@@ -24,13 +24,14 @@ from haptera.kernel.session.session_descriptions import (
     resume_input,
 )
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry, InputDrained
 from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionError
 from haptera.model.ids import InputId, new_input_id
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputDrained
 from haptera.model.messages import UserMessage
 from haptera.model.settings import Delivery
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryInput
+from haptera.system.clock import Stamp
 
 
 class PromptQueue:

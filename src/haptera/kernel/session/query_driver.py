@@ -1,12 +1,12 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
 from haptera.kernel.blocks.tool_registry.registry import registry_of
 from haptera.kernel.engine.measurements import QueryMeasurement
@@ -15,18 +15,21 @@ from haptera.kernel.engine.query_scope import QueryScope, SessionScope
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.session.recorder import QueryRecorder, SessionRecorder
-from haptera.model.entries import QueryEnded
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.json_types import JsonObject
+from haptera.model.log.carried_state import state_to_store
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FOLDED, SessionChanged
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import ProviderPart
 from haptera.model.results import AgentResult
 from haptera.model.settings import changed_settings
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryOutcome, Runner
 from haptera.ports.telemetry import QueryBegun
 from haptera.system.abort import AbortController
+from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)
@@ -160,6 +163,7 @@ class QueryDriver:
         rests = outcome.stop_reason == "approval" and not handle.gives_way
         left = () if rests else children_at_rest(scope.fold)
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
+        await self._store_state()
         await self._children.end(left)
         # Only now: an end that the store did not take was replaced by another.
         scope.measurement.finish()
@@ -178,6 +182,14 @@ class QueryDriver:
         )
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
+
+    async def _store_state(self) -> None:
+        """Now and then, record what the session is, for those who look at it without opening it."""
+        state = state_to_store(self._recorder.fold)
+        if state is not None:
+            with suppress(AgentError):  # the end is recorded; this can be made anew
+                stamp = Stamp(self._clock)()
+                await self._recorder.commit([SessionChanged(**stamp, changes={FOLDED: state})])
 
     async def _earlier_messages(self) -> tuple[Message, ...]:
         """Return the beginning of the conversation, where the session was opened without it."""

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.model.entries import PartStarted
 from haptera.model.errors import (
     AgentError,
     ErrorCode,
@@ -20,10 +19,11 @@ from haptera.model.errors import (
 )
 from haptera.model.events import Event, StreamPhase
 from haptera.model.ids import InputId, SessionId
+from haptera.model.log.turns import PartStarted
 from haptera.model.results import AgentResult
-from haptera.ports.clock import Clock
 from haptera.ports.runner import QueryInput
 from haptera.system.abort import AbortController, AbortSignal
+from haptera.system.clock import Clock
 
 # A weak reference: contexts are copied into tasks and threads that may outlive the query.
 _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(

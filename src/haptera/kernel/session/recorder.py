@@ -18,30 +18,22 @@ from typing import get_args
 import msgspec
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.blocks.conversation.fold import SessionFold
 from haptera.kernel.engine.query_end import ends_of_cut_off
 from haptera.model.commands import CommandId
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    HookMessage,
-    InputDrained,
-    InputPromoted,
-    InputQueued,
-    QueryEnded,
-    SessionChanged,
-    UnknownEntry,
-)
 from haptera.model.entry_bytes import refuse_unreadable
-from haptera.model.entry_kinds import KnownEntry
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Event, LiveEvent
 from haptera.model.ids import ApprovalId, InputId, QueryId
+from haptera.model.known_events import KnownEntry
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.queries import InputDrained, InputPromoted, InputQueued, QueryEnded
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.secrets import without_secrets
-from haptera.ports.clock import Clock
 from haptera.ports.session_store import Lease, SessionLog
 from haptera.system.abort import AbortSignal, query_stopped
+from haptera.system.clock import Clock
 from haptera.system.owned_tasks import OwnedTasks
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
@@ -330,7 +322,7 @@ class SessionRecorder:
         for event in batch:
             if type(event) in _ENTRIES and isinstance(event, Entry):
                 # Before `apply`, which drops the text that makes an ended part whole.
-                if type(event) is not HookMessage or event.display:
+                if event.is_public:
                     shown.append(self.fold.compose(event))
                 self.fold.apply(event)
             else:

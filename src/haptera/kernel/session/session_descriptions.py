@@ -11,22 +11,22 @@ from msgspec.structs import replace
 
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.commands import ApproveCall, Command, DenyCall, SendPrompt
-from haptera.model.entries import InputQueued, QueryEnded
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Busy, Failed, Idle, SessionStatus
 from haptera.model.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
 from haptera.model.json_types import Json, JsonObject, plain_value
+from haptera.model.log.queries import InputQueued, QueryEnded
 from haptera.model.messages import KeptOptions, Message, Sender, UserMessage, without_defaults
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, Thinking, changed_settings
 from haptera.model.vendors import split_model
-from haptera.ports.clock import Stamp
 from haptera.ports.runner import QueryInput
 from haptera.ports.tools import Approver, ToolSession, ToolSource, Unanswered
+from haptera.system.clock import Stamp
 
 if TYPE_CHECKING:
-    from haptera.kernel.blocks.conversation.fold import SessionFold
-    from haptera.kernel.blocks.conversation.tool_calls import CallRecord
+    from haptera.model.log.session_fold import SessionFold
+    from haptera.model.log.tools import CallRecord
 
 CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
 
@@ -46,6 +46,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """The parent's native session, where all of it belongs to the branch."""
     configured: tuple[str, ...] = ()
     """Names of settings that `configure` had set in the parent."""
+    known: "list[SessionFold]" = msgspec.field(default_factory=list)
+    """What the parent was there, where that is known without its log; taken by the opening."""
 
 
 class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):

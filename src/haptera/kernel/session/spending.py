@@ -10,15 +10,17 @@ from decimal import Decimal
 import msgspec
 
 from haptera.model.budgets import Budgets, Spent
-from haptera.model.compactions import Compaction
-from haptera.model.entries import Entry, SessionOpened, TurnEnded
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.ids import SessionId
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.turns import TurnEnded
 from haptera.model.usage import Usage
 from haptera.model.vendors import split_model
-from haptera.ports.clock import Clock
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.session_store import SessionFilter, SessionRecord, Store
+from haptera.system.clock import Clock
 from haptera.system.logs import scrubbed_logger
 
 _DAY_MS = 86_400_000

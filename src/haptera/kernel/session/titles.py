@@ -8,11 +8,12 @@ import msgspec
 
 from haptera.kernel.session.notes import transcript_of, without_middle
 from haptera.kernel.session.recorder import SessionRecorder
-from haptera.model.entries import QueryEnded, SessionChanged
 from haptera.model.errors import AgentError
+from haptera.model.log.queries import QueryEnded
+from haptera.model.log.sessions import SessionChanged
 from haptera.model.messages import Message
 from haptera.model.settings import Settings
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

@@ -14,7 +14,6 @@ from haptera.model.native_messages import NativeMessage
 from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.model.parts import Part, TextPart
 from haptera.model.vendors import CLAUDE_AGENT
-from haptera.ports.clock import Clock
 from haptera.ports.native_agent import (
     CallResult,
     FoundTranscript,
@@ -46,6 +45,7 @@ from haptera.providers.claude_agent.transcript_copies import (
 )
 from haptera.providers.claude_agent.transcripts import TranscriptStore, stored_transcripts
 from haptera.providers.vendors import VENDORS
+from haptera.system.clock import Clock
 from haptera.system.token_source import TokenSource
 from haptera.system.token_sources import origin_of
 

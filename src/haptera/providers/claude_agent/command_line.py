@@ -140,15 +140,16 @@ def _permissions(opening: NativeOpening, settings: ClaudeAgentSettings) -> list[
     own = {tool.name for tool in opening.tools}
     wanted, denied = opening.settings.allowed_tools, opening.settings.denied_tools
     if wanted is not None:
-        command += ["--tools", ",".join(name for name in wanted if name not in own)]
+        # In one word, as they come from settings; the list may be empty, which means no tool.
+        command.append(f"--tools={','.join(name for name in wanted if name not in own)}")
     preapproved = [*settings.preapproved_tools]
     preapproved += ["Skill" if name == "all" else f"Skill({name})" for name in settings.skills]
     if own:
         preapproved.append(f"mcp__{OWN_SERVER}")  # their approvals are ours
     if preapproved:
-        command += ["--allowedTools", ",".join(preapproved)]
+        command.append(f"--allowedTools={','.join(preapproved)}")
     if refused := [name for name in denied if name not in own]:
-        command += ["--disallowedTools", ",".join(refused)]
+        command.append(f"--disallowedTools={','.join(refused)}")
     return command
 
 

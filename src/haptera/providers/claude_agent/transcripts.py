@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from haptera.model.entries import Entry, SessionOpened, TranscriptMirrored
 from haptera.model.ids import new_id, new_session_id
 from haptera.model.json_types import JsonObject
-from haptera.ports.clock import Clock, Stamp
+from haptera.model.log.entry import Entry
+from haptera.model.log.native import TranscriptMirrored
+from haptera.model.log.sessions import SessionOpened
 from haptera.ports.session_store import SessionRecord, Store
 from haptera.providers.claude_agent import sdk
+from haptera.system.clock import Clock, Stamp
 
 _PROJECT = "claude-agent"
 _SCOPE = "sessions"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from haptera.model.entries import Entry
 from haptera.model.ids import SessionId, parse_session_id
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
 from haptera.stores.append_rules import is_visible, page_of
 from haptera.stores.jsonl.lookup import notes_key

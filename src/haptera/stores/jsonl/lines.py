@@ -13,7 +13,7 @@ import msgspec
 
 from haptera.model.commands import Command, CommandId
 from haptera.model.entry_bytes import UNREADABLE
-from haptera.model.entry_kinds import KnownEntry
+from haptera.model.known_events import KnownEntry
 from haptera.stores.stored_records import command_damage, decode_command
 
 LINE_START = b'{"crc":"'

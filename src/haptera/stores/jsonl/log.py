@@ -6,8 +6,8 @@ import shutil
 from collections.abc import AsyncGenerator, Sequence
 
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error, name_taken_error
 from haptera.stores.jsonl.folder import StillLockedError, blob_finder, try_lock
@@ -201,3 +201,5 @@ class JsonlLog:
         # crash before the last line leaves a session that can be deleted again.
         remove_durably(self._folder.lease(session_id))
         remove_durably(self._folder.log(session_id))
+        # Again: one who sends meanwhile finds the log there, and leaves a command.
+        remove_durably(self._folder.inbox(session_id))

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from haptera.model.entries import ContextNoted, Entry, SessionChanged, SessionOpened
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionChanged, SessionOpened
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, SessionFolder, descriptor_lock
 from haptera.system.atomic_files import replace_file, write_all

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
 from haptera.model.errors import StoreError
+from haptera.model.log.entry import Entry
 from haptera.stores.jsonl.lines import (
     LINE_START,
     DamagedBytes,

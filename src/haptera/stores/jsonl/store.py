@@ -24,6 +24,7 @@ from haptera.stores.stored_records import (
     blob_name,
     blob_not_found_error,
     is_blob_name,
+    no_session_error,
     verified_blob,
 )
 from haptera.system.atomic_files import write_all
@@ -78,7 +79,7 @@ class JsonlInbox(NotifiedInbox):
         self._resources = resources
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
+        """Leave a command for the holder; raises NOT_FOUND."""
         await self._resources.threads.write(session_id, lambda: self._put(session_id, command))
         self._notifier.notify(session_id)
 
@@ -97,6 +98,10 @@ class JsonlInbox(NotifiedInbox):
                     content = read_range(descriptor)
                     if command.id not in commands_in(content):
                         _append_line(descriptor, content, encode_command(command))
+                    # Last: a deletion removes the log, and the commands after it.
+                    if not self._resources.folder.log(session_id).exists():
+                        path.unlink(missing_ok=True)
+                        raise no_session_error(session_id)
             finally:
                 os.close(descriptor)
 

@@ -16,10 +16,10 @@ import msgspec
 
 from haptera.model.believed_values import time_of
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId, parse_session_id
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import updated_record
 from haptera.stores.jsonl.folder import SessionFolder, blob_finder

@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 
-from haptera.model.entries import Entry, QueryEnded, QueryStarted, SessionOpened
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.ids import SessionId
 from haptera.model.json_types import Json, JsonObject
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.sessions import SessionOpened
 from haptera.model.shares import StoredShare
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import (

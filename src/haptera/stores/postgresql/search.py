@@ -7,8 +7,8 @@ database finds the texts that hold all words and ranks them; the best are scored
 
 from collections.abc import Sequence
 
-from haptera.model.entries import Entry
 from haptera.model.ids import MessageId, PartId, SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import SearchHit
 from haptera.stores.postgresql.connections import PostgresConnections
 from haptera.stores.postgresql.database import PgConnection, from_text, texts_or_none, to_text

@@ -96,7 +96,7 @@ class PostgresInbox(NotifiedInbox):
         self._connections = connections
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
+        """Leave a command for the holder; raises NOT_FOUND."""
         rows = await self._connections.readers.query(
             "SELECT haptera.put_command(%s, %s, %s, %s)",
             self._connections.database.owner_text,

@@ -8,9 +8,9 @@ import apsw
 
 from haptera.model.believed_values import time_of
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import EntryId, SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import (
     RECORDED,

@@ -15,9 +15,9 @@ from zlib import crc32
 import apsw
 import msgspec
 
-from haptera.model.entries import Entry
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import encode_details, updated_record, with_details
 from haptera.stores.stored_records import (

@@ -33,6 +33,7 @@ from haptera.stores.stored_records import (
     blob_name,
     blob_not_found_error,
     decode_command,
+    no_session_error,
     verified_blob,
 )
 from haptera.system.own_places import hold_store
@@ -79,7 +80,7 @@ class SqliteInbox(NotifiedInbox):
         self._connections = connections
 
     async def put(self, session_id: SessionId, command: Command) -> None:
-        """Leave a command for the holder."""
+        """Leave a command for the holder; raises NOT_FOUND."""
         await self._connections.writer.write(
             lambda connection: _put_command(connection, session_id, command)
         )
@@ -119,11 +120,14 @@ class SqliteBlobs:
 
 
 def _put_command(connection: apsw.Connection, session_id: SessionId, command: Command) -> None:
+    key = session_key(connection, session_id)
+    if key is None:
+        raise no_session_error(session_id)
     connection.execute(
         # A sender that got no answer leaves its command again, perhaps after the first was
         # consumed.
         "INSERT OR IGNORE INTO command (session, id, body) VALUES (?, ?, ?)",
-        (session_key_or_new(connection, session_id), command.id, msgspec.json.encode(command)),
+        (key, command.id, msgspec.json.encode(command)),
     )
 
 

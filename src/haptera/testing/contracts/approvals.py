@@ -7,11 +7,11 @@ from typing import Protocol
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinatorInterface, Commit
 from haptera.model.approvals import Approve, Deny
 from haptera.model.commands import CommandId
-from haptera.model.entries import ApprovalRequested, ApprovalSettled
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId, CallId, EntryId, QueryId
-from haptera.ports.clock import Clock
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.system.clock import Clock
 from haptera.testing.clocks import FakeClock
 from haptera.testing.contracts.samples import other_tasks, run_contract
 from haptera.testing.promises import Report, require, require_same

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from haptera.kernel.blocks.conversation.conversation import ConversationInterface
 from haptera.model.ids import MessageId
+from haptera.model.log.conversation import ConversationInterface
 from haptera.model.messages import Message
 from haptera.testing.contracts.samples import assistant, compaction, run_contract, user
 from haptera.testing.promises import Report, require, require_same

@@ -7,13 +7,13 @@ from haptera.kernel.blocks.stream_processor.processor import (
     AnswerSource,
     StreamProcessorInterface,
 )
-from haptera.model.entries import PartCheckpoint, PartEnded, PartStarted
 from haptera.model.errors import ErrorCode
 from haptera.model.events import Event, TextDelta
+from haptera.model.log.turns import PartCheckpoint, PartEnded, PartStarted
 from haptera.model.parts import ReasoningPart, TextPart, ToolCallPart
 from haptera.model.settings import Limits
 from haptera.model.stream_parts import PartDelta, PartOpened, StreamPart
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing.clocks import FakeClock
 from haptera.testing.contracts.samples import run_contract
 from haptera.testing.promises import Report, require, require_same
@@ -132,6 +132,17 @@ async def check_an_answer_beyond_its_bounds_fails(subject: StreamProcessorInterf
     require(answer.finished is None, "nothing is taken in after the failure")
 
 
+async def check_what_cannot_be_read_back_fails_the_answer(
+    subject: StreamProcessorInterface,
+) -> None:
+    """Entries of an answer are stored as they come: a log that cannot be read back is lost."""
+    answer = _begin(subject)
+    out = _feed(answer, [PartOpened(key="c", kind="tool_call", call_id="1", name="\ud800")])
+    require(answer.failure is not None, "the answer has failed")
+    require_same(answer.failure and answer.failure.code, ErrorCode.PROTOCOL, "the code says so")
+    require_same(out, [], "no entry has what cannot be read back")
+
+
 CHECKS = (
     check_text_comes_as_deltas_and_then_whole,
     check_reasoning_keeps_its_signature,
@@ -142,6 +153,7 @@ CHECKS = (
     check_an_answer_that_breaks_off_keeps_its_text,
     check_checkpoints_save_each_text_once,
     check_an_answer_beyond_its_bounds_fails,
+    check_what_cannot_be_read_back_fails_the_answer,
 )
 
 

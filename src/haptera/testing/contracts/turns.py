@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from haptera.kernel.engine.turn_runner import TurnRunnerInterface
-from haptera.model.entries import PartEnded, TurnEnded, TurnStarted
 from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.log.turns import PartEnded, TurnEnded, TurnStarted
 from haptera.model.messages import AssistantMessage
 from haptera.model.usage import Usage
 from haptera.testing.contracts.samples import CheckStage, run_contract

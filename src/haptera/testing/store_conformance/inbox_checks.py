@@ -4,6 +4,7 @@ import asyncio
 
 from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode
+from haptera.model.ids import new_session_id
 from haptera.testing.promises import (
     require,
     require_error,
@@ -102,6 +103,20 @@ async def check_waiting_goes_on_when_the_session_is_made_again(open_store: OpenS
             await waiting
 
 
+async def check_a_command_for_no_session_is_refused(open_store: OpenStore) -> None:
+    """One that was never there, or was deleted, also while others send to it: nothing is left."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        unknown = store.inbox.put(new_session_id(), command("unknown"))
+        await require_error(ErrorCode.NOT_FOUND, unknown, "a command for no session")
+        for _ in range(5):
+            session_id = (await new_session(store)).session_id
+            sending = [other.inbox.put(session_id, command(f"c{n}")) for n in range(5)]
+            await asyncio.gather(*sending, store.log.delete(session_id), return_exceptions=True)
+            late = other.inbox.put(session_id, command("late"))
+            await require_error(ErrorCode.NOT_FOUND, late, "a command after a deletion")
+            require_same(await store.inbox.pending(session_id), (), "what is left of commands")
+
+
 async def check_blobs_come_back_by_their_name(open_store: OpenStore) -> None:
     """Empty and big ones, twice the same, after reopening; never those of another session."""
     big = bytes(range(256)) * 4096
@@ -139,6 +154,7 @@ INBOX_CHECKS = (
     check_an_append_consumes_commands_in_one_step,
     check_waiting_ends_when_an_unseen_command_is_there,
     check_waiting_goes_on_when_the_session_is_made_again,
+    check_a_command_for_no_session_is_refused,
     check_blobs_come_back_by_their_name,
     check_a_closed_store_says_so,
 )

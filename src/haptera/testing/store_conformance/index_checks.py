@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from haptera.model.entries import ContextNoted, QueryEnded, QueryStarted
 from haptera.model.errors import ErrorCode, ErrorReport
 from haptera.model.ids import EntryId, new_entry_id, new_session_id
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryEnded, QueryStarted
 from haptera.model.shares import ShareId, StoredShare, sharing, unsharing
 from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.testing.promises import (

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from haptera.model.entries import Entry
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import new_session_id
+from haptera.model.log.entry import Entry
 from haptera.testing.promises import (
     require,
     require_error,

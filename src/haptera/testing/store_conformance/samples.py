@@ -8,18 +8,6 @@ from typing import TypeAlias
 import msgspec
 
 from haptera.model.commands import AbortQuery, CommandId
-from haptera.model.entries import (
-    Entry,
-    HookMessage,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryStarted,
-    SessionChanged,
-    SessionOpened,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.ids import (
     EntryId,
     MessageId,
@@ -29,6 +17,17 @@ from haptera.model.ids import (
     new_session_id,
 )
 from haptera.model.json_types import Json
+from haptera.model.log.entry import Entry
+from haptera.model.log.notes import HookMessage
+from haptera.model.log.queries import QueryStarted
+from haptera.model.log.sessions import SessionChanged, SessionOpened
+from haptera.model.log.turns import (
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from haptera.model.messages import UserMessage
 from haptera.model.parts import ReasoningPart, TextPart
 from haptera.ports.session_store import Lease, Store

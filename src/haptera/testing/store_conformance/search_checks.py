@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.model.entries import TurnDiscarded
 from haptera.model.ids import MessageId, PartId, SessionId, new_entry_id, new_session_id
+from haptera.model.log.turns import TurnDiscarded
 from haptera.ports.session_store import SearchHit, Store
 from haptera.testing.promises import (
     require,

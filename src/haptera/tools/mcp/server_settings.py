@@ -11,7 +11,7 @@ from haptera.model.mcp_settings import McpServerSettings, revealed
 from haptera.model.option_declarations import Option
 from haptera.model.secrets import Secret, remember_headers
 from haptera.model.tools import SERVER_NAME, ApprovalMode
-from haptera.ports.clock import Clock
+from haptera.system.clock import Clock
 from haptera.system.token_source import TokenSource
 from haptera.system.token_sources import (
     BoundTokenSource,

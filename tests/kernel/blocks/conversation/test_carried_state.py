@@ -4,20 +4,21 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from haptera.kernel.blocks.conversation.carried_state import (
+from haptera.kernel.engine.compaction_plan import first_kept, id_at
+from haptera.kernel.engine.token_meter import estimate_all
+from haptera.model.ids import MessageId, new_session_id
+from haptera.model.log.carried_state import (
     _VERSION,
     CarriedState,
     carried_by,
     fold_from_compaction,
 )
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
-from haptera.kernel.blocks.conversation.folded_session import FoldedSession
-from haptera.kernel.blocks.conversation.paths import current_path
-from haptera.kernel.engine.compaction_plan import first_kept, id_at
-from haptera.kernel.engine.token_meter import estimate_all
-from haptera.model.compactions import Compaction
-from haptera.model.entries import Entry, SessionOpened
-from haptera.model.ids import MessageId, new_session_id
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import copy_fold, fold_entries, fold_of_fork
+from haptera.model.log.paths import current_path
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
 from tests.folded_sessions import MADE_BY_MESSAGES, state_of
 from tests.strategies_branches import any_logs
 from tests.strategies_logs import LogWriter, QueryWriter, go_on
@@ -31,8 +32,8 @@ CARRIED = (
 
 
 def test_every_attribute_of_a_fold_is_declared_and_has_a_first_value() -> None:
-    declared = set(FoldedSession.__annotations__)
-    assert set(vars(SessionFold())) == declared, "declare it in FoldedSession, and set it there"
+    declared = set(SessionFold.__annotations__)
+    assert set(vars(SessionFold())) == declared, "declare it in SessionFold, and set it there"
 
 
 def test_everything_that_a_session_is_is_carried_or_made_by_its_messages() -> None:
@@ -138,6 +139,7 @@ OF_ITS_OPENING = {"head", "opened", "title", "settings", "configured", "native"}
 TAKEN_OVER = {"conversation", "query_options", "last_finish", "notes", "context", "snapshot_error"}
 LEFT_TO_THE_PARENT = {
     "rewound_at",
+    "folded_at",
     "open_query",
     "last_query",
     "unended",
@@ -156,7 +158,7 @@ LEFT_TO_THE_PARENT = {
 def test_a_fork_takes_over_what_a_session_is_or_leaves_it_to_its_parent(log: LogWriter) -> None:
     new, parent = SessionFold(), log.fold()
     decided = OF_ITS_OPENING | TAKEN_OVER | LEFT_TO_THE_PARENT
-    undecided = set(vars(new)) ^ (decided | {"standing", "compacted", "points", "_before_merge"})
+    undecided = set(vars(new)) ^ (decided | {"standing", "compacted", "points", "before_merge"})
     assert not undecided, "a fork takes it over; name it in TAKEN_OVER, or clear it in _inherit"
     opened = SessionOpened(
         **log.stamp()(), seq=1, session_id=new_session_id(), parent=new_session_id()
@@ -166,6 +168,13 @@ def test_a_fork_takes_over_what_a_session_is_or_leaves_it_to_its_parent(log: Log
     assert fork.sent_view() == parent.sent_view()
     assert fork.notes.untold == parent.notes.untold
     assert (fork.standing.grants, fork.standing.policy) == ([], None)
+    same = fold_of_fork(copy_fold(parent), opened)
+    assert (same.messages(), same.sent_view()) == (fork.messages(), fork.sent_view())
+    assert state_of(same) == state_of(fork)
+    for name in LEFT_TO_THE_PARENT | {"head", "opened", "before_merge"}:
+        assert getattr(same, name) == getattr(fork, name), name
+    assert state_of(parent) == state_of(log.fold()), "the parent stays as it is"
+    assert parent.messages() == log.fold().messages()
     for name in TAKEN_OVER - {"conversation", "notes"}:
         assert getattr(fork, name) == getattr(parent, name), name
     for name in LEFT_TO_THE_PARENT:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from haptera import ConfigError, ErrorCode, Message, TextPart
-from haptera.kernel.blocks.conversation.conversation import Conversation
+from haptera.model.log.conversation import Conversation
 from haptera.model.parts import CompactionPart
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 

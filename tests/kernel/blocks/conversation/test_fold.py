@@ -17,27 +17,10 @@ from haptera import (
     ToolResultPart,
     UserMessage,
 )
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries
 from haptera.kernel.blocks.permission_rules.decisions import CallSite, find_grant
 from haptera.kernel.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from haptera.model.approvals import ApprovalScope
 from haptera.model.canonical import approval_key
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    HistoryEdited,
-    InputPromoted,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryStarted,
-    Rewound,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-)
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.ids import (
     CallId,
@@ -48,9 +31,24 @@ from haptera.model.ids import (
     new_part_id,
     new_turn_id,
 )
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.compactions import Compaction
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import HistoryEdited, Rewound
+from haptera.model.log.queries import InputPromoted, QueryStarted
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.turns import (
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
+)
 from haptera.model.parts import CompactionPart, ReminderPart, TextPart
 from haptera.model.stream_parts import FinishKind
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 from tests.history_grammar import violations
 from tests.messages_by_hand import answer, assistant, call, user
@@ -128,7 +126,7 @@ def test_a_compaction_replaces_what_comes_before_the_message_it_keeps(log: LogWr
     """After every prefix, with every message that is sent by then as the first one kept."""
     for prefix in range(0, len(log.entries), 4):
         whole = fold_entries(log.entries[:prefix], inherited=log.inherited)
-        whole._settle()  # a compaction comes after what is unfinished by then
+        whole.settle()  # a compaction comes after what is unfinished by then
         for kept in whole.conversation.wire_view():
             fold = fold_entries(log.entries[:prefix], inherited=log.inherited)
             before = fold.messages()

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haptera.kernel.blocks.conversation import fold_points
-from haptera.kernel.blocks.conversation.fold import SessionFold, fold_entries, fold_from_point
-from haptera.model.entries import Entry
+from haptera.model.log import fold_points
+from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries, fold_from_point
+from haptera.model.log.session_fold import SessionFold
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 

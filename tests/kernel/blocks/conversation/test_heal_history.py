@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haptera import AssistantMessage, Message, ToolResultPart, UserMessage
-from haptera.kernel.blocks.conversation.tool_calls import heal_history
+from haptera.model.log.history import heal_history
 from haptera.model.parts import Part
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 

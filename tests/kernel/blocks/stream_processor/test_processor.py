@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from haptera import ErrorCode, PartEnded, PartStarted, SessionError, TextDelta, TextPart
 from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
 from haptera.kernel.blocks.stream_processor.processor import ProcessedStream, StreamProcessor
-from haptera.model.entries import PartCheckpoint
 from haptera.model.events import Event, ReasoningDelta, ToolInputDelta
+from haptera.model.log.turns import PartCheckpoint
 from haptera.model.parts import (
     CompactionPart,
     Part,
@@ -30,7 +30,7 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.model.usage import Usage
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 from haptera.testing import FakeClock, calls, reasoning, says
 
 RICH: list[StreamPart] = [

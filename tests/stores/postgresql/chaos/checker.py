@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import psycopg
 
-from haptera.model.entries import Entry, InputDrained, InputQueued, QueryEnded, QueryStarted
 from haptera.model.ids import SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import InputDrained, InputQueued, QueryEnded, QueryStarted
 from haptera.stores.postgresql.store import PostgresStore
 from tests.stores.postgresql.chaos.node import OWNER, PROJECT
 

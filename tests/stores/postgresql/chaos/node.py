@@ -17,7 +17,7 @@ from pathlib import Path
 from haptera import Agent, AgentError, AgentSession, tool
 from haptera.access.worker import SessionWorker, WorkerSettings
 from haptera.model.commands import CommandId
-from haptera.model.entries import Entry
+from haptera.model.log.entry import Entry
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest, TokenCount

@@ -2,16 +2,11 @@
 
 import msgspec
 
-from haptera.model.entries import (
-    PartEnded,
-    PartStarted,
-    ToolEnded,
-    TurnDiscarded,
-    TurnStarted,
-)
 from haptera.model.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
 from haptera.model.ids import CallId, PartId, new_id
 from haptera.model.json_types import JsonObject, is_too_deep
+from haptera.model.log.tools import ToolEnded
+from haptera.model.log.turns import PartEnded, PartStarted, TurnDiscarded, TurnStarted
 from haptera.model.parts import CompactionPart, ReasoningPart, TextPart, ToolCallPart
 
 _PLAIN_ARGUMENTS = msgspec.json.Decoder()

@@ -10,7 +10,6 @@ from haptera.kernel.blocks.stream_processor.aggregators import (
     finish_call,
     finish_text,
 )
-from haptera.model.entries import PartCheckpoint, PartEnded, PartStarted
 from haptera.model.errors import ErrorCode, ProviderError
 from haptera.model.events import (
     CompactionDelta,
@@ -22,6 +21,7 @@ from haptera.model.events import (
 )
 from haptera.model.ids import CallId, PartId, new_id, new_part_id
 from haptera.model.json_types import Json, JsonObject, is_too_deep, writable
+from haptera.model.log.turns import PartCheckpoint, PartEnded, PartStarted
 from haptera.model.parts import (
     CompactionPart,
     Part,
@@ -41,7 +41,7 @@ from haptera.model.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.ports.clock import Stamp
+from haptera.system.clock import Stamp
 
 _DELTAS: dict[PartKind, type[Delta]] = {
     "text": TextDelta,

@@ -12,7 +12,7 @@ from haptera.model.parts import CompactionPart, Part
 from haptera.model.settings import Limits
 from haptera.model.stream_parts import StreamFinished, StreamOpened, StreamPart
 from haptera.model.usage import Usage
-from haptera.ports.clock import Clock, Stamp
+from haptera.system.clock import Clock, Stamp
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -39,6 +39,7 @@ class AnswerInterface(Protocol):
     - Deltas of parts that were never opened, and parts that are opened twice, are dropped.
     - `failure` is set, and nothing more is taken in, when the answer cannot be kept or exceeds a
       bound. `feed` does not raise for that.
+    - Its entries can be read back: nothing checks them again before they are stored.
     """
 
     failure: ProviderError | None

@@ -5,6 +5,7 @@ by `output_index`, else by id, else by order: some gateways change ids in the mi
 and some servers send neither index nor id.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -305,12 +306,12 @@ def _piece_names(item: Item, letter: str, texts: Sequence[str]) -> list[str]:
         return by_index
     if len(streamed) == len(texts):
         return streamed
-    waiting = list(streamed)
+    waiting = deque(streamed)
     names: list[str] = []
     for index, text in enumerate(texts):
         is_begun = bool(waiting) and text.startswith(item.pieces[waiting[0]].words.whole())
         # A name that no delta can have.
-        names.append(waiting.pop(0) if is_begun else f"{letter}-{index}")
+        names.append(waiting.popleft() if is_begun else f"{letter}-{index}")
     return names
 
 

@@ -289,7 +289,9 @@ DECLARE
   found_key bigint;
 BEGIN
   PERFORM haptera.act_for(p_owner);
-  found_key := haptera.session_key(p_owner, p_id);
+  -- Not made: a command for a session that was just deleted must not bring it back.
+  SELECT key INTO found_key FROM haptera.session
+    WHERE id = p_id AND (p_owner IS NULL OR owner = p_owner);
   INSERT INTO haptera.command (session, owner, id, body)
     SELECT s.key, s.owner, p_command, p_body FROM haptera.session s WHERE s.key = found_key
     ON CONFLICT (session, id) DO NOTHING;

@@ -5,11 +5,10 @@ from typing import Protocol, Self
 
 import msgspec
 
-from haptera.model.entries import ContextNoted
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.ids import MessageId
 from haptera.model.messages import AssistantMessage, Message, UserMessage
-from haptera.model.parts import CompactionPart, ReasoningPart, ReminderPart, ToolResultPart
+from haptera.model.parts import CompactionPart, ReasoningPart, ToolResultPart
 from haptera.model.results import StopReason
 from haptera.model.usage import Usage, add_costs
 
@@ -38,44 +37,6 @@ class SentCounts:
 
 
 _MESSAGES = (UserMessage, AssistantMessage)
-
-
-class UntoldNotes:
-    """Notes and included sessions: what of them leads the next prompt."""
-
-    def __init__(self) -> None:
-        self.untold: tuple[ReminderPart, ...] = ()
-        self.noted: tuple[ReminderPart, ...] = ()
-        """All notes, told or not."""
-        self.since: int | None = None
-        """The first entry that what is untold comes from; None when everything was told."""
-
-    def take(self, entry: ContextNoted) -> None:
-        """Take in what was noted."""
-        is_note = entry.included is None
-        text = f"A note for this project: {entry.text}" if is_note else entry.text
-        reminder = ReminderPart(text=text, persisted=True)
-        self.since = self.since or entry.seq
-        self.untold += (reminder,)
-        self.noted += (reminder,) if is_note else ()
-
-    def lead(self, prompt: UserMessage) -> UserMessage:
-        """Return a prompt with what is untold before it."""
-        if not self.untold:
-            return prompt
-        return msgspec.structs.replace(prompt, parts=self.untold + prompt.parts)
-
-    def tell(self, prompt: UserMessage) -> UserMessage:
-        """Return a prompt that leads with what is untold; it is told by that."""
-        prompt, self.untold, self.since = self.lead(prompt), (), None
-        return prompt
-
-    def tell_again(self, seq: int) -> None:
-        """Have notes told again: a summary stands for what they led, and for included sessions."""
-        others = tuple(part for part in self.untold if part not in self.noted)
-        self.untold = self.noted + others
-        if self.untold:
-            self.since = self.since or seq
 
 
 class ConversationInterface(Protocol):

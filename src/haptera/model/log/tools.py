@@ -1,29 +1,20 @@
-"""Tool calls: what is known of each, their approvals and results; the repair of other histories."""
+"""Entries about tool calls: that a tool runs and how it ended; and what is known of each call."""
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from haptera.model.approvals import Grant
-from haptera.model.canonical import approval_key
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    HistoryEdited,
-    QueryStarted,
-)
+from haptera.model.approvals import Ruling
+from haptera.model.errors import ErrorReport
 from haptera.model.ids import CallId, MessageId
-from haptera.model.json_types import Json, JsonObject
+from haptera.model.json_types import Json
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry, ImportRule
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
-    CompactionPart,
     MediaPart,
     Part,
-    ProviderPart,
-    ReasoningPart,
-    ReminderPart,
     ResultContent,
     TextPart,
     ToolCallPart,
@@ -31,10 +22,10 @@ from haptera.model.parts import (
     ToolResultPart,
 )
 
-CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
+if TYPE_CHECKING:
+    from haptera.model.log.session_fold import SessionFold
 
-_OF_USERS = (ToolResultPart, MediaPart, ReminderPart)
-_OF_MODELS = (ToolCallPart, ReasoningPart, ProviderPart)
+CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
 
 _TEXTS: dict[ToolOutcome, str] = {
     "interrupted": "This call was not run: the query was interrupted before it.",
@@ -44,6 +35,59 @@ _TEXTS: dict[ToolOutcome, str] = {
         "It may or may not have taken effect. Check before you run it again."
     ),
 }
+
+
+class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
+    """A tool is about to run."""
+
+    survives_rewind: ClassVar[bool] = False
+    imported: ClassVar[ImportRule] = ImportRule(
+        "ended", ("call_id", "tool", "arguments_hash", "idempotent")
+    )
+    is_checked: ClassVar[bool] = True
+    call_id: CallId
+    tool: str
+    arguments_hash: str
+    idempotent: bool = False
+    ruling: Ruling | None = None
+    """Why it may run, and who says so."""
+
+    def apply(self, fold: "SessionFold") -> None:
+        """Note that the call was started."""
+        if (call := fold.calls.get(self.call_id)) is not None:
+            call.start(idempotent=self.idempotent)
+
+    @property
+    def is_fate(self) -> bool:
+        """Whether it says for good what became of a call: it took effect, or may have."""
+        return True
+
+
+class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
+    """A tool call has ended."""
+
+    survives_rewind: ClassVar[bool] = False
+    imported: ClassVar[ImportRule] = ImportRule(
+        "kept", ("call_id", "tool", "outcome", "content", "error", "duration_ms")
+    )
+    call_id: CallId
+    tool: str
+    outcome: Literal["ok", "error", "denied", "cancelled", "timed_out"]
+    content: tuple[ResultContent, ...] = ()
+    error: ErrorReport | None = None
+    duration_ms: int = 0
+    ruling: Ruling | None = None
+    """Why it was refused, if no person did."""
+
+    def apply(self, fold: "SessionFold") -> None:
+        """Give the call its result."""
+        if (call := fold.calls.get(self.call_id)) is not None:
+            call.end(self.outcome, self.content, time=self.time)
+
+    @property
+    def is_fate(self) -> bool:
+        """Whether it says for good what became of a call: it is its end."""
+        return True
 
 
 class CallRecord(msgspec.Struct, kw_only=True):
@@ -135,57 +179,6 @@ class CallRecord(msgspec.Struct, kw_only=True):
         )
 
 
-class StandingApprovals:
-    """The approvals that hold for longer than one call, each for exactly what was approved."""
-
-    def __init__(self) -> None:
-        self.grants: list[Grant] = []
-        self.policy: JsonObject | None = None
-        """The permission rules of the last query that recorded them."""
-
-    def settle(self, requested: ApprovalRequested, settled: ApprovalSettled) -> None:
-        """Take in an answer; one for this call only leaves nothing behind.
-
-        Nor does one from a log that does not say for which folder or for which tool it was given.
-        """
-        if settled.decision != "approved" or settled.scope == "once":
-            return
-        if requested.folder is None or requested.tool_digest is None:
-            return
-        arguments = requested.arguments if settled.arguments is None else settled.arguments
-        key = approval_key(
-            requested.tool,
-            arguments,
-            requested.folder,
-            tool_digest=requested.tool_digest,
-            is_confined=requested.facts.is_confined is not False,
-        )
-        grant = Grant(
-            key=key,
-            scope=settled.scope,
-            query_id=requested.query_id,
-            folder=requested.folder,
-            by=settled.by,
-        )
-        self.grants.append(grant)
-
-    def start_query(self, entry: QueryStarted) -> None:
-        """Note the rules that a query runs under; one that resumes another has its approvals."""
-        self.policy = entry.policy or self.policy
-        if entry.resumes is not None:
-            of_query = [grant for grant in self.grants if grant.query_id == entry.resumes]
-            self.grants += [
-                replace(grant, query_id=entry.query_id)
-                for grant in of_query
-                if grant.scope == "query"
-            ]
-
-    def clear(self) -> None:
-        """Forget them all."""
-        self.grants.clear()
-        self.policy = None
-
-
 def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:
     """Return the calls of an answer, with the results that the message after it gives them.
 
@@ -215,124 +208,6 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
         turn_id=assistant.turn_id,
         time=max((call.ended_at for call in calls if call.ended_at), default=assistant.time),
     )
-
-
-def heal_history(messages: Iterable[Message]) -> list[Message]:
-    """Make a history from outside sendable, changing no more than is needed.
-
-    It begins with a user message, roles alternate, every tool call has an id that is its own in its
-    message and is answered once in the message that follows, no result answers a call that was not
-    made, media can be read, and no message has parts that only the other role can have.
-    """
-    healed: list[Message] = []
-    asked: list[_Asked] = []
-    for message in map(_in_character, messages):
-        if isinstance(message, AssistantMessage):
-            # An answer before the first prompt is dropped: providers want a user message first.
-            if healed and message.parts:
-                _answer_all(healed, asked)
-                distinct = with_distinct_calls(message)
-                given = [call.call_id for call in message.tool_calls]
-                asked = list(map(_Asked, given, distinct.tool_calls))
-                _join(healed, distinct)
-        else:
-            if any(isinstance(part, CompactionPart) for part in message.parts):
-                _answer_all(healed, asked)  # what comes before a summary is not sent with it
-            if parts := readable_parts(_matching(message.parts, asked)):
-                _join(healed, replace(message, parts=parts))
-    _answer_all(healed, asked)
-    return healed
-
-
-def edited_history(messages: Iterable[Message], edit: HistoryEdited) -> list[Message]:
-    """Return a history after one of its messages was removed or replaced, or one was added.
-
-    It is sendable whatever was edited. An edit of a message that is not there changes nothing.
-    """
-    history = list(messages)
-    # Ids may repeat in a history from elsewhere; the last message that has it is meant.
-    indexes = [index for index, item in enumerate(history) if item.id == edit.target]
-    incoming = [edit.message] if edit.message is not None else []
-    if indexes and edit.action in {"remove", "replace"}:
-        history[indexes[-1] : indexes[-1] + 1] = incoming
-    elif edit.action == "add" and (indexes or edit.target is None):
-        after = indexes[-1] + 1 if indexes else len(history)
-        if after < len(history) and _has_results(history[after]):
-            after += 1  # an answer and the results of its calls stay together
-        history[after:after] = incoming
-    return _with_distinct_ids(heal_history(history))
-
-
-def _has_results(message: Message) -> bool:
-    return any(isinstance(part, ToolResultPart) for part in message.parts)
-
-
-def _with_distinct_ids(messages: list[Message]) -> list[Message]:
-    """Give a message that has the id of an earlier one another id, made from it."""
-    seen: set[MessageId] = set()
-    numbers: dict[MessageId, int] = {}
-    distinct: list[Message] = []
-    for message in messages:
-        message_id = message.id
-        while message_id in seen:
-            number = numbers[message.id] = numbers.get(message.id, 1) + 1
-            message_id = MessageId(f"{message.id}_{number}")
-        seen.add(message_id)
-        distinct.append(message if message_id == message.id else replace(message, id=message_id))
-    return distinct
-
-
-def _in_character(message: Message) -> Message:
-    others = _OF_USERS if isinstance(message, AssistantMessage) else _OF_MODELS
-    parts = tuple(part for part in message.parts if not isinstance(part, others))
-    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
-
-
-class _Asked(NamedTuple):
-    """A call that waits for its result, and the id that it was made with."""
-
-    given: CallId
-    call: ToolCallPart
-
-
-def _join(healed: list[Message], message: Message) -> None:
-    """Append a message, or let it go on with a tip of the same role; a compaction stands alone."""
-    tip = healed[-1] if healed else None
-    if isinstance(tip, AssistantMessage) and isinstance(message, AssistantMessage):
-        healed[-1] = replace(message, parts=tip.parts + message.parts)
-    elif isinstance(tip, UserMessage) and isinstance(message, UserMessage):
-        if any(isinstance(part, CompactionPart) for part in message.parts):
-            healed.append(message)
-        else:
-            healed[-1] = replace(tip, parts=tip.parts + message.parts)
-    else:
-        healed.append(message)
-
-
-def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
-    """Keep results of calls that wait for one, in front; other calls get an `unknown` result."""
-    results: list[Part] = []
-    for part in parts:
-        if isinstance(part, ToolResultPart):
-            item = next((item for item in asked if item.given == part.call_id), None)
-            if item is not None:
-                asked.remove(item)
-                results.append(replace(part, call_id=item.call.call_id))
-    results.extend(record.answer() for record in _unknown(asked))
-    asked.clear()
-    return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
-
-
-def _answer_all(healed: list[Message], asked: list[_Asked]) -> None:
-    tip = healed[-1] if healed else None
-    if isinstance(tip, AssistantMessage) and asked:
-        healed.append(answer_message(tip, _unknown(asked)))
-    asked.clear()
-
-
-def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
-    # As started, because nothing tells whether they ran.
-    return [CallRecord(part=item.call, state="started") for item in asked]
 
 
 def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:

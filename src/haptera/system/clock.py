@@ -1,5 +1,7 @@
 """Time and chance as arguments, so that tests can hold both still; and the stamp of entries."""
 
+import asyncio
+import time
 from typing import Protocol, TypedDict, runtime_checkable
 
 from haptera.model.ids import EntryId, QueryId, TurnId, new_entry_id
@@ -45,6 +47,22 @@ async def until_limit(clock: Clock, seconds: float) -> None:
         await clock.limit(seconds)
     else:
         await clock.sleep(seconds)
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that never goes backwards."""
+        return time.monotonic()
+
+    def time_ms(self) -> int:
+        """Return wall-clock milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
 
 class Random(Protocol):

@@ -15,35 +15,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from haptera.model.compactions import Compaction
-from haptera.model.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    HistoryEdited,
-    InputDrained,
-    InputPromoted,
-    QueryStarted,
-    Rewound,
-    SessionImported,
-    SessionOpened,
-    ToolEnded,
-    ToolStarted,
-    TurnDiscarded,
-    TurnEnded,
-    TurnStarted,
-)
-
-_SETTLING = (
-    SessionOpened,
-    SessionImported,
-    InputPromoted,
-    TurnStarted,
-    TurnDiscarded,
-    Compaction,
-    HistoryEdited,
-)
-"""After these, and a prompt, no call of an earlier answer waits for anything."""
+from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
 
 
 def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Sequence[Entry]:
@@ -69,7 +43,8 @@ def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Seq
     for entry in entries:
         if entry.seq not in counting:
             # A fork begins at `end`: what its parent did later off this path is not inherited.
-            path.extend(_off_path(entry) if entry.seq <= end else ())
+            if entry.seq <= end and (left := entry.off_path()) is not None:
+                path.append(left)
         elif not isinstance(entry, ApprovalRequested) or entry.approval_id not in settled:
             path.append(entry)
             elsewhere = (fate for fate in tree.fates.get(entry.seq, ()) if fate.seq not in counting)
@@ -92,8 +67,8 @@ class _Tree:
 
     def _add(self, entry: Entry) -> None:
         before = self._nearest(entry.to_seq if isinstance(entry, Rewound) else entry.seq)
-        answer = _open_answer(entry, self._answers.get(before, 0))
-        if _is_fate(entry) and answer:
+        answer = entry.answer_after(self._answers.get(before, 0))
+        if answer and entry.is_fate:
             self.fates.setdefault(answer, []).append(entry)
         self._before[entry.seq] = before
         self._answers[entry.seq] = answer
@@ -113,32 +88,6 @@ class _Tree:
             # It ends for any log: an entry only follows entries that were added before it.
             seq = self._before[seq]
         return way
-
-
-def _open_answer(entry: Entry, before: int) -> int:
-    """Return the `seq` at which the answer ended whose calls are open after an entry; 0 if none."""
-    if isinstance(entry, TurnEnded):
-        return entry.seq
-    prompted = isinstance(entry, QueryStarted) and entry.message is not None
-    return 0 if prompted or isinstance(entry, _SETTLING) else before
-
-
-def _is_fate(entry: Entry) -> bool:
-    """Whether an entry says for good what became of a call.
-
-    A permission is none: it is for the moment in which it is given. Nor is a question that was
-    withdrawn.
-    """
-    denied = isinstance(entry, ApprovalSettled) and entry.decision == "denied"
-    return denied or isinstance(entry, ToolStarted | ToolEnded)
-
-
-def _off_path(entry: Entry) -> tuple[Entry, ...]:
-    """Return what remains of an entry that was rewound: a promoted prompt still left the queue."""
-    if isinstance(entry, InputPromoted):
-        left = InputDrained(id=entry.id, time=entry.time, seq=entry.seq, input_id=entry.input_id)
-        return (left,)
-    return (entry,) if entry.survives_rewind else ()
 
 
 def last_rewind(entries: Sequence[Entry]) -> Rewound | None:

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.blocks.conversation.conversation import Conversation
-from haptera.model.entries import Entry, Rewound
+from haptera.model.log.conversation import Conversation
+from haptera.model.log.entry import Entry
+from haptera.model.log.history import Rewound
 from haptera.model.messages import Message
 
 _DISTANCE = 500
@@ -84,6 +85,17 @@ class FoldPoints:
             "compacted": fold["compacted"].until(point.seq),
             "points": FoldPoints([each for each in self._points if each.seq <= point.seq]),
         }
+
+
+def copied_fold(fold: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a session's fold for another session, which changes its own ones."""
+    conversation = fold["conversation"]
+    state = {name: _copied(value) for name, value in fold.items()}
+    return state | {
+        "conversation": conversation.shortened(len(conversation), conversation.tip),
+        "compacted": fold["compacted"].until(fold["head"]),
+        "points": FoldPoints(),
+    }
 
 
 def _copied(value: object) -> object:

@@ -1,18 +1,49 @@
-"""NativeSessionState: the native session of a session, up to which message, and what it has cost.
-
-A module of its own because the fold is as long as a module may be.
-"""
+"""Entries about native agents; and the native session: up to which message, and its cost."""
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TypeGuard
+from typing import TYPE_CHECKING, ClassVar, TypeGuard
 
 import msgspec
 
-from haptera.model.entries import SessionChanged, SessionOpened, UsageReported
 from haptera.model.ids import MessageId, QueryId
+from haptera.model.json_types import JsonObject
+from haptera.model.log.entry import DROPPED, KEPT, Entry, ImportRule
+from haptera.model.log.sessions import SessionChanged, SessionOpened
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import MediaPart, TextPart, ToolResultPart
+from haptera.model.usage import Usage
+
+if TYPE_CHECKING:
+    from haptera.model.log.session_fold import SessionFold
+
+
+class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
+    """A provider reports its own usage and cost."""
+
+    survives_rewind: ClassVar[bool] = False
+    imported: ClassVar[ImportRule] = KEPT
+    usage: Usage | None = None
+    model_usage: JsonObject | None = None
+    total_cost_usd: Decimal | None = None
+
+    def apply(self, fold: "SessionFold") -> None:
+        """Keep the running total of the native session."""
+        fold.native = fold.native.reported(self)
+
+
+class TranscriptMirrored(Entry, frozen=True, kw_only=True, tag="transcript.mirrored"):
+    """A native agent has written lines to the transcript of its session.
+
+    In a log of their own beside the session's.
+    """
+
+    survives_rewind: ClassVar[bool] = True
+    imported: ClassVar[ImportRule] = DROPPED
+    lines: tuple[JsonObject, ...] = ()
+
+    def apply(self, fold: "SessionFold") -> None:
+        """Change nothing: it is for the native agent."""
 
 
 class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,16 +1,108 @@
-"""Compacted: what compactions left of a session: what is pruned, and from where on it is read."""
+"""The entry of a compaction; and what compactions leave to be sent and read of a session."""
 
 from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from haptera.model.compactions import Compaction
 from haptera.model.ids import MessageId
+from haptera.model.json_types import JsonObject
+from haptera.model.log.entry import OPENING_SEQ, Entry, ImportRule
 from haptera.model.messages import Message, UserMessage
-from haptera.model.parts import Part, TextPart, ToolResultPart
+from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart, ToolResultPart
+from haptera.model.usage import Usage, add_costs
+
+if TYPE_CHECKING:
+    from haptera.model.log.session_fold import SessionFold
 
 _SMALLEST = 400
 """Results of fewer characters are sent as they are."""
+
+CompactionTrigger: TypeAlias = Literal["auto", "manual", "overflow", "provider"]
+"""What made it happen: the estimate before a request, the user, a request that the provider refused
+as too long, or the provider itself."""
+
+
+class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
+    """From here on a shorter text is sent instead of the earlier messages, depending on `strategy`.
+
+    - `summarise`: the summary, then the messages from `kept_from` on.
+    - `tail`: the same, but there is no usable summary; `summary` says so.
+    - `prune`: placeholders instead of the results of tools before `kept_from`.
+    - `none`: what was sent before; there is no usable summary, and the request fits without one.
+    - `server`: the provider's own summary, which is a part of its answer.
+    - `native`: what the native agent decides; nothing changes here.
+    """
+
+    survives_rewind: ClassVar[bool] = False
+    imported: ClassVar[ImportRule] = ImportRule(
+        "kept",
+        (
+            *("trigger", "strategy", "summary", "kept_from", "tokens_before", "tokens_after"),
+            *("reminders", "rejected", "usage", "cost"),
+        ),
+    )
+    is_checked: ClassVar[bool] = True
+    ends_calls: ClassVar[bool] = True
+    trigger: CompactionTrigger
+    strategy: str
+    summary: str
+    kept_from: MessageId | None = None
+    """The first message that is still sent after the summary; None when all are replaced."""
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    reminders: tuple[str, ...] = ()
+    """The cached reminders, which are sent again after the summary."""
+    rejected: str | None = None
+    """Why the summary that was asked for was not used; None when it was."""
+    usage: Usage = Usage()
+    """What asking for the summary used."""
+    cost: Decimal | None = Decimal(0)
+    reads_from: int | None = None
+    """The first `seq` that has to be read to go on from here; None: all entries."""
+    carried: JsonObject | None = None
+    """What the session was at this point beside its messages, for going on from here."""
+
+    @property
+    def pre_tokens(self) -> int | None:
+        """The tokens before it, by the name that native agents use."""
+        return self.tokens_before
+
+    @property
+    def outcome(self) -> str:
+        """What it did, in a line, or why it did nothing."""
+        if self.strategy == "none":
+            return f"the conversation was not shortened: {self.rejected or 'nothing was left out'}"
+        before, after = self.tokens_before, self.tokens_after
+        sizes = "" if before is None or after is None else f": {before} tokens, now {after}"
+        return f"the conversation was shortened ({self.strategy}){sizes}"
+
+    def transcript_line(self) -> str | None:
+        """Say what it did; where one that was asked for did nothing, its query ends with that."""
+        return None if self.strategy == "none" and self.trigger == "manual" else self.outcome
+
+    def apply(self, fold: "SessionFold") -> None:
+        """Change what is sent from now on."""
+        fold.compacted.last = self
+        fold.usage += self.usage
+        fold.cost = add_costs(fold.cost, self.cost)
+        if self.strategy in {"native", "server", "none"}:
+            return  # what is sent is shorter without us, or was not made shorter
+        fold.settle()
+        fold.points.clear()
+        if self.strategy == "prune":
+            fold.compacted.prune(self, fold.conversation.wire_view())
+            return
+        parts: tuple[Part, ...] = (CompactionPart(text=self.summary),)
+        parts += tuple(ReminderPart(text=text, persisted=True) for text in self.reminders)
+        message_id = MessageId(f"{self.id}_summary")
+        fold.conversation.push(
+            UserMessage(id=message_id, parts=parts, time=self.time), kept_from=self.kept_from
+        )
+        fold.compacted.summarise(self)
+        # An entry that carries nothing does not say which notes there were.
+        fold.notes.tell_again(self.seq if self.carried is not None else OPENING_SEQ)
 
 
 class Compacted:
@@ -67,10 +159,13 @@ class Compacted:
         """Return what was known at an earlier entry, since which no compaction was made."""
         earlier = Compacted()
         vars(earlier).update(vars(self))
+        earlier._pruned = self._pruned.copy()
+        firsts = self._first_entries
         # First entries never fall from one message to the next.
-        earlier._first_entries = {
-            name: first for name, first in self._first_entries.items() if first <= seq
-        }
+        if not firsts or firsts[next(reversed(firsts))] <= seq:
+            earlier._first_entries = firsts.copy()
+        else:
+            earlier._first_entries = {name: each for name, each in firsts.items() if each <= seq}
         return earlier
 
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:

@@ -1,1 +1,0 @@
-"""The conversation: messages in order, and the fold that derives them from a log."""
