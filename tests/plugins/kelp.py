@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from haptera import building_blocks as blocks
-from haptera.formats.formats import Format
-from haptera.model.native_messages import NativeAnswer, NativeResult
-from haptera.stores.memory import MemoryStore
+from haptera.exchange import Format
+from haptera.stores import MemoryStore
 
 BEGIN = (blocks.PartOpened(key="0", kind="text"), blocks.PartDelta(key="0", text="Salty."))
 ANSWER = (*BEGIN, blocks.PartClosed(key="0"), blocks.StreamFinished(kind="stop"))
@@ -34,7 +33,8 @@ class Diver(Echo):
         return self
 
     async def stream(self, *_: object) -> AsyncGenerator[Sequence[Any], None]:
-        yield [NativeAnswer(message_id="m", parts=ANSWER), NativeResult(session_id="d", turns=1)]
+        answer = blocks.NativeAnswer(message_id="m", parts=ANSWER)
+        yield [answer, blocks.NativeResult(session_id="d", turns=1)]
 
     def starts_unasked(self, _: str) -> bool:
         return False

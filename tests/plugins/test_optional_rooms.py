@@ -20,7 +20,7 @@ OPTIONAL = (
     "haptera.telemetry",
     "haptera.tools.mcp",
 )
-TABLES = {"haptera.access.assembly.late", "haptera.formats.formats"}
+TABLES = {"haptera.access.assembly.late", "haptera.formats.formats", "haptera.stores"}
 """The modules that have the tables: each imports a room when a name of it is used."""
 
 
@@ -40,7 +40,8 @@ def imports_in(text: str) -> Iterator[str]:
 
 def _module(path: Path) -> str:
     """Return the dotted name of a module."""
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    return name.removesuffix(".__init__")
 
 
 def test_only_the_tables_import_an_optional_room() -> None:

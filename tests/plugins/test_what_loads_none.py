@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import asyncio, json, sys
 from haptera import Agent, AgentError
-from haptera.access import trust_project, project_file
+from haptera.administration import trust_project, project_file
 
 async def main():
     {body}

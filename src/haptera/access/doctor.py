@@ -287,16 +287,16 @@ def _plugins(configuration: Configuration) -> list[Finding]:
     twice = names_offered_twice(installed)
     findings = []
     for each in installed:
-        noun, told = noun_of(each.kind), f"{each.name} ({group_of(each.kind)}), of {each.origin}"
+        noun, label = noun_of(each.kind), f"{each.name} ({group_of(each.kind)}), of {each.origin}"
         uninstall = f"pip uninstall {each.distribution}"
         if each.name in _BUILT_IN[noun]:
-            found = f"{told}: never used, because a built-in {noun} has the name"
-            finding = Finding(subject="plugin", verdict="note", found=found, remedy=uninstall)
+            state = f"{label}: never used, because a built-in {noun} has the name"
+            finding = Finding(subject="plugin", verdict="note", found=state, remedy=uninstall)
         elif (noun, each.name) in twice:
-            found = f"{told}: refused, because another package offers a {noun} of the name"
-            finding = Finding(subject="plugin", verdict="problem", found=found, remedy=uninstall)
+            state = f"{label}: refused, because another package offers a {noun} of the name"
+            finding = Finding(subject="plugin", verdict="problem", found=state, remedy=uninstall)
         else:
-            finding = Finding(subject="plugin", verdict="ok", found=told)
+            finding = Finding(subject="plugin", verdict="ok", found=label)
         findings.append(finding)
     return findings
 

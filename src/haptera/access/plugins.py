@@ -82,16 +82,16 @@ def installed_plugins(apart: Iterable[Path]) -> tuple[Plugin, ...]:
     Reads metadata only. A distribution whose metadata cannot be read offers nothing.
     """
     metadata = late_module("importlib.metadata")
-    found: list[Plugin] = []
+    plugins: list[Plugin] = []
     seen: set[str] = set()
     for distribution in metadata.distributions(path=_search_path(apart)):
         offered = _offered_by(distribution)
         # As for an import, the first distribution of a name on the path is the one that counts.
         name = re.sub(r"[-_.]+", "-", offered[0].distribution).lower() if offered else ""
         if name not in seen:
-            found += offered
+            plugins += offered
             seen |= {name} if name else set()
-    return tuple(sorted(found, key=lambda each: (PLUGIN_KINDS.index(each.kind), each.name)))
+    return tuple(sorted(plugins, key=lambda each: (PLUGIN_KINDS.index(each.kind), each.name)))
 
 
 def _offered_by(distribution: "Distribution") -> list[Plugin]:
@@ -186,11 +186,11 @@ class Plugins:
 
         """
         kinds = {kind} if _NOUNS[kind] != "provider" else {"providers", "native_agents"}
-        found = [each for each in self.installed if each.kind in kinds and each.name == name]
-        if len(found) > 1:
-            offers = " and ".join(f"{each.origin} ({group_of(each.kind)})" for each in found)
-            raise _unusable(found[0], f"it is offered by {offers}; uninstall all but one of them")
-        return next((each for each in found if each.kind == kind), None)
+        offered = [each for each in self.installed if each.kind in kinds and each.name == name]
+        if len(offered) > 1:
+            offers = " and ".join(f"{each.origin} ({group_of(each.kind)})" for each in offered)
+            raise _unusable(offered[0], f"it is offered by {offers}; uninstall all but one of them")
+        return next((each for each in offered if each.kind == kind), None)
 
     def check_provider(self, name: str) -> None:
         """Refuse a plugin that was not admitted; a provider that is no plugin passes.
@@ -235,8 +235,8 @@ class Plugins:
             return None
         client: Any = self._made(plugin)
         _check_members(plugin, client, missing_members(client))
-        made: ModelClient = client
-        return made
+        checked: ModelClient = client
+        return checked
 
     def make_agent(self, provider: str) -> NativeAgent | None:
         """Return the native agent that a plugin makes; None if no plugin has the name.
@@ -250,8 +250,8 @@ class Plugins:
             return None
         agent: Any = self._made(plugin)
         _check_members(plugin, agent, _missing(agent, _AGENT_MEMBERS))
-        made: NativeAgent = agent
-        return made
+        checked: NativeAgent = agent
+        return checked
 
     def make_store(self, name: str, location: str, *, owner: str) -> Store:
         """Return the store that a plugin makes for a location.
@@ -265,8 +265,8 @@ class Plugins:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name!r} is not a store")
         store: Any = self._made(plugin, location, owner=owner)
         _check_members(plugin, store, _missing(store, _STORE_MEMBERS))
-        made: Store = store
-        return made
+        checked: Store = store
+        return checked
 
     def format_named(self, name: str) -> "Format | None":
         """Return the format that a plugin describes; None if no plugin has the name.
@@ -282,10 +282,10 @@ class Plugins:
             return None
         if self._is_restricted:
             raise _unusable(plugin, "it is a plugin, which no request to a server can load")
-        found: object = self._loaded(plugin)
-        if not isinstance(found, formats.Format):
+        loaded = self._loaded(plugin)
+        if not isinstance(loaded, formats.Format):
             raise _unusable(plugin, f"{_place(plugin)} is no Format")
-        return found
+        return loaded
 
     def tools(self, names: Collection[str]) -> list[ToolInput]:
         """Return the tools of plugins; none while plugins are off.
@@ -304,11 +304,11 @@ class Plugins:
             )
         plugin = self.find("tools", name)
         if plugin is None:
-            known = [each.name for each in self.installed if each.kind == "tools"]
-            told = f"tool_plugins: no installed package offers a tool {name!r}"
-            raise ConfigError(ErrorCode.CONFIG_INVALID, told + meant_name(name, known))
-        found = self._loaded(plugin)
-        tools: Sequence[ToolInput] = found if isinstance(found, list | tuple) else (found,)
+            names = [each.name for each in self.installed if each.kind == "tools"]
+            reason = f"tool_plugins: no installed package offers a tool {name!r}"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, reason + meant_name(name, names))
+        loaded: Any = self._loaded(plugin)
+        tools: Sequence[ToolInput] = loaded if isinstance(loaded, list | tuple) else (loaded,)
         for each in tools:
             own = each.name if isinstance(each, Tool) else getattr(each, "__name__", "")
             if own in BUILT_IN_TOOLS:
@@ -318,13 +318,13 @@ class Plugins:
     def _made(self, plugin: Plugin, *arguments: object, **named: object) -> object:
         make: Any = self._loaded(plugin)
         try:
-            made: object = make(*arguments, **named)
+            result: object = make(*arguments, **named)
         except AgentError:
             raise
         except Exception as error:
             # The message names the package but not what it raised, which may quote a key.
             raise _unusable(plugin, f"{_place(plugin)} raised {type(error).__name__}") from error
-        return made
+        return result
 
     def _loaded(self, plugin: Plugin) -> object:
         self._refuse_code_apart(plugin)
@@ -354,8 +354,8 @@ class Plugins:
         for each in (spec.origin, *(spec.submodule_search_locations or ())):
             place = os.path.realpath(each or "/")
             if each and _is_in(place, refused) and not _is_in(place, own):
-                told = f"the code of {plugin.origin} is in {place}, in the working folder"
-                raise _unusable(plugin, f"{told} or the workspace, from which none is loaded")
+                reason = f"the code of {plugin.origin} is in {place}, in the working folder"
+                raise _unusable(plugin, f"{reason} or the workspace, from which none is loaded")
 
 
 def names_offered_twice(plugins: Iterable[Plugin]) -> frozenset[tuple[str, str]]:

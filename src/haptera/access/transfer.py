@@ -113,12 +113,12 @@ def _format_named(composition: "Composition", name: str) -> Format:
         ConfigError: CONFIG_INVALID when there is none.
 
     """
-    if (found := composition.configuration.plugins.format_named(name)) is not None:
-        return found
+    if (plugin := composition.configuration.plugins.format_named(name)) is not None:
+        return plugin
     if name not in FORMATS:
-        known = (ARCHIVE, *FORMATS)
-        told = f"the format {name!r} is {unknown_name(name, known)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; known are {', '.join(known)}")
+        names = (ARCHIVE, *FORMATS)
+        fault = f"the format {name!r} is {unknown_name(name, names)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{fault}; known are {', '.join(names)}")
     return format_named(name)
 
 

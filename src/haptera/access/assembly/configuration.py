@@ -451,8 +451,8 @@ def _rules_of(values: JsonObject, source: str) -> list[Rule]:
 
 
 def _local_window(model: str) -> int | None:
-    known = late.load_catalogue().get(model)
-    return None if known is None else known.context
+    weights = late.load_catalogue().get(model)
+    return None if weights is None else weights.context
 
 
 def _is_azure(kind: str) -> bool:

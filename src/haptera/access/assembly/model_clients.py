@@ -135,7 +135,7 @@ class ModelClients:
         return (
             provider in self._native
             or protocol_of(provider) == "native"
-            or self._plugins.is_native(provider)
+            or (provider not in self._given and self._plugins.is_native(provider))
         )
 
     async def native(self, model: str) -> tuple[NativeAgent, str] | None:
@@ -144,8 +144,8 @@ class ModelClients:
         agent = self._native.get(provider)
         if agent is None and protocol_of(provider) == "native":
             agent = self._native[provider] = self._make_native(provider)
-        elif agent is None and (made := self._plugins.make_agent(provider)) is not None:
-            agent = self._native[provider] = made
+        elif agent is None and (new := self._plugins.make_agent(provider)) is not None:
+            agent = self._native[provider] = new
         return None if agent is None else (agent, name)
 
     async def delete_transcripts(self, owner: str, entries: Iterable[Entry]) -> None:
