@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -57,6 +58,7 @@ from haptera.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, cal
 from haptera.testing.clocks import AutoClock
 from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
+from tests.plugins.wheels import build, install
 from tests.providers.claude_agent.children import USER, Child, agent_of, init, result, text
 from tests.scripted_agents import (
     MODEL,
@@ -409,6 +411,29 @@ async def _(folder: Path) -> None:
         async with agent, agent.session() as session:
             await session.chat("go")
             assert (await failure_of(session.diff("turn_none"))).code is code
+
+
+@observes("plugins")
+async def _(folder: Path) -> None:
+    install(build(folder / "wheels"), folder / "site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "site")
+        with pytest.raises(ConfigError, match="no installed package offers a tool 'tide'"):
+            make_agent([], tool_plugins=["tide"])
+        agent, _ = make_agent([], tool_plugins=["tide"], plugins=False)
+        assert agent.tools == ()
+
+
+@observes("tool_plugins")
+async def _(folder: Path) -> None:
+    points = {"haptera.tools": {"tide": "sprat:tide"}}
+    modules = {"sprat.py": "def tide(harbour: str) -> str:\n    return harbour\n"}
+    install(build(folder / "wheels", points=points, modules=modules), folder / "site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "site")
+        _, provider = await run_script([says("a")], tool_plugins=["tide"])
+    assert [offered.name for offered in provider.requests[0].tools] == ["tide"]
+    del sys.modules["sprat"]
 
 
 @observes("mcp_servers")
@@ -1032,6 +1057,8 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("title_model", 7),
     ("recall", "yes"),
+    ("plugins", "yes"),
+    ("tool_plugins", 7),
     ("snapshots", "yes"),
     ("context_files", "AGENTS.md"),
     ("skill_folders", [7]),

@@ -17,7 +17,6 @@ import haptera
 import haptera.access.assembly.late
 import haptera.agent.late
 import haptera.cli.late
-import haptera.providers.local
 from haptera.access import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
@@ -83,7 +82,6 @@ LATE = [
     haptera.access.assembly,
     haptera.access.assembly.late,
     haptera.cli.late,
-    haptera.providers.local,
 ]
 
 

@@ -48,6 +48,18 @@ def describe_configuration(
     )
 
 
+def offers_format(name: str, sources: ConfigurationSources | None = None) -> bool:
+    """Whether an installed plugin offers a format of a name; it is not loaded.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming what is wrong with the configuration, or if two plugins
+            offer the name.
+
+    """
+    plugins = Configuration({}, sources or ConfigurationSources()).plugins
+    return plugins.find("formats", name) is not None
+
+
 def configured_store(sources: ConfigurationSources | None = None) -> str:
     """Return the store that the user configured, or else a SQLite file in the user's data folder.
 

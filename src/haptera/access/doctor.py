@@ -14,11 +14,14 @@ from haptera.access.administration import check_sandbox, list_local_models
 from haptera.access.assembly import late
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.assembly.configuration import Configuration, provider_variables
-from haptera.access.assembly.store_strings import make_store
+from haptera.access.assembly.store_strings import STORES, make_store
 from haptera.access.configured import configured_store
 from haptera.access.credentials import find_credentials
+from haptera.access.plugins import BUILT_IN_TOOLS, group_of, names_offered_twice, noun_of
+from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.kernel.blocks.pricing import PriceList, Rates
 from haptera.model.errors import AgentError
+from haptera.providers.vendors import VENDORS
 
 FindingLevel: TypeAlias = Literal["ok", "note", "problem"]
 """`note` is something that is not there and may be wanted; `problem` keeps something from working.
@@ -98,12 +101,13 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
         _configuration(configuration),
         *_variables(configuration),
         *_keys(configuration, sources),
-        await _store(sources, owner=configuration.resolved.agent.owner),
+        await _store(configuration, sources),
         await _local_model(),
         await _sandbox(configuration.folders.cache),
         _git(),
         _extras(),
         *_mcp_servers(configuration),
+        *_plugins(configuration),
     ]
     return tuple(findings)
 
@@ -169,12 +173,12 @@ def _found_keys(sources: ConfigurationSources) -> list[Finding]:
     return findings
 
 
-async def _store(sources: ConfigurationSources, *, owner: str) -> Finding:
-    location = "the store"
+async def _store(configuration: Configuration, sources: ConfigurationSources) -> Finding:
+    location, owner = "the store", configuration.resolved.agent.owner
     try:
         location = configured_store(sources)
         # Opened for real: a location that can be parsed may still not be writable.
-        store = make_store(location, owner=owner)
+        store = make_store(location, owner=owner, plugins=configuration.plugins)
         try:
             await store.index.browse(owner, None, limit=1)
             # Only a store that others operate has something to say about how it is operated.
@@ -265,6 +269,36 @@ def _mcp_servers(configuration: Configuration) -> list[Finding]:
             remedy="pip install 'haptera[mcp]', or remove them with `haptera mcp remove`",
         )
     ]
+
+
+_BUILT_IN = {
+    "provider": frozenset(VENDORS),
+    "store": frozenset(string.partition(":")[0] for string in STORES),
+    "format": frozenset((ARCHIVE, *FORMATS)),
+    "tool": BUILT_IN_TOOLS,
+}
+
+
+def _plugins(configuration: Configuration) -> list[Finding]:
+    """List what installed packages offer. None of it is imported."""
+    if not configuration.plugins.is_on:
+        return [Finding(subject="plugins", verdict="note", found="turned off")]
+    installed = configuration.plugins.installed
+    twice = names_offered_twice(installed)
+    findings = []
+    for each in installed:
+        noun, label = noun_of(each.kind), f"{each.name} ({group_of(each.kind)}), of {each.origin}"
+        uninstall = f"pip uninstall {each.distribution}"
+        if each.name in _BUILT_IN[noun]:
+            state = f"{label}: never used, because a built-in {noun} has the name"
+            finding = Finding(subject="plugin", verdict="note", found=state, remedy=uninstall)
+        elif (noun, each.name) in twice:
+            state = f"{label}: refused, because another package offers a {noun} of the name"
+            finding = Finding(subject="plugin", verdict="problem", found=state, remedy=uninstall)
+        else:
+            finding = Finding(subject="plugin", verdict="ok", found=label)
+        findings.append(finding)
+    return findings
 
 
 def _price(prices: PriceList | None) -> str | None:

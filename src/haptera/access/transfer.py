@@ -28,6 +28,7 @@ from haptera.formats.archive_reading import (
 from haptera.formats.formats import (
     ARCHIVE,
     FORMATS,
+    Format,
     PeekedStream,
     format_named,
     read_session,
@@ -86,12 +87,9 @@ async def export_session(
         ConfigError: CONFIG_INVALID when there is no such format.
 
     """
-    if format_name != ARCHIVE and format_name not in FORMATS:
-        known = (ARCHIVE, *FORMATS)
-        told = f"the format {format_name!r} is {unknown_name(format_name, known)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; known are {', '.join(known)}")
+    form = None if format_name == ARCHIVE else _format_named(composition, format_name)
     redactor = Redactor([record.project, str(Path.home())]) if redact else None
-    if format_name == ARCHIVE:
+    if form is None:
         pieces = (
             _redacted_archive_pieces(composition, record, redactor)
             if redactor
@@ -104,8 +102,24 @@ async def export_session(
     export = await conversation_of(composition, record, folded, has_media=not redact)
     if redactor is not None:
         export = await asyncio.to_thread(redacted, export, redactor)
-    async for piece in _made_in_threads(iter(format_named(format_name).write(export))):
+    async for piece in _made_in_threads(iter(form.write(export))):
         yield piece
+
+
+def _format_named(composition: "Composition", name: str) -> Format:
+    """Return the format of a name, of the table or of a plugin.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when there is none.
+
+    """
+    if (plugin := composition.configuration.plugins.format_named(name)) is not None:
+        return plugin
+    if name not in FORMATS:
+        names = (ARCHIVE, *FORMATS)
+        fault = f"the format {name!r} is {unknown_name(name, names)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{fault}; known are {', '.join(names)}")
+    return format_named(name)
 
 
 async def _made_in_threads(pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
@@ -180,7 +194,8 @@ async def import_session(
     file.seek(0)
     if name == ARCHIVE:
         return await _import_archive(composition, file, opening)
-    session = await asyncio.to_thread(read_session, file, name)
+    own = None if name is None or name in FORMATS else _format_named(composition, name)
+    session = await asyncio.to_thread(read_session, file, own or name)
     session_id = opening.session_id
     entries = await asyncio.to_thread(_entries_of, session, opening)
     await _store_log(composition, session_id, iter(entries), blobs=())

@@ -120,8 +120,8 @@ class AgentKeywords(SettingsKeywords, total=False):
     """What the functions take that unpack it."""
 
     store: str | Store
-    """Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE` or `postgresql://URL`; or a
-    store object, which its owner closes."""
+    """Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE` or `postgresql://URL`; a
+    plugin's name and a location; or a store object, which its owner closes."""
     owner: str
     """Whose sessions these are."""
     project: str | None
@@ -136,6 +136,12 @@ class AgentKeywords(SettingsKeywords, total=False):
     mcp_servers: Sequence[str] | None
     """Which MCP servers of the user's file (`[mcpServers]`) are offered, by name; None: all that
     are not disabled; an empty list: none. Those made in Python are given as `tools`."""
+    plugins: bool
+    """Whether plugins of installed packages may be used; where the variable turns them off, nothing
+    turns them on."""
+    tool_plugins: Sequence[str]
+    """Plugins whose tools are offered, by the names of their entry points in the group
+    `haptera.tools`; none while plugins are off."""
     title_model: str | None
     """A small model that gives sessions a title after their first exchange, in the background; None
     makes none."""

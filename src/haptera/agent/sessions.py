@@ -87,6 +87,13 @@ class AgentSessions(SharedSessions):
         """
         self._composition.restrict_models(files)
 
+    def restrict_plugins(self) -> None:
+        """Load no plugin from now on but those that the agent's own configuration names.
+
+        For programs that let others choose the model of a session. A server does this.
+        """
+        self._composition.restrict_plugins()
+
     @property
     def active(self) -> AgentSession | None:
         """The session that was switched to last; None before that, and when it is closed."""

@@ -11,6 +11,7 @@ import msgspec
 
 from haptera import Agent, SessionDescription, UserMessage
 from haptera.access.command_flags import STORE_FLAG, flag
+from haptera.access.configured import offers_format
 from haptera.access.descriptions import (
     ExportOptions,
     MessageDescription,
@@ -45,6 +46,20 @@ from haptera.options.declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
 _READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))
+
+
+class _FormatName(click.Choice[str]):
+    """The name of a built-in format, or of one that an installed plugin offers."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the name as it was written."""
+        if isinstance(value, str) and value not in self.choices and offers_format(value):
+            return value
+        return super().convert(value, param, ctx)
+
+
 _AS = click.option(
     "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True
 )
@@ -300,7 +315,7 @@ def compact(context: click.Context, /, *, reference: str, instructions: tuple[st
 
 @command.command()
 @_REFERENCE
-@click.option("--format", "to", type=click.Choice(_WRITTEN), default=ARCHIVE, show_default=True)
+@click.option("--format", "to", type=_FormatName(_WRITTEN), default=ARCHIVE, show_default=True)
 @click.option("-o", "--output", "path", type=click.Path(), help="A new file; default: stdout.")
 @flag("--redact", declared=options_of(ExportOptions)["redact"])
 @click.pass_context
@@ -332,7 +347,7 @@ def export(
 
 @command.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--from", "of", type=click.Choice(_READ), help="Its format, if not recognised.")
+@click.option("--from", "of", type=_FormatName(_READ), help="Its format, if not recognised.")
 @click.option("--name", help="The name of the new session.")
 @click.pass_context
 def import_session(

@@ -3,19 +3,12 @@
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from haptera.formats import (
-    anthropic_messages,
-    claude_code,
-    codex,
-    html_page,
-    markdown,
-    openai_messages,
-    opencode,
-    pi,
-)
+from haptera.formats import anthropic_messages, html_page, markdown, openai_messages
 from haptera.formats.bounded_input import ByteStream, refuse_compressed
 from haptera.formats.forms import text_in
 from haptera.formats.values import (
@@ -26,18 +19,28 @@ from haptera.formats.values import (
 )
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
+from haptera.model.late_names import on_first_use
 from haptera.model.messages import Message
 from haptera.model.own_name import FORMER_NAME
 from haptera.model.parts import Part
 from haptera.options.wording import unknown_name
 
+if TYPE_CHECKING:
+    from haptera.formats import claude_code, codex, opencode, pi
+else:  # a format of another program is imported when a file of it is read or written
+    claude_code = on_first_use("haptera.formats.claude_code")
+    codex = on_first_use("haptera.formats.codex")
+    opencode = on_first_use("haptera.formats.opencode")
+    pi = on_first_use("haptera.formats.pi")
+
 ARCHIVE = "archive"
+_CLAUDE_CODE, _CODEX, _OPENCODE, _PI = "claude-code", "codex", "opencode", "pi"
 _HEAD = 64 * 1024
 """How much of a file is looked at to recognise it."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """One format."""
+    """One format; what a plugin of the group `haptera.formats` is."""
 
     name: str
     suffix: str
@@ -48,42 +51,51 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     leaves_out: Callable[[Message, Part], bool]
 
 
+def _late(module: ModuleType, name: str) -> Callable[..., Any]:
+    """Return a function of a module, which is imported when the function is called first."""
+
+    def call(*arguments: object) -> object:
+        return getattr(module, name)(*arguments)
+
+    return call
+
+
 def _known(*formats: Format) -> Mapping[str, Format]:
     return {each.name: each for each in formats}
 
 
 FORMATS = _known(
     Format(
-        name=claude_code.FORMAT,
+        name=_CLAUDE_CODE,
         suffix=".jsonl",
         media_type="application/x-ndjson",
-        write=claude_code.write_claude_code,
-        read=claude_code.read_claude_code,
-        leaves_out=claude_code.leaves_out,
+        write=_late(claude_code, "write_claude_code"),
+        read=_late(claude_code, "read_claude_code"),
+        leaves_out=_late(claude_code, "leaves_out"),
     ),
     Format(
-        name=codex.FORMAT,
+        name=_CODEX,
         suffix=".jsonl",
         media_type="application/x-ndjson",
-        write=codex.write_codex,
-        read=codex.read_codex,
-        leaves_out=codex.leaves_out,
+        write=_late(codex, "write_codex"),
+        read=_late(codex, "read_codex"),
+        leaves_out=_late(codex, "leaves_out"),
     ),
     Format(
-        name=opencode.FORMAT,
+        name=_OPENCODE,
         suffix=".json",
         media_type="application/json",
-        write=opencode.write_opencode,
-        read=opencode.read_opencode,
-        leaves_out=opencode.leaves_out,
+        write=_late(opencode, "write_opencode"),
+        read=_late(opencode, "read_opencode"),
+        leaves_out=_late(opencode, "leaves_out"),
     ),
     Format(
-        name=pi.FORMAT,
+        name=_PI,
         suffix=".jsonl",
         media_type="application/x-ndjson",
-        write=pi.write_pi,
-        read=pi.read_pi,
-        leaves_out=pi.leaves_out,
+        write=_late(pi, "write_pi"),
+        read=_late(pi, "read_pi"),
+        leaves_out=_late(pi, "leaves_out"),
     ),
     Format(
         name=openai_messages.FORMAT,
@@ -141,9 +153,9 @@ def losses_of(export: SessionExport, format_name: str) -> dict[str, int]:
 
 
 def read_session(
-    raw: ByteStream, format_name: str | None = None, limits: ImportLimits = LIMITS
+    raw: ByteStream, format_name: "str | Format | None" = None, limits: ImportLimits = LIMITS
 ) -> ImportedSession:
-    """Read a file of another program, of the format named, or of the one that it looks like.
+    """Read a file of another program, of the format given, or of the one that it looks like.
 
     Raises:
         ConfigError: CONFIG_INVALID if it cannot be read, or is none that is known.
@@ -158,10 +170,10 @@ def read_session(
     if name == ARCHIVE:
         told = "this is an archive of Haptera, not a session of another program"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-    read = format_named(name).read
-    if read is None:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name} can be written, but not read")
-    return read(stream, limits)
+    form = name if isinstance(name, Format) else format_named(name)
+    if form.read is None:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{form.name} can be written, but not read")
+    return form.read(stream, limits)
 
 
 class PeekedStream:
@@ -210,12 +222,12 @@ def _of_line(fields: JsonObject) -> str | None:
     if kind == "archive" and ("haptera" in fields or FORMER_NAME in fields):
         return ARCHIVE
     if kind == "session" and "cwd" in fields:
-        return pi.FORMAT
+        return _PI
     # The first versions of Codex began with an object that has no type.
     if kind in {"session_meta", "response_item", "event_msg"} or "instructions" in fields:
-        return codex.FORMAT
+        return _CODEX
     if "sessionId" in fields or "leafUuid" in fields:
-        return claude_code.FORMAT
+        return _CLAUDE_CODE
     return None
 
 
@@ -223,7 +235,7 @@ def _of_document(text: bytes) -> str | None:
     # How a document is indented must not matter.
     plain = text.replace(b" ", b"").replace(b"\n", b"")
     if plain.startswith(b'{"info":{'):
-        return opencode.FORMAT
+        return _OPENCODE
     if not plain.startswith((b"[", b"{")) or b'"role"' not in plain:
         return None
     only_there = (b'"tool_use"', b'"tool_result"', b'"thinking"', b'"system":', b'"source"')

@@ -55,7 +55,7 @@ class AgentDefaults(
         str,
         Option(
             "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE` or `postgresql://URL`; "
-            "or a store object, which its owner closes.",
+            "a plugin's name and a location; or a store object, which its owner closes.",
             variable="STORE",
         ),
     ] = "memory"
@@ -91,6 +91,21 @@ class AgentDefaults(
             "that are not disabled; an empty list: none. Those made in Python are given as `tools`."
         ),
     ] = None
+    plugins: Annotated[
+        bool,
+        Option(
+            "Whether plugins of installed packages may be used; where the variable turns them off, "
+            "nothing turns them on.",
+            variable="PLUGINS",
+        ),
+    ] = True
+    tool_plugins: Annotated[
+        tuple[str, ...],
+        Option(
+            "Plugins whose tools are offered, by the names of their entry points in the group "
+            "`haptera.tools`; none while plugins are off."
+        ),
+    ] = ()
     title_model: Annotated[
         str | None,
         Option(

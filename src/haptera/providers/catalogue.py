@@ -5,7 +5,7 @@ is looked up. What the file does not contain is None: a fact is never guessed fr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, time
 from decimal import Decimal
 from functools import cache, cached_property
@@ -17,7 +17,6 @@ import msgspec
 from haptera.kernel.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
 from haptera.model.late_names import late_module
 from haptera.model.usage import Usage
-from haptera.providers import local
 from haptera.providers.vendors import VENDORS, protocol_of
 from haptera.system.clock import Clock
 
@@ -194,7 +193,8 @@ class KnownModels:
     """The model catalogue of one agent; implements `ModelCatalogue`.
 
     `prices` and `windows` are the user's own, by `provider/model`. `same_as` maps provider names
-    that the user chose to known providers.
+    that the user chose to known providers. `local_window` knows the models of this machine, whose
+    list is in their own package.
     """
 
     def __init__(
@@ -205,12 +205,14 @@ class KnownModels:
         prices: Mapping[str, PriceList] | None = None,
         windows: Mapping[str, int] | None = None,
         same_as: Mapping[str, str] | None = None,
+        local_window: Callable[[str], int | None] = lambda _model: None,
     ) -> None:
         self._catalogue = catalogue
         self._clock = clock
         self._pricing = Pricing(known=self._known_prices, own=prices)
         self._windows = dict(windows or {})
         self._same_as = dict(same_as or {})
+        self._local_window = local_window
 
     def cost(self, provider: str, model: str, usage: Usage) -> Decimal | None:
         """Return the cost of a call made now, in US dollars; None if a price is unknown."""
@@ -221,8 +223,7 @@ class KnownModels:
         """Return the size of a model's context window, in tokens; None if unknown."""
         own = self._windows.get(f"{provider}/{model}")
         if own is None and protocol_of(provider) == "process":
-            known = local.load_catalogue().get(model)
-            return known.context if known is not None else None
+            return self._local_window(model)
         facts = self.facts(provider, model)
         return own or (facts.context_window if facts is not None else None)
 

@@ -1,9 +1,9 @@
-"""Vendor clients: made from a row of `vendors.VENDORS`, or by another installed package.
+"""Vendor clients: made from a row of `vendors.VENDORS`.
 
 A client is a wire protocol at an endpoint, with credentials, over a transport.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,10 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.late_names import late_module
 from haptera.model.requests import ModelRequest
 from haptera.model.vendors import Protocol, VendorFields
-from haptera.ports.model_client import ModelClient, missing_members
 from haptera.providers.client import ProviderEndpoint, WireModelClient
 from haptera.providers.transport.protocol import Transport
 from haptera.providers.vendors import Vendor, ollama_url
@@ -23,12 +21,7 @@ from haptera.system.clock import Clock
 from haptera.system.token_source import TokenSource
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from haptera.providers.wire.chat_completions.dialects import Dialect
-
-ENTRY_POINTS = "haptera.providers"
-"""The entry-point group in which other packages offer clients."""
 
 ANTHROPIC_VERSION = "2023-06-01"
 """Supported by every model, cloud and gateway; newer versions only remove features."""
@@ -173,47 +166,4 @@ def _for_login(protocol: WireProtocol) -> WireProtocol:
         protocol,
         new_encoder=lambda: identified(make()),
         encode_count=identified(count) if count else None,
-    )
-
-
-def offered_client(
-    name: str, *, points: "Iterable[EntryPoint] | None" = None
-) -> ModelClient | None:
-    """Return the client that another package offers under a name; None if no package does.
-
-    An entry point names a function without arguments that returns a client. It is loaded when its
-    name is used.
-
-    Raises:
-        ConfigError: CONFIG_INVALID if two packages offer the name, or the client cannot be used.
-
-    """
-    if points is None:
-        points = late_module("importlib.metadata").entry_points(group=ENTRY_POINTS)
-    named = [point for point in points if point.name == name]
-    if not named:
-        return None
-    if len({point.value for point in named}) > 1:
-        offers = ", ".join(sorted(_origin(point) for point in named))
-        raise _unusable(name, f"several packages offer it: {offers}")
-    point = named[0]
-    try:
-        client = point.load()()
-    except Exception as error:
-        # The message names the package but not what it raised, which may quote a key.
-        raise _unusable(name, f"{_origin(point)} raised {type(error).__name__}") from error
-    if missing := missing_members(client):
-        raise _unusable(name, f"what {_origin(point)} made has no {', '.join(missing)}")
-    made: ModelClient = client
-    return made
-
-
-def _origin(point: "EntryPoint") -> str:
-    package = f" of {point.dist.name}" if point.dist is not None else ""
-    return f"{point.value!r}{package}"
-
-
-def _unusable(name: str, reason: str) -> ConfigError:
-    return ConfigError(
-        ErrorCode.CONFIG_INVALID, f"the provider {name!r} cannot be used: {reason}", provider=name
     )

@@ -112,6 +112,8 @@ class Hub:
     def _owner(self, owner: str) -> "OwnerSessions":
         if owner not in self._owners:
             agent = self._agent_of(owner)
+            # For the server's own owner, too: its key may be anywhere, and runs no code.
+            agent.sessions.restrict_plugins()
             if owner != self._known_owners()[0]:
                 agent.sessions.restrict_models(files=self.settings.local_files)
             self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)

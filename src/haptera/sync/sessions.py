@@ -221,6 +221,10 @@ class AgentSessions(SharedSessions):
         """Bound which models sessions may use, for callers who are not this program's user."""
         self._inner.restrict_models(files=files)
 
+    def restrict_plugins(self) -> None:
+        """Load no plugin from now on but those that the agent's own configuration names."""
+        self._inner.restrict_plugins()
+
     def usage(
         self, reference: str, *, by: Literal["day", "model"] = "day"
     ) -> dict[str, SessionStats]:

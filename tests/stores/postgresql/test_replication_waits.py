@@ -10,6 +10,7 @@ import pytest
 
 from haptera.access import doctor
 from haptera.access.assembly.agent_inputs import ConfigurationSources
+from haptera.access.assembly.configuration import Configuration
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import command, new_session, note, seqs_of
@@ -111,6 +112,6 @@ async def test_how_commits_are_acknowledged_is_told_when_the_store_is_opened(
     await store.close()
     environment = {"HAPTERA_STORE": url, "HOME": str(tmp_path)}
     sources = ConfigurationSources(environment=environment, config_dir=tmp_path, cwd=tmp_path)
-    finding = await doctor._store(sources, owner="ana")
+    finding = await doctor._store(Configuration({}, sources), sources)
     assert finding.verdict == ("ok" if told is None else "note")
     assert told is None or told in finding.found

@@ -89,6 +89,7 @@ class Workspace:
         self._toolkit: late.CodingToolkit | None = None
         if self.folder is not None:
             check_folder(self.folder, option="workspace")
+            configuration.plugins.keep_apart(self.folder)
             self._toolkit = late.CodingToolkit(self.folder)
             self.tools += self._toolkit.tools
             self._look_for_context(self.folder)
@@ -248,15 +249,17 @@ class Composition(StoredSessions):
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
-        if not self.configuration.resolved.agent.recall:
-            return ()
+        agent = self.configuration.resolved.agent
+        offered = self.configuration.plugins.tools(agent.tool_plugins)
+        if not agent.recall:
+            return tuple(offered)
         if not self.inputs.runtime.cross_session_context:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "recall=True needs the runtime setting cross_session_context, which is off",
             )
-        owner, project = self.configuration.resolved.agent.owner, self.configuration.project
-        return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
+        project = self.configuration.project
+        return (late.recall_tool(lambda: self.store, owner=agent.owner, project=project), *offered)
 
     def restrict_models(self, files: Collection[str]) -> None:
         """Let sessions name no file of a local model but these and those that are configured.
@@ -271,6 +274,13 @@ class Composition(StoredSessions):
             refused=frozenset() if has_tools else self.clients.native_providers,
             paths=frozenset(files) | configuration.own_files(),
         )
+
+    def restrict_plugins(self) -> None:
+        """Load no plugin that was not named before: from now on others say which models are used.
+
+        What the configuration of the agent names stays usable.
+        """
+        self.configuration.plugins.restrict()
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
         """Begin to open a session, or to make it; the task raises what stands against it.
@@ -351,7 +361,11 @@ class Composition(StoredSessions):
         if self._store is None:
             given = self.inputs.store
             owner = self.configuration.resolved.agent.owner
-            self._store = make_store(given, owner=owner) if isinstance(given, str) else given
+            self._store = (
+                make_store(given, owner=owner, plugins=self.configuration.plugins)
+                if isinstance(given, str)
+                else given
+            )
         return self._store
 
     def session_resources(self) -> SessionResources:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from haptera.access.assembly import late
 from haptera.access.assembly.agent_inputs import ConfigurationSources, PathInput
 from haptera.access.assembly.store_strings import store_fault
 from haptera.access.auth.credential_storage import CredentialStorage
@@ -29,6 +30,7 @@ from haptera.access.config.resolution import (
     resolve,
 )
 from haptera.access.config.schema import ModelEntry
+from haptera.access.plugins import Plugins
 from haptera.kernel.blocks.permission_rules.decisions import PermissionRules
 from haptera.kernel.blocks.permission_rules.rules import ACTIONS, Rule, parse_rule
 from haptera.model.errors import ConfigError, ErrorCode
@@ -179,11 +181,47 @@ class Configuration(ConfigurationFolders):
                 *_rules_of(arguments, "program"),
             ]
         )
-        if (wrong := store_fault(self.resolved.agent.store)) is not None:
+        self.plugins = self._find_plugins(project)
+        if (wrong := store_fault(self.resolved.agent.store, self.plugins)) is not None:
             raise self.fault("store", wrong)
         if self.resolved.agent.log is not None:
             # Only if it was named: the level may be one that the program itself has set.
             scrubbed_logger("haptera").setLevel(self.resolved.agent.log.upper())
+
+    def _find_plugins(self, project: ConfigFile) -> Plugins:
+        """Return the plugins, admitting those that anything but the project's file names.
+
+        Raises:
+            ConfigError: CONFIG_INVALID if that file names another one.
+
+        """
+        resolved, file = self.resolved, self.file
+        # The variable turns them off whatever the program says: it is for the one who runs it.
+        is_on = resolved.agent.plugins and self.environment.values().get("plugins", True)
+        tables = (name for name, table in file.providers.items() if table.kind or table.base_url)
+        plugins = Plugins(is_on=is_on, apart=[self.cwd], taken=(*VENDORS, *tables))
+        settings = resolved.settings
+        named = {
+            "model": (settings.model,),
+            "fallbacks": tuple(step.model for step in settings.fallbacks),
+            "compaction.model": (settings.compaction.model or "",),
+            "title_model": (resolved.agent.title_model or "",),
+        }
+        of_project = {path for path in named if resolved.origin_of(path) == "project"}
+        in_plans = (step.model for plan in file.fallbacks.values() for step in plan)
+        models = [
+            *(model for path in named.keys() - of_project for model in named[path]),
+            *(entry.model for entry in file.models.values()),
+            *in_plans,
+        ]
+        plugins.admit((*file.providers, *(split_model(model)[0] for model in models)))
+        for path in sorted(of_project):
+            for model in named[path]:
+                try:
+                    plugins.check_provider(split_model(model)[0])
+                except ConfigError as error:
+                    raise project.error(("defaults", *path.split(".")), error.message) from None
+        return plugins
 
     def fault(self, path: str, message: str) -> ConfigError:
         """Make the error of a setting or an option that is wrong, naming where it was said."""
@@ -240,15 +278,18 @@ class Configuration(ConfigurationFolders):
         return self.resolved.settings
 
     def check_models(self, settings: Settings) -> None:
-        """Refuse settings that name a model which the sessions may not use.
+        """Refuse settings that name a model which the sessions may not use: see `ModelBounds`.
+
+        A model of a plugin may be used if its provider was named; see `Plugins`.
 
         Raises:
             ConfigError: CONFIG_INVALID naming the model.
 
         """
-        if self.bounds is not None:
-            for model in models_in(settings):
+        for model in models_in(settings):
+            if self.bounds is not None:
                 self.bounds.check(model)
+            self.plugins.check_provider(split_model(model)[0])
 
     def own_files(self) -> frozenset[str]:
         """Return the files of local models that this configuration itself names."""
@@ -332,7 +373,9 @@ class Configuration(ConfigurationFolders):
             ]
             changes = {**changes, "fallbacks": named}
         naming = {name: changes[name] for name in SETTINGS_WITH_MODELS & changes.keys()}
-        self.check_models(msgspec.convert(naming, Settings))
+        named_settings = msgspec.convert(naming, Settings)
+        self.plugins.admit(split_model(model)[0] for model in models_in(named_settings))
+        self.check_models(named_settings)
         return changes
 
     def _stands_for(self, name: str) -> JsonObject:
@@ -373,6 +416,7 @@ class Configuration(ConfigurationFolders):
             prices=self.file.prices,
             windows=windows,
             same_as=self._same_models(),
+            local_window=_local_window,
         )
 
     def _same_models(self) -> dict[str, str]:
@@ -413,6 +457,11 @@ def _rules_of(values: JsonObject, source: str) -> list[Rule]:
         for action in ACTIONS
         for text in given.get(action, ())
     ]
+
+
+def _local_window(model: str) -> int | None:
+    weights = late.load_catalogue().get(model)
+    return None if weights is None else weights.context
 
 
 def _is_azure(kind: str) -> bool:

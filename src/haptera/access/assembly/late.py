@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from haptera.providers.claude_agent.transcripts import stored_transcripts
     from haptera.providers.local.client import LocalModelClient
     from haptera.providers.local.download import pull_model
-    from haptera.providers.local.weights import list_local_models, remove_local_model
+    from haptera.providers.local.weights import (
+        list_local_models,
+        load_catalogue,
+        remove_local_model,
+    )
     from haptera.providers.transport.http import AiohttpTransport
-    from haptera.providers.vendor_clients import VendorAccess, make_client, offered_client
+    from haptera.providers.vendor_clients import VendorAccess, make_client
     from haptera.providers.vendors import key_advice
     from haptera.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
     from haptera.stores.file_trees.git_trees import GitTrees
@@ -66,11 +70,11 @@ __all__ = [
     "kept_files_of",
     "key_advice",
     "list_local_models",
+    "load_catalogue",
     "load_skill_tool",
     "log_in_with_oauth",
     "make_client",
     "mcp_servers",
-    "offered_client",
     "opencode_document",
     "opencode_sessions",
     "prepare_database",
@@ -123,11 +127,11 @@ if not TYPE_CHECKING:
             "kept_files_of": "haptera.stores.file_trees.kept_files",
             "key_advice": "haptera.providers.vendors",
             "list_local_models": _WEIGHT_FILES,
+            "load_catalogue": _WEIGHT_FILES,
             "load_skill_tool": _OPTION_TOOLS,
             "log_in_with_oauth": "haptera.access.auth.oauth_login",
             "make_client": _VENDOR_CLIENTS,
             "mcp_servers": _MCP,
-            "offered_client": _VENDOR_CLIENTS,
             "opencode_document": _OPENCODE,
             "opencode_sessions": _OPENCODE,
             "prepare_database": _POSTGRES_STORE,

@@ -99,6 +99,10 @@ class ModelClients:
             environment, file = configuration.environment, configuration.file
             check_own_url(own.base_url, provider, environment=environment, file=file)
         clients = tuple(map(_checked, given))
+        self._plugins = configuration.plugins
+        self._plugins.take(client.provider for client in clients)
+        if own.base_url:  # a server that the program names, and no plugin
+            self._plugins.take([provider])
         self._given = {
             client.provider: self._recorded(client)
             for client in clients
@@ -113,7 +117,7 @@ class ModelClients:
     def native_providers(self) -> frozenset[str]:
         """The providers whose models native agents run."""
         known = (vendor.name for vendor in VENDORS.values() if vendor.protocol == "native")
-        return frozenset((*self._native, *known))
+        return frozenset((*self._native, *known, *self._plugins.native_providers()))
 
     def _checked_model(self, model: str) -> tuple[str, str]:
         """Split the model that is asked, unless it may not be used; see `ModelBounds`.
@@ -128,7 +132,11 @@ class ModelClients:
     def is_native(self, model: str) -> bool:
         """Whether a native agent runs a model."""
         provider = split_model(model or self._configuration.model)[0]
-        return provider in self._native or protocol_of(provider) == "native"
+        return (
+            provider in self._native
+            or protocol_of(provider) == "native"
+            or (provider not in self._given and self._plugins.is_native(provider))
+        )
 
     async def native(self, model: str) -> tuple[NativeAgent, str] | None:
         """Return the native agent that runs a model, and the model's own name; None for others."""
@@ -136,6 +144,8 @@ class ModelClients:
         agent = self._native.get(provider)
         if agent is None and protocol_of(provider) == "native":
             agent = self._native[provider] = self._make_native(provider)
+        elif agent is None and (new := self._plugins.make_agent(provider)) is not None:
+            agent = self._native[provider] = new
         return None if agent is None else (agent, name)
 
     async def delete_transcripts(self, owner: str, entries: Iterable[Entry]) -> None:
@@ -192,7 +202,7 @@ class ModelClients:
     def _make(self, provider: str) -> ModelClient:
         configuration = self._configuration
         protocol = protocol_of(provider)
-        if protocol == "native":
+        if protocol == "native" or self._plugins.is_native(provider):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "a native agent cannot be used where a model is needed, for example as a fallback",
@@ -209,9 +219,9 @@ class ModelClients:
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
-        # A client of another package is made without arguments, so it could not be told the URL.
-        if connection.base_url is None and (offered := late.offered_client(provider)) is not None:
-            return offered
+        # A client of a plugin is made without arguments, so it could not be told the URL.
+        if connection.base_url is None and (client := self._plugins.make_client(provider)):
+            return client
         vendor = _vendor_of(connection, (*configuration.file.providers, *self._given))
         dialect = _dialect_of(connection, vendor)
         transport = self._transport()

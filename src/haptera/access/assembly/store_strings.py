@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from haptera.access.assembly import late
+from haptera.access.plugins import Plugins
 from haptera.model.errors import ConfigError, ErrorCode
 from haptera.options.wording import did_you_mean, meant_name
 from haptera.ports.session_store import Store
@@ -21,8 +22,8 @@ _DATABASES = {".db", ".sqlite", ".sqlite3"}
 _OF_FILES = frozenset(name for name, string in _BY_NAME.items() if string.endswith(("DIR", "FILE")))
 
 
-def make_store(location: str, *, owner: str) -> Store:
-    """Make the store that a string names, one of `STORES`.
+def make_store(location: str, *, owner: str, plugins: Plugins | None = None) -> Store:
+    """Make the store that a string names, one of `STORES` or of a plugin.
 
     A store that is shared with other owners shows the sessions of this one only.
 
@@ -30,16 +31,21 @@ def make_store(location: str, *, owner: str) -> Store:
         ConfigError: CONFIG_INVALID when no store is called that.
 
     """
-    if (fault := store_fault(location)) is not None:
+    if (fault := store_fault(location, plugins)) is not None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"store: {fault}")
     name, _, target = location.partition(":")
+    if plugins is not None and name not in _BY_NAME:
+        return plugins.make_store(name, target, owner=owner)
     return STORES[_BY_NAME[name]](target, owner)
 
 
-def store_fault(location: str) -> str | None:
-    """Say why a string names no store; None if it names one."""
+def store_fault(location: str, plugins: Plugins | None = None) -> str | None:
+    """Say why a string names no store; None if it names one. No plugin is loaded."""
     name, colon, target = location.partition(":")
     if name not in _BY_NAME:
+        # No plugin is looked for where a path was written, or the name of another kind of thing.
+        if plugins is not None and colon and plugins.find("stores", name) is not None:
+            return None
         # A bare path, as other libraries take it.
         if not colon and Path(location).suffix in _DATABASES:
             meant = f"; {did_you_mean([f'sqlite:{location}'])}"
