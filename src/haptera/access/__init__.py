@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from haptera.access.assembly import late
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.assembly.agent_inputs import SystemClock as SystemClock
@@ -97,7 +99,8 @@ def pool_limits(*, per_owner: int | None = None, otherwise: PoolLimits | None = 
         resolved.origin_of(name) != "default"
         for name in ("max_concurrent_sessions", "session_timeout")
     )
-    return PoolLimits(
+    return msgspec.structs.replace(
+        usual,
         sessions=pool.max_concurrent_sessions if has_sessions else usual.sessions,
         idle_seconds=pool.session_timeout if has_seconds else usual.idle_seconds,
         per_owner=usual.per_owner if per_owner is None else per_owner,
