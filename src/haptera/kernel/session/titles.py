@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.kernel.session.notes import transcript_of, without_middle
+from haptera.formats.transcript import transcript_of, without_middle
 from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.entries import QueryEnded, SessionChanged
 from haptera.model.errors import AgentError
@@ -85,7 +85,7 @@ def title_question(
         retry=msgspec.structs.replace(settings.retry, max_retries=1),
         timeouts=settings.timeouts,
     )
-    return asked, without_middle(transcript_of(messages), _MOST_CHARACTERS)
+    return asked, without_middle("\n\n".join(transcript_of(messages)), _MOST_CHARACTERS)
 
 
 def clean_title(text: str) -> str:
