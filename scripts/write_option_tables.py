@@ -28,7 +28,12 @@ from haptera.access.descriptions import (
     SessionChanges,
     ShareOptions,
 )
-from haptera.agent.agent_options import AGENT, CONFIGURE, SubAgentOptions
+from haptera.access.pool import PoolLimits
+from haptera.agent.agent_options import (
+    AGENT,
+    CONFIGURE,
+    SubAgentOptions,
+)
 from haptera.agent.query_options import (
     CREATE_SESSION,
     QUERY,
@@ -63,7 +68,15 @@ from haptera.tools.mcp.server_settings import McpOptions
 ROOT = Path(__file__).parents[1]
 PAGES = tuple(
     ROOT / "docs" / f"{name}.md"
-    for name in ("options", "budgets", "configuration", "mcp", "server", "command-line")
+    for name in (
+        "options",
+        "budgets",
+        "configuration",
+        "managing-sessions",
+        "mcp",
+        "server",
+        "command-line",
+    )
 )
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -193,6 +206,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "CompactionSettings": _fields(CompactionSettings),
     "ModelStep": _fields(ModelStep),
     "RuntimeSettings": _fields(RuntimeSettings),
+    "PoolLimits": _fields(PoolLimits),
     "PoolSettings": _fields(PoolSettings),
     "ClaudeAgentSettings": _fields(ClaudeAgentSettings),
     "McpServerEntry": _fields(McpServerEntry),

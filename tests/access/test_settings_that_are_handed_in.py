@@ -11,7 +11,6 @@ import pytest
 
 import haptera
 from haptera import ConfigError, ErrorCode
-from haptera.access.limiter import QueryLimiter, QueryLimits
 from haptera.access.pool import PoolLimits, SessionPool
 from haptera.access.worker import SessionWorker, WorkerSettings
 from haptera.model.settings import PoolSettings
@@ -40,7 +39,6 @@ def _worker(settings: WorkerSettings) -> object:
 TAKEN_BY: dict[type[msgspec.Struct], Callable[[Any], object]] = {
     ServerSettings: _serve,
     PoolLimits: _pool,
-    QueryLimits: QueryLimiter,
     WorkerSettings: _worker,
 }
 FIELDS = [(kind, field) for kind in TAKEN_BY for field in declared_fields(kind).values()]

@@ -467,3 +467,24 @@ async def test_a_session_that_is_not_there_is_the_same_for_every_operation() -> 
             if "{session_id}" in operation.path:
                 status, _, told = await ask(app, _path(operation, missing), headers=OWN)
                 assert (status, json.loads(told)["code"]) == (404, "NOT_FOUND"), operation.name
+
+
+async def test_queries_beyond_the_bound_wait_or_are_refused_and_are_counted() -> None:
+    gate = Gate()
+    agent, _ = make_agent([[gate, *says("first")], says("second")])
+    settings = ServerSettings(queries=1, pending_queries=0, when_queries_full="dropping")
+    async with serving(agent, settings=settings) as served:
+        paths = [f"/api/v1/sessions/{await served.new_session()}/messages" for _ in range(2)]
+        assert (await served.call("POST", paths[0], {"content": "go"}))[0] == 202
+        await gate.reached.wait()
+        status, problem = await served.call("POST", paths[1], {"content": "go"})
+        assert (status, problem["code"]) == (503, "POOL_FULL")
+        _, load = await served.call("GET", "/api/v1/load")
+        assert (load["queries"]["running"], load["queries"]["refused"]) == (1, 1)
+        gate.open()
+        wait = {"prefer": "wait=30"}
+        body = {"content": "go", "id": "m"}
+        while (await served.call("POST", paths[1], body, headers=wait))[0] != 200:
+            pass
+        _, load = await served.call("GET", "/api/v1/load")
+        assert load["queries"]["started"] == 2

@@ -165,6 +165,7 @@ def test_the_flags_of_settings_say_check_and_default_to_what_is_declared() -> No
     assert set(flags) == {
         *("behind_tls", "hosts", "origins", "sessions", "streams_per_owner"),
         *("requests_per_second", "resume", "local_files"),
+        *("queries", "pending_queries", "when_queries_full", "pending_seconds"),
     }
     for name, flag in flags.items():
         assert isinstance(flag, click.Option)

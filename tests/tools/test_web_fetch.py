@@ -345,7 +345,7 @@ async def test_a_page_made_to_take_long_is_read(web: Web) -> None:
 
 async def test_the_time_limit_covers_the_reading(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     bootstrap = "import time; time.sleep(60)"
-    monkeypatch.setattr("haptera.tools.isolated_python._BOOTSTRAP", bootstrap)
+    monkeypatch.setattr("haptera.system.isolated_python._BOOTSTRAP", bootstrap)
     web.page("/", b"<p>a", Content_Type="text/html")
     told = await tools_of(web, seconds=1.0).call("web_fetch", url="http://docs.example/")
     assert "was not read within 1 s" in told

@@ -1,14 +1,16 @@
 """Administration: what people and surfaces need beyond an agent.
 
 The weights of local models, where sessions are kept, which projects are trusted, whether the
-sandbox holds, and what a server runs beside its agents: a pool of sessions, a limit on queries, and
-a worker that carries on what other nodes left behind.
+sandbox holds, and what a server runs beside its agents: a pool of sessions, and a worker that
+carries on what other nodes left behind.
 """
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from haptera.access.assembly import late
 from haptera.access.assembly.agent_inputs import ConfigurationSources
@@ -94,7 +96,8 @@ def pool_limits(*, per_owner: int | None = None, otherwise: PoolLimits | None = 
         resolved.origin_of(name) != "default"
         for name in ("max_concurrent_sessions", "session_timeout")
     )
-    return PoolLimits(
+    return msgspec.structs.replace(
+        usual,
         sessions=pool.max_concurrent_sessions if has_sessions else usual.sessions,
         idle_seconds=pool.session_timeout if has_seconds else usual.idle_seconds,
         per_owner=usual.per_owner if per_owner is None else per_owner,

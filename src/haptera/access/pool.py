@@ -1,5 +1,7 @@
 """SessionPool: the sessions that a server keeps open, at most so many, each shared by its callers.
 
+It also lets so many queries run at once, where programs begin them through it.
+
 pool = SessionPool(lambda owner, name: agents[owner].session(name).open(), limits=limits)
 async with pool, pool.use("ana-1", owner="ana") as session:
     await session.chat("hello")
@@ -7,13 +9,13 @@ async with pool, pool.use("ana-1", owner="ana") as session:
 
 import asyncio
 import contextlib
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, RequestError, SessionError
 from haptera.model.events import Busy, Retrying, SessionStatus
 from haptera.model.ids import DEFAULT_OWNER, OWNER_NAME
 from haptera.model.option import Option
@@ -30,6 +32,9 @@ _logger = scrubbed_logger(__name__)
 CloseReason: TypeAlias = Literal["manual", "idle", "evicted", "failed", "shutdown"]
 """`evicted`: another session needed the place. `failed`: it was closed, or another process took it
 over."""
+WhenQueueFull: TypeAlias = Literal["suspend", "dropping", "sliding"]
+QueryTurn: TypeAlias = Literal["started", "queued", "refused", "expired", "ended"]
+"""What happened to a query that was begun through a pool."""
 
 # The same names as in the file of API keys, whose owners these are.
 _SHORTEST_PAUSE_SECONDS = 1.0
@@ -46,18 +51,23 @@ class PooledSession(Protocol):
         """What the session is doing."""
         ...
 
+    async def wait_idle(self) -> object:
+        """Wait until no query runs and none is about to."""
+        ...
+
     async def close(self) -> None:
         """Close the session; a running query may end by itself for a while."""
         ...
 
 
 SessionT = TypeVar("SessionT", bound=PooledSession)
+BegunT = TypeVar("BegunT")
 PoolKey: TypeAlias = tuple[str, str]
 """Owner and reference."""
 
 
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sessions a pool keeps open, and for how long."""
+    """How many sessions a pool keeps open, and for how long; how many queries run and wait."""
 
     sessions: Annotated[int, _SETTINGS["max_concurrent_sessions"].brief().option] = (
         _DEFAULTS.max_concurrent_sessions
@@ -68,6 +78,40 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: Annotated[float, _SETTINGS["session_timeout"].brief().option] = (
         _DEFAULTS.session_timeout
     )
+    queries: Annotated[
+        int | None,
+        Option(
+            "Queries that run at the same time; None: all that are begun. Others wait for a turn.",
+            least=1,
+        ),
+    ] = 4
+    pending: Annotated[int, Option("Queries that wait for a turn.", least=0)] = 64
+    when_full: Annotated[
+        WhenQueueFull,
+        Option(
+            "What happens to a new query when as many wait: it waits outside (`suspend`), is "
+            "refused (`dropping`), or takes the place of the one that has waited longest "
+            "(`sliding`)."
+        ),
+    ] = "suspend"
+    pending_seconds: Annotated[
+        float,
+        Option("Seconds that a query waits for its turn before its caller gets TIMEOUT.", least=0),
+    ] = 30.0
+    events: Annotated[int, Option("How many of the last events about turns are kept.", least=0)] = (
+        256
+    )
+
+
+class QueryStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How many queries that were begun through a pool run and wait, and what became of the rest."""
+
+    running: int
+    pending: int
+    """Those that wait, without those that are suspended because the line is full."""
+    started: int
+    refused: int
+    expired: int
 
 
 class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +123,7 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     closed: dict[str, int]
     """By reason."""
+    queries: QueryStats
 
 
 class _PooledSession(Generic[SessionT]):
@@ -134,6 +179,11 @@ class SessionPool(Generic[SessionT]):
         self._is_closed = False
         self._opened = self._refused = 0
         self._closed: Counter[str] = Counter()
+        self._running = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._turns: Counter[QueryTurn] = Counter()
+        self.events: deque[QueryTurn] = deque(maxlen=self._limits.events)
+        """The last events about turns; the oldest go first."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,6 +200,13 @@ class SessionPool(Generic[SessionT]):
             opened=self._opened,
             refused=self._refused,
             closed=dict(self._closed),
+            queries=QueryStats(
+                running=self._running,
+                pending=min(len(self._line), self._limits.pending),
+                started=self._turns["started"],
+                refused=self._turns["refused"],
+                expired=self._turns["expired"],
+            ),
         )
 
     @contextlib.asynccontextmanager
@@ -187,6 +244,42 @@ class SessionPool(Generic[SessionT]):
             if self._pooled.get((owner, reference)) is pooled:
                 self._pooled.move_to_end((owner, reference))
 
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None, None]:
+        """Wait for a turn to run a query, and have it while the block runs.
+
+        Raises:
+            SessionError: POOL_FULL when too many wait already, CLOSED once the pool is closed.
+            RequestError: TIMEOUT when the turn did not come in time.
+
+        """
+        await self._take_turn()
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    async def begin(self, session: SessionT, start: Callable[[], Awaitable[BegunT]]) -> BegunT:
+        """Call what begins a query in a session, which has a turn until it is idle again.
+
+        A prompt for a session in which a query runs needs no turn of its own.
+
+        Raises:
+            SessionError: POOL_FULL when too many wait already, CLOSED once the pool is closed.
+            RequestError: TIMEOUT when the turn did not come in time.
+
+        """
+        if isinstance(session.status, Busy | Retrying):
+            return await start()
+        await self._take_turn()
+        try:
+            begun = await start()
+        except BaseException:
+            self._end_turn()
+            raise
+        self._tasks.start(self._keep_turn(session), name="haptera-pool-turn")
+        return begun
+
     async def discard(self, reference: str, *, owner: str = DEFAULT_OWNER) -> bool:
         """Close a session now, also while callers use it; returns whether it was open."""
         pooled = self._pooled.get((owner, reference))
@@ -200,6 +293,9 @@ class SessionPool(Generic[SessionT]):
     async def close(self) -> None:
         """Take no more callers, and close every session: running queries may end by themselves."""
         self._is_closed = True
+        while self._line:
+            if not (waiting := self._line.popleft()).done():
+                waiting.set_exception(SessionError(ErrorCode.CLOSED, "the pool was closed"))
         # Openings first, not waited for: one may wait for as long as another process has the
         # session. Its callers are told.
         await self._tasks.cancel(within=_STOP_SECONDS)
@@ -209,6 +305,82 @@ class SessionPool(Generic[SessionT]):
         await asyncio.gather(
             *(self._close_pooled(key, pooled, "shutdown") for key, pooled in open_now)
         )
+
+    async def _take_turn(self) -> None:
+        if self._is_closed:
+            raise SessionError(ErrorCode.CLOSED, "the pool is closed")
+        limit = self._limits.queries
+        # Also behind a line, though a turn is free: a newcomer must not overtake those in it.
+        if limit is not None and (self._running >= limit or self._line):
+            try:
+                async with asyncio.timeout(self._limits.pending_seconds):
+                    await self._wait_in_line()
+            except TimeoutError:
+                self._note("expired")
+                raise RequestError(
+                    ErrorCode.TIMEOUT,
+                    f"the query did not start within {self._limits.pending_seconds:g} s; try again",
+                ) from None
+        else:
+            self._running += 1
+        # A caller that has waited is counted by the one that handed the turn over.
+        self._note("started")
+
+    async def _wait_in_line(self) -> None:
+        """Wait until the turn was handed over; raises POOL_FULL as `when_full` says."""
+        # A caller that is suspended stands in the same line: it only does not count as pending.
+        if len(self._line) >= self._limits.pending and self._limits.when_full != "suspend":
+            if self._limits.when_full == "dropping" or not self._line:
+                raise self._refusal()
+            oldest = self._line.popleft()
+            # A caller that was cancelled stays in the line until it runs, and counts no more.
+            if not oldest.done():
+                oldest.set_exception(self._refusal())
+        self._note("queued")
+        turn = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in self._line:
+                self._line.remove(turn)
+            elif turn.done() and not turn.cancelled() and turn.exception() is None:
+                # The turn came together with the cancellation: the next one gets it.
+                self._pass_turn()
+            raise
+
+    async def _keep_turn(self, session: SessionT) -> None:
+        try:
+            with contextlib.suppress(AgentError):  # it was closed
+                await session.wait_idle()
+        finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        self._pass_turn()
+        self._note("ended")
+
+    def _pass_turn(self) -> None:
+        """Hand the turn to the caller that has waited longest, or leave it free."""
+        self._running -= 1
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                # Handed over without being free in between, so that no newcomer can overtake.
+                self._running += 1
+                turn.set_result(None)
+                return
+
+    def _refusal(self) -> SessionError:
+        self._note("refused")
+        return SessionError(
+            ErrorCode.POOL_FULL,
+            f"{self._limits.pending} queries are already waiting; try again later",
+        )
+
+    def _note(self, event: QueryTurn) -> None:
+        self.events.append(event)
+        self._turns[event] += 1
 
     async def _pooled_session(self, key: PoolKey) -> _PooledSession[SessionT]:
         """Return a session of the pool, after making space for a new one."""

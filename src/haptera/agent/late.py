@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from haptera.access.assembly.side_questions import ask_for_summary
     from haptera.access.catalogue import Catalogue
     from haptera.access.finding import SessionFinder
-    from haptera.kernel.session.notes import transcript_of
 
-__all__ = ["Catalogue", "SessionFinder", "ask_for_summary", "transcript_of"]
+__all__ = ["Catalogue", "SessionFinder", "ask_for_summary"]
 
 if not TYPE_CHECKING:
     __getattr__ = late_names(
@@ -22,6 +21,5 @@ if not TYPE_CHECKING:
             "Catalogue": "haptera.access.catalogue",
             "SessionFinder": "haptera.access.finding",
             "ask_for_summary": "haptera.access.assembly.side_questions",
-            "transcript_of": "haptera.kernel.session.notes",
         },
     )

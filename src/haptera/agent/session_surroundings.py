@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from haptera.agent import late
 from haptera.agent.option_checks import check_id
 from haptera.agent.verbs import SessionT, SessionVerbs
+from haptera.formats.transcript import transcript_of
 from haptera.model.budgets import Budgets
 from haptera.model.context_files import ContextFile, Skill
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
@@ -178,7 +179,7 @@ class SessionSurroundings(SessionVerbs[SessionT]):
         if summary is not None:
             return _summary_text(summary)
         messages = (await self._finder.folded(session_id))[0].committed_messages()
-        transcript = late.transcript_of(messages)
+        transcript = "\n\n".join(transcript_of(messages))
         if as_ == "full" or not transcript:
             return transcript
         resources = self._composition.session_resources()

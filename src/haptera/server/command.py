@@ -88,6 +88,10 @@ def _setting(
     more="One owner has at most three quarters of them.",
     is_configured=True,
 )
+@_setting("--max-queries", "queries")
+@_setting("--max-pending-queries", "pending_queries")
+@_setting("--when-queries-full", "when_queries_full")
+@_setting("--pending-seconds", "pending_seconds")
 @_setting("--max-streams", "streams_per_owner")
 @_setting("--max-requests", "requests_per_second")
 @_setting("--allow-local-file", "local_files", metavar="PATH", more="Repeatable.")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 
+from haptera.access.pool import PoolLimits, WhenQueueFull
 from haptera.model.option import Option
 from haptera.model.settings import PoolSettings
 from haptera.options.checks import checked_fields
@@ -18,6 +19,8 @@ from haptera.system.clock import Clock
 _MOST_CALLERS = 10_000
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.IGNORECASE)
 _POOL = declared_fields(PoolSettings)
+_POOL_LIMITS = declared_fields(PoolLimits)
+_LIMITS = PoolLimits()
 
 
 def _are_origins(value: object) -> bool:
@@ -145,6 +148,21 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             least=_POOL["session_timeout"].option.least,
         ),
     ] = 300.0
+    queries: Annotated[
+        int | None,
+        Option(
+            "Queries that run at the same time in sessions that are open here; None: all that are "
+            "asked for. A prompt for an idle session waits for its turn before it is stored.",
+            least=1,
+        ),
+    ] = None
+    pending_queries: Annotated[int, _POOL_LIMITS["pending"].option] = _LIMITS.pending
+    when_queries_full: Annotated[WhenQueueFull, _POOL_LIMITS["when_full"].option] = (
+        _LIMITS.when_full
+    )
+    pending_seconds: Annotated[float, _POOL_LIMITS["pending_seconds"].option] = (
+        _LIMITS.pending_seconds
+    )
     local_files: Annotated[
         frozenset[str],
         Option(

@@ -146,7 +146,10 @@ async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
         if call.wants_stream or call.wait is not None:
             await feed.begin()  # before the prompt is stored, so that nothing is to be read back
         try:
-            query_id = await handle.send(content, delivery=body.delivery, message_id=body.id)
+            query_id = await call.sessions.begin(
+                handle,
+                lambda: handle.send(content, delivery=body.delivery, message_id=body.id),
+            )
         except BaseException:
             await feed.close()
             raise

@@ -10,6 +10,7 @@ import msgspec
 from haptera import AgentSessions, SessionDescription, __version__
 from haptera.access.descriptions import SessionStats
 from haptera.access.doctor import KnownModel, known_models
+from haptera.access.pool import QueryStats
 from haptera.model.tools import ToolSpec
 from haptera.server.access import COOKIE, COOKIE_SECONDS, LOGIN_HEADER
 from haptera.server.decoding import described
@@ -53,6 +54,8 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How many streams of events are open."""
     requests: int
     """How many requests are in progress."""
+    queries: QueryStats
+    """What became of prompts for idle sessions that are open here."""
     slices: LoopDurations
     """How long the event loop worked in one go, without looking at any other client."""
     delays: LoopDurations
@@ -196,6 +199,7 @@ async def server_load(call: Call) -> OperationAnswer:
         ServerLoad(
             streams=hub.streams.open,
             requests=call.server.requests_in_progress,
+            queries=hub.queries,
             slices=_told(hub.loop.slices),
             delays=_told(hub.loop.delays),
         )

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from typing import TypeAlias
 
 from haptera import (
@@ -16,12 +16,12 @@ from haptera import (
     SessionDescription,
 )
 from haptera.access.failure_log import FailureLog
-from haptera.access.pool import CloseReason, PoolLimits, SessionPool
+from haptera.access.pool import CloseReason, PoolLimits, QueryStats, SessionPool
 from haptera.access.unowned import LeftQueries
 from haptera.access.worker import is_running
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import QuerySuspended
-from haptera.model.ids import parse_session_id
+from haptera.model.ids import QueryId, parse_session_id
 from haptera.server.cut_off_queries import CutOffQueries
 from haptera.server.feeds import Overview, SessionFeed, Source
 from haptera.server.limits import OpenLimit, ServerSettings
@@ -64,6 +64,10 @@ class Hub:
             # Not all of them: one owner with many sessions must not keep the others out.
             per_owner=settings.sessions_per_owner or max(1, settings.sessions * 3 // 4),
             idle_seconds=settings.idle_seconds,
+            queries=settings.queries,
+            pending=settings.pending_queries,
+            when_full=settings.when_queries_full,
+            pending_seconds=settings.pending_seconds,
         )
         self._pool: SessionPool[AgentSession] = SessionPool(
             self._open_session, limits=limits, on_closed=self._note_closed
@@ -84,6 +88,11 @@ class Hub:
     def is_closing(self) -> bool:
         """Whether the server shuts down."""
         return self.closing.is_set()
+
+    @property
+    def queries(self) -> QueryStats:
+        """What became of the queries that were asked for."""
+        return self._pool.stats.queries
 
     def start(self) -> None:
         """Carry on what was cut off, and watch the store.
@@ -312,6 +321,14 @@ class OwnerSessions:
                 # Held by another process: everything that follows goes through its inbox.
                 handle = await self.agent.remote(session_id)
             yield handle
+
+    async def begin(
+        self, handle: SessionHandle, start: Callable[[], Awaitable[QueryId]]
+    ) -> QueryId:
+        """Call what begins a query; in a session that is open here, when there is a turn for it."""
+        if isinstance(handle, AgentRemote):
+            return await start()
+        return await self._pool.begin(handle, start)
 
     @contextlib.asynccontextmanager
     async def _use(self, session_id: str) -> AsyncGenerator[AgentSession, None]:

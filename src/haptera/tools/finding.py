@@ -11,10 +11,10 @@ from msgspec import Meta
 from haptera.kernel.blocks.permission_rules.wildcards import alternatives, matches_file
 from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
 from haptera.ports.tools import ToolContext
+from haptera.system.isolated_python import IsolatedProcess
 from haptera.system.threads import run_in_thread
 from haptera.tools.contained_paths import PathRefusedError, Root
 from haptera.tools.hidden_files import fits_any, hidden_by_rules, left_out_note
-from haptera.tools.isolated_python import IsolatedProcess
 from haptera.tools.output import Outputs
 from haptera.tools.sandbox.private_beneath import PrivateBeneath
 from haptera.tools.tree_walk import SKIPPED, walk_files

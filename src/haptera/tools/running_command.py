@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from haptera.tools.isolated_python import isolated_python
+from haptera.system.child_processes import start_child
+from haptera.system.isolated_python import isolated_python
 from haptera.tools.sandbox.plan import Plan
 
 _READ_SIZE = 65536
@@ -81,17 +82,12 @@ class RunningCommand:
             self.ended.set_result(Ending(failure="it was left behind"))
 
     def _spawn(self, output: int, control: int, status: int) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(  # noqa: S603 - our own launcher
+        return start_child(
             isolated_python(_LAUNCHER, str(control), str(status)),
-            stdin=subprocess.DEVNULL,
+            environment={},
             stdout=output,
             stderr=output,
-            pass_fds=(control, status),
-            env={},
-            cwd="/",
-            # Ctrl+C at the terminal is not for the launcher: the program ends the command in its
-            # own way.
-            start_new_session=True,
+            descriptors=(control, status),
         )
 
     def _tell(self, line: bytes) -> None:

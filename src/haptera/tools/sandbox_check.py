@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from haptera.system.isolated_python import PACKAGE_FOLDER, isolated_python
 from haptera.tools.command_runner import CommandCall, CommandRunner, Finished, SandboxReport
 from haptera.tools.contained_paths import Root
-from haptera.tools.isolated_python import PACKAGE_FOLDER, isolated_python
 from haptera.tools.sandbox.policy import Sandbox
 
 _SECONDS = 60.0

@@ -22,8 +22,8 @@ from haptera.kernel.blocks.tool_registry.tool import AnyTool, tool
 from haptera.model.own_name import USER_AGENT
 from haptera.ports.session_store import Blobs
 from haptera.ports.tools import ToolContext
+from haptera.system.isolated_python import IsolatedProcess
 from haptera.system.threads import run_in_thread
-from haptera.tools.isolated_python import IsolatedProcess
 from haptera.tools.output import Outputs
 from haptera.tools.public_hosts import (
     Resolve,

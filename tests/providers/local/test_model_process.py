@@ -18,6 +18,7 @@ from haptera.model.stream_parts import PartDelta, StreamFinished
 from haptera.providers.local import serve
 from haptera.providers.local.client import LocalModelClient
 from haptera.providers.local.model_process import ModelProcess, ModelProcessPool, ServeParameters
+from haptera.system.isolated_python import isolated_python
 from tests.providers.local.asking import LONG, answer, ask, is_alive, process_of, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -166,7 +167,7 @@ async def test_a_parent_that_is_killed_takes_its_model_process_along(model_folde
 async def test_a_model_process_ends_when_its_input_closes(smollm2: Path) -> None:
     # What ends it where the kernel cannot: here its parent lives on.
     process = await asyncio.create_subprocess_exec(
-        sys.executable, serve.__file__, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        *isolated_python(serve.__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     told = {"parent": os.getpid(), "path": sys.path, "key": "k"}
     told |= msgspec.to_builtins(ServeParameters(weights=str(smollm2), alias="it", context=256))

@@ -160,15 +160,6 @@ async def test_a_server_that_writes_without_end_is_ended(
     assert tasks_left() == []
 
 
-async def test_standard_error_is_kept_up_to_a_bound() -> None:
-    kept = server_process.KeptText()
-    for number in range(10_000):
-        kept.add(f"line {number}\n")
-    assert len(str(kept)) <= 16_000
-    assert str(kept).endswith("line 9999")
-    assert server_process.KeptText().__str__() == ""
-
-
 async def test_an_answer_to_a_call_of_no_tool_is_a_failed_result() -> None:
     results, _ = await results_of(("raw__nothing", {}), server=raw_server())
     assert (results[0].outcome, results[0].text) == ("error", "there is no tool 'raw__nothing'")

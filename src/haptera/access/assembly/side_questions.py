@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from haptera.access.assembly import late
+from haptera.formats.transcript import transcript_of, without_middle
 from haptera.kernel.session.live_session import LiveSession, SessionResources
-from haptera.kernel.session.notes import transcript_of, without_middle
 from haptera.kernel.session.opening import open_session
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.kernel.session.titles import title_question
@@ -52,7 +52,7 @@ async def ask_for_summary(
         AgentError: when it cannot be asked.
 
     """
-    transcript = without_middle(transcript_of(messages), _SUMMARY_CHARACTERS)
+    transcript = without_middle("\n\n".join(transcript_of(messages)), _SUMMARY_CHARACTERS)
     asked = Settings(
         model=settings.model,
         system_prompts=(_SUMMARY,),

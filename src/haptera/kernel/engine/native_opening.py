@@ -6,6 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
+from haptera.formats.transcript import LONGEST_RESULT, part_text, transcript_of
 from haptera.kernel.engine.native_link import NativeLink, NativeLive
 from haptera.kernel.engine.native_turns import TurnDriver, TurnTimes
 from haptera.kernel.engine.query import Query
@@ -13,17 +14,10 @@ from haptera.model.canonical import canonical_json
 from haptera.model.errors import ErrorCode, ProviderError, SessionError
 from haptera.model.ids import MessageId, QueryId
 from haptera.model.log.native import NativeSessionState, holds_prompt
-from haptera.model.messages import AssistantMessage, Message
+from haptera.model.messages import Message
 from haptera.model.native_settings import ResumePolicy
 from haptera.model.own_name import FORMER_NAME
-from haptera.model.parts import (
-    CompactionPart,
-    MediaPart,
-    Part,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from haptera.model.parts import ToolCallPart, ToolResultPart
 from haptera.model.settings import Settings
 from haptera.ports.native_agent import KnownTranscript, NativeAgent, NativeOpening
 from haptera.system.logs import scrubbed_logger
@@ -51,7 +45,6 @@ _CALLS = (
     "check before you make it again."
 )
 _LONGEST_HAND_OVER = 200_000
-_LONGEST_RESULT = 2_000
 # Errors by which an agent says that it cannot go on with an earlier session.
 _STALE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.BAD_REQUEST})
 
@@ -223,7 +216,8 @@ def _cut_off_at(messages: Sequence[Message], resumes: QueryId | None) -> int | N
 
 def so_far_text(messages: Sequence[Message]) -> str | None:
     """Say what was answered before a query was cut off; None when nothing was."""
-    told = [line for message in messages if not holds_prompt(message) and (line := _told(message))]
+    answers = [message for message in messages if not holds_prompt(message)]
+    told = transcript_of(answers, most=LONGEST_RESULT)
     body = "\n\n".join(told)[-_LONGEST_HAND_OVER:]
     return f"{_SO_FAR}\n\n<so-far>\n{body}\n</so-far>" if told else None
 
@@ -231,7 +225,8 @@ def so_far_text(messages: Sequence[Message]) -> str | None:
 def calls_text(messages: Sequence[Message]) -> str | None:
     """Say what is known of calls that were made before a query was cut off; None without any."""
     parts = [part for message in messages for part in message.parts]
-    told = [_told_part(part) for part in parts if isinstance(part, ToolCallPart | ToolResultPart)]
+    calls = [part for part in parts if isinstance(part, ToolCallPart | ToolResultPart)]
+    told = [part_text(part, most=LONGEST_RESULT) for part in calls]
     return "\n".join([_CALLS, *told]) if told else None
 
 
@@ -243,7 +238,7 @@ def hand_over_text(messages: Sequence[Message], why: str = _HAND_OVER) -> str:
 
     The end of a long one is kept, because it matters most; how much was left out is said.
     """
-    told = [line for message in messages if (line := _told(message))]
+    told = transcript_of(messages, most=LONGEST_RESULT)
     kept: list[str] = []
     length = 0
     for line in reversed(told):
@@ -256,25 +251,3 @@ def hand_over_text(messages: Sequence[Message], why: str = _HAND_OVER) -> str:
     # The last message is kept whatever its length, so it may have to be cut.
     body = "\n\n".join(reversed(kept))[-_LONGEST_HAND_OVER:]
     return "\n\n".join([*head, f"<conversation>\n{body}\n</conversation>"])
-
-
-def _told(message: Message) -> str:
-    words = [text for part in message.parts if (text := _told_part(part))]
-    if not words:
-        return ""
-    who = "Assistant" if isinstance(message, AssistantMessage) else "User"
-    return f"{who}: " + "\n".join(words)
-
-
-def _told_part(part: Part) -> str:
-    match part:
-        case TextPart(text=text) | CompactionPart(text=text):
-            return text
-        case ToolCallPart(name=name, arguments=arguments):
-            return f"[called {name} with {canonical_json(arguments).decode()[:_LONGEST_RESULT]}]"
-        case ToolResultPart(name=name, outcome=outcome):
-            return f"[{name}: {outcome}: {part.text[:_LONGEST_RESULT]}]"
-        case MediaPart(mime=mime, filename=filename):
-            return f"[{filename or mime}]"
-        case _:
-            return ""

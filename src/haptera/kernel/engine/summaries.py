@@ -7,19 +7,13 @@ from decimal import Decimal
 
 import msgspec
 
+from haptera.formats.transcript import LONGEST_RESULT, transcript_of, without_middle
 from haptera.kernel.blocks.token_estimate import estimate_text
 from haptera.kernel.engine.query import ModelPlan, Query
 from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.ids import new_message_id
-from haptera.model.messages import AssistantMessage, Message, UserMessage
-from haptera.model.parts import (
-    CompactionPart,
-    MediaPart,
-    Part,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from haptera.model.messages import Message, UserMessage
+from haptera.model.parts import CompactionPart, TextPart
 from haptera.model.requests import ModelRequest
 from haptera.model.stream_parts import PartDelta, PartOpened, StreamFinished
 from haptera.model.usage import Usage
@@ -39,7 +33,6 @@ _SYSTEM = (
     "# Files: paths that were read or changed, and what each is for"
 )
 SYSTEM_TOKENS = estimate_text(_SYSTEM)
-_RESULT_CHARACTERS = 2_000
 _CHARACTERS_PER_TOKEN = 3
 """Fewer than there usually are: the question has to fit."""
 PROMPT_MARK = "\n\n# The prompt that is being answered\n"
@@ -73,7 +66,10 @@ def question(messages: Sequence[Message], instructions: str | None, *, most: int
     The summary that the conversation begins with is asked to be brought up to date.
     """
     earlier = earlier_summary(messages)
-    lines = [line for message in messages for line in _told(message)]
+    if earlier:
+        rest = tuple(part for part in messages[0].parts if not isinstance(part, CompactionPart))
+        messages = (msgspec.structs.replace(messages[0], parts=rest), *messages[1:])
+    texts = transcript_of(messages, most=LONGEST_RESULT)
     asked = "Summarise the conversation above under the headings."
     if instructions:
         asked += f" Pay attention to this: {instructions}"
@@ -81,7 +77,7 @@ def question(messages: Sequence[Message], instructions: str | None, *, most: int
     if earlier:
         asked += " Bring the summary so far up to date: keep what still holds."
     space = most * _CHARACTERS_PER_TOKEN - len(before) - len(asked)
-    transcript = _shortened("\n\n".join(lines), max(space, 1_000))
+    transcript = without_middle("\n\n".join(texts), max(space, 1_000))
     return f"{before}<conversation>\n{transcript}\n</conversation>\n\n{asked}"
 
 
@@ -178,33 +174,3 @@ def why_rejected(reply: SummaryReply, *, most: int) -> str | None:
     if not reply.text:
         return "the summary is empty"
     return None
-
-
-def _told(message: Message) -> list[str]:
-    speaker = "Assistant" if isinstance(message, AssistantMessage) else "User"
-    return [line for part in message.parts if (line := _line(part, speaker))]
-
-
-def _line(part: Part, speaker: str) -> str:
-    match part:
-        case TextPart(text=text):
-            return f"{speaker}: {text}" if text.strip() else ""
-        case ToolCallPart(name=name, arguments=arguments):
-            told = _shortened(msgspec.json.encode(arguments).decode(), _RESULT_CHARACTERS)
-            return f"{speaker} called {name}: {told}"
-        case ToolResultPart(name=name, content=content):
-            told = "\n".join(text for each in content if (text := _line(each, "Tool")))
-            return _shortened(f"Result of {name}: {told}", _RESULT_CHARACTERS)
-        case MediaPart(mime=mime):
-            return f"{speaker}: [{mime}]"
-        case _:
-            return ""
-
-
-def _shortened(text: str, most: int) -> str:
-    """Return a text without its middle when it is too long: its end matters more."""
-    if len(text) <= most:
-        return text
-    start = most // 4
-    # `start - most` is negative, and counts from the end.
-    return f"{text[:start]}\n[… {len(text) - most} characters left out …]\n{text[start - most :]}"

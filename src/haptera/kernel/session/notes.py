@@ -8,8 +8,6 @@ import msgspec
 
 from haptera.model.ids import SessionId
 from haptera.model.log.notes import ContextNoted
-from haptera.model.messages import AssistantMessage, Message
-from haptera.model.parts import MediaPart, Part, TextPart, ToolCallPart, ToolResultPart
 from haptera.ports.session_store import SessionFilter, SessionRecord, Store
 from haptera.system.clock import Stamp
 
@@ -110,36 +108,3 @@ async def inherited_notes(
 
 def _age_of(note: ProjectNote) -> tuple[int, SessionId, int]:
     return note.time, note.session_id, note.seq
-
-
-def transcript_of(messages: Sequence[Message]) -> str:
-    """Write a conversation down as text, without reasoning and reminders."""
-    lines: list[str] = []
-    for message in messages:
-        speaker = "Assistant" if isinstance(message, AssistantMessage) else "User"
-        lines += [_told(part, speaker) for part in message.parts]
-    return "\n\n".join(line for line in lines if line)
-
-
-def without_middle(text: str, most: int) -> str:
-    """Return a text without its middle when it is too long: the end matters more."""
-    if len(text) <= most:
-        return text
-    # A quarter is from the start, the rest from the end; `start - most` is negative.
-    start = most // 4
-    return f"{text[:start]}\n\n[…]\n\n{text[start - most :]}"
-
-
-def _told(part: Part, speaker: str) -> str:
-    match part:
-        case TextPart(text=text):
-            return f"{speaker}: {text}" if text.strip() else ""
-        case ToolCallPart(name=name, arguments=arguments):
-            return f"{speaker} called {name}: {msgspec.json.encode(arguments).decode()}"
-        case ToolResultPart(content=content):
-            texts = (_told(each, "Tool") for each in content)
-            return "\n".join(text for text in texts if text)
-        case MediaPart(mime=mime):
-            return f"{speaker}: [{mime}]"
-        case _:
-            return ""

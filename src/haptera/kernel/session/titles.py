@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from haptera.formats.transcript import transcript_of, without_middle
 from haptera.kernel.engine.recorder import SessionRecorder
-from haptera.kernel.session.notes import transcript_of, without_middle
 from haptera.model.errors import AgentError
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.sessions import SessionChanged
@@ -86,7 +86,7 @@ def title_question(
         retry=msgspec.structs.replace(settings.retry, max_retries=1),
         timeouts=settings.timeouts,
     )
-    return asked, without_middle(transcript_of(messages), _MOST_CHARACTERS)
+    return asked, without_middle("\n\n".join(transcript_of(messages)), _MOST_CHARACTERS)
 
 
 def clean_title(text: str) -> str:

@@ -28,7 +28,7 @@ from haptera.ports.native_agent import (
 )
 from haptera.ports.session_store import Store
 from haptera.providers.claude_agent import sdk
-from haptera.providers.claude_agent.agent_process import AgentProcess, Launch
+from haptera.providers.claude_agent.agent_process import AgentProcess
 from haptera.providers.claude_agent.callbacks import Callbacks, Extras
 from haptera.providers.claude_agent.command_line import (
     clean_environment,
@@ -126,10 +126,9 @@ class ClaudeAgent:
             session_id=chosen,
             mirrors=transcripts is not None,
         )
-        launch = Launch(command=command, environment=environment, cwd=str(surroundings.cwd))
         session = ClaudeSession(
             lambda session: ClaudeConnection(
-                AgentProcess(launch),
+                AgentProcess(command, environment=environment, cwd=str(surroundings.cwd)),
                 options,
                 take=session.take,
                 released=session.released,

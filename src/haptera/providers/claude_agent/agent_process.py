@@ -1,14 +1,7 @@
 """AgentProcess: one process of the agent, its pipes and its end; not what goes through them."""
 
-import asyncio
 import os
-import signal
-import sys
-from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
-
-import msgspec
+from collections.abc import Mapping, Sequence
 
 from haptera.model.errors import (
     AgentError,
@@ -18,14 +11,12 @@ from haptera.model.errors import (
     SessionError,
 )
 from haptera.model.vendors import CLAUDE_AGENT
-from haptera.providers.claude_agent import supervisor
-from haptera.system.owned_tasks import OwnedTasks
+from haptera.system.child_processes import ChildProcess, KeptTail, LineTooLongError
+from haptera.system.isolated_python import isolated_python
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one message; a longer one is PROTOCOL."""
-_TERMINATE_SECONDS = 2.0
-"""How long a process that was told to end may take."""
-_KILL_SECONDS = 5.0
+_SUPERVISOR = "haptera.system.process_tree"
 _STDERR_LINES = 20
 _CONFIGURATION_FAULTS = (
     *("error: unknown option", "error: option '", "error: invalid", "invalid mcp configuration"),
@@ -36,37 +27,25 @@ _UNKNOWN_SESSION = "no conversation found"
 """What the CLI says of a session that it does not have."""
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process of the agent is started."""
-
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    """All of it: nothing is inherited."""
-    cwd: str
-
-    def __repr__(self) -> str:
-        return f"Launch({self.command[0]!r})"  # the rest may hold a key
-
-
 class AgentProcess:
-    """Starts the agent under a supervisor, reads its lines and ends it within a bound."""
+    """Starts the agent under a supervisor, which ends all that it started, and reads its lines."""
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
-        self._process: asyncio.subprocess.Process | None = None
-        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._tasks = OwnedTasks()
-        self._write_lock = asyncio.Lock()
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], cwd: str) -> None:
+        self._command = command
+        self._environment = environment
+        self._cwd = cwd
+        self._process: ChildProcess | None = None
+        self._tail = KeptTail()
 
     @property
     def running(self) -> bool:
         """Whether the process was started and has not ended."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.exit_status is None
 
     @property
     def said(self) -> str:
         """The last lines that the process printed for people."""
-        return "\n".join(self._stderr)
+        return self._tail.last_lines(_STDERR_LINES)
 
     async def start(self) -> None:
         """Start the process.
@@ -75,60 +54,39 @@ class AgentProcess:
             ConfigError: CONFIG_INVALID when the program or the working folder is not there.
 
         """
-        launch = self._launch
-        if not os.access(launch.cwd, os.X_OK):
-            raise ConfigError(ErrorCode.CONFIG_INVALID, f"there is no folder {launch.cwd}")
+        if not os.access(self._cwd, os.X_OK):
+            raise ConfigError(ErrorCode.CONFIG_INVALID, f"there is no folder {self._cwd}")
         # The supervisor starts in any case, and its end would look like a failure of the agent.
-        if not os.access(launch.command[0], os.X_OK):
+        program = self._command[0]
+        if not os.access(program, os.X_OK):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
-                f"{launch.command[0]} is not an executable program; set claude_agent.executable "
+                f"{program} is not an executable program; set claude_agent.executable "
                 "or HAPTERA_CLAUDE_EXECUTABLE",
                 provider=CLAUDE_AGENT,
             )
-        # Isolated and without site packages: it starts fast, and imports nothing that the
-        # environment or the working folder offers.
-        supervised = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
-        starting = asyncio.create_subprocess_exec(
-            *supervised,
-            *launch.command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(launch.environment),
-            cwd=launch.cwd,
-            limit=LONGEST_LINE,
-            start_new_session=True,
+        self._process = await ChildProcess.start(
+            isolated_python(_SUPERVISOR, str(os.getpid()), *self._command),
+            environment=self._environment,
+            cwd=self._cwd,
+            tail=self._tail,
         )
-        self._process = process = await starting
-        self._tasks.start(self._read_stderr(process.stderr), name="haptera-agent-stderr")
 
-    async def _read_stderr(self, stream: asyncio.StreamReader | None) -> None:
-        # Read all the time: a full pipe would block the process.
-        while stream is not None and (piece := await stream.read(4096)):
-            self._stderr.extend(piece.decode("utf-8", "replace").splitlines())
-
-    async def read_line(self) -> bytes:
-        """Return the next line without its end; nothing when the process has closed its output.
+    async def read_line(self) -> bytes | None:
+        """Return the next line without its end; None when the process has closed its output.
 
         Raises:
             ProviderError: PROTOCOL when a line is too long.
 
         """
-        stream = self._pipes().stdout
-        if stream is None:
-            return b""
         try:
-            line = await stream.readuntil(b"\n")
-        except asyncio.IncompleteReadError as cut:
-            return cut.partial
-        except asyncio.LimitOverrunError as error:
+            return await self._started().read_line(longest=LONGEST_LINE)
+        except LineTooLongError as error:
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the agent printed a line of more than {LONGEST_LINE} bytes",
                 provider=CLAUDE_AGENT,
             ) from error
-        return line
 
     async def write(self, data: bytes) -> None:
         """Hand over input, one writer after the other.
@@ -137,66 +95,30 @@ class AgentProcess:
             ProviderError: SERVER_ERROR when the process has ended.
 
         """
-        async with self._write_lock:
-            stdin = self._pipes().stdin
-            if stdin is None or stdin.is_closing():
-                raise self.ended_error()
-            try:
-                stdin.write(data)
-                await stdin.drain()
-            except (BrokenPipeError, ConnectionResetError) as error:
-                raise self.ended_error() from error
+        try:
+            await self._started().write(data)
+        except ConnectionError as error:
+            raise self.ended_error() from error
 
     def end_input(self) -> None:
         """Close the input; the agent finishes what it is at, and ends."""
-        stdin = None if self._process is None else self._process.stdin
-        if stdin is not None and not stdin.is_closing():
-            stdin.close()
+        if self._process is not None:
+            self._process.end_input()
 
     async def wait(self) -> int:
         """Return the exit status when the process has ended."""
-        return await self._pipes().wait()
+        return await self._started().wait()
 
     async def stop(self, *, grace: float) -> None:
         """End the process: by itself for `grace` seconds, then told to, then killed."""
-        process = self._process
-        if process is None:
-            return
-        self.end_input()
-        try:
-            if not await self._ended_within(grace):
-                with suppress(ProcessLookupError):
-                    process.terminate()  # the supervisor kills everything below it
-                if not await self._ended_within(_TERMINATE_SECONDS):
-                    self._kill_group(process.pid)
-                    await self._ended_within(_KILL_SECONDS)
-        except asyncio.CancelledError:
-            self._kill_group(process.pid)
-            raise
-        finally:
-            await self._close_pipes(process)
-
-    async def _ended_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._pipes().wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def _kill_group(self, pid: int) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-
-    async def _close_pipes(self, process: asyncio.subprocess.Process) -> None:
-        await self._tasks.cancel(within=None)
-        # Closes the pipes also when a process that got away still holds their other ends.
-        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no other way
+        if self._process is not None:
+            await self._process.stop(grace=grace)
 
     def ended_error(self) -> AgentError:
         """Make the error of a process that is gone."""
-        code = None if self._process is None else self._process.returncode
-        told = f": {self._stderr[-1]}" if self._stderr else ""
+        code = None if self._process is None else self._process.exit_status
+        last = self._tail.last_lines(1)
+        told = f": {last}" if last else ""
         said = self.said.lower()
         is_unknown = _UNKNOWN_SESSION in said
         if not is_unknown and any(words in said for words in _CONFIGURATION_FAULTS):
@@ -212,7 +134,7 @@ class AgentProcess:
             provider=CLAUDE_AGENT,
         )
 
-    def _pipes(self) -> asyncio.subprocess.Process:
+    def _started(self) -> ChildProcess:
         if self._process is None:
             raise SessionError(ErrorCode.CLOSED, "the agent's process was not started")
         return self._process

@@ -56,7 +56,7 @@ class PipeTransport:
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what is the package's, and hand everything else to the session."""
         try:
-            while line := await self._process.read_line():
+            while (line := await self._process.read_line()) is not None:
                 line = line.strip()
                 if not line.startswith(b"{"):
                     continue  # some builds print notes for people

@@ -16,8 +16,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,11 +35,12 @@ from haptera.model.errors import (
 from haptera.model.vendors import LOCAL
 from haptera.providers.local import serve
 from haptera.providers.vendors import key_advice
+from haptera.system.child_processes import GROUPS, KeptTail, start_child
+from haptera.system.isolated_python import isolated_python
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end before it is killed."""
 _LOG_LINES = 15
-_REAP_INTERVAL = 0.01
 
 
 class ServeParameters(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +83,9 @@ class ModelProcess:
         self._lock = threading.Lock()
         """Held while the process is signalled or reaped, so that a signal never reaches a new
         process with the old one's id."""
-        self._child: subprocess.Popen[str] | None = None
+        self._child: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
-        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._log = KeptTail()
         self._refusal: str | None = None
         self._ended = threading.Event()
         self.started: Future[ProcessEndpoint] = Future()
@@ -113,24 +115,22 @@ class ModelProcess:
     @property
     def log(self) -> str:
         """The last lines that the process printed."""
-        return "\n".join(self._log)
+        return self._log.last_lines(_LOG_LINES)
 
     def stop(self) -> None:
         """End the process and wait for its end; kills it after `GRACE_SECONDS`. Blocks."""
         if self._owner != os.getpid():
             return
-        # A stopped process receives SIGTERM only when it continues.
-        self._signal(signal.SIGTERM, signal.SIGCONT)
+        self._demand(GROUPS.terminate)
         if not self._ended.wait(GRACE_SECONDS):
-            self._signal(signal.SIGKILL)
+            self._demand(GROUPS.kill)
         self._thread.join()
 
-    def _signal(self, *numbers: signal.Signals) -> None:
+    def _demand(self, end: Callable[[int], None]) -> None:
         with self._lock:
             self._is_stopping = True
             if self._child is not None and self._child.poll() is None:
-                for number in numbers:
-                    os.killpg(self._child.pid, number)
+                end(self._child.pid)
 
     def _own(self) -> None:
         try:
@@ -146,48 +146,42 @@ class ModelProcess:
         with child:
             self._tell_parameters(child)
             for line in child.stdout or ():
-                self._take(line.rstrip())
-            # Polled, because `wait` would reap the process without the lock.
-            while not self._is_reaped(child):
-                self._ended.wait(_REAP_INTERVAL)
+                self._take(line.decode("utf-8", "replace").rstrip())
+            # Reaped only with the lock; until then the number is that of this process.
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            with self._lock:
+                child.wait()
         if not self.started.done():
             self._fail(self._failure(child.returncode))
         self._ended.set()
 
-    def _spawn(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(  # noqa: S603 - the program is a file of this package
-            # Without `-P` the folder of the script, with modules of common names, would be searched
-            # first.
-            [sys.executable, "-P", str(Path(serve.__file__).resolve())],
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return start_child(
+            isolated_python(serve.__name__),
+            # Without our environment: it holds keys, and llama.cpp reads settings from it.
+            environment={"MALLOC_ARENA_MAX": "2", "GGML_NO_BACKTRACE": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            cwd="/",
-            # Without our environment: it holds keys, and llama.cpp reads settings from it.
-            env={"MALLOC_ARENA_MAX": "2", "GGML_NO_BACKTRACE": "1"},
-            start_new_session=True,
         )
 
-    def _tell_parameters(self, child: subprocess.Popen[str]) -> None:
+    def _tell_parameters(self, child: subprocess.Popen[bytes]) -> None:
         if child.stdin is None:
             return
         # Without the working folder: nothing must be imported from wherever the user is.
         path = [folder for folder in sys.path if Path(folder).is_absolute()]
         told = {"parent": os.getpid(), "path": path, "key": self._key}
-        message = msgspec.json.encode(msgspec.to_builtins(self._parameters) | told).decode()
+        message = msgspec.json.encode(msgspec.to_builtins(self._parameters) | told)
         try:
-            child.stdin.write(message + "\n")
+            child.stdin.write(message + b"\n")
             child.stdin.flush()
         except BrokenPipeError:
-            self._log.append("(it ended before it was told what to do)")
+            self._log.add("(it ended before it was told what to do)\n")
 
     def _take(self, line: str) -> None:
         if not line.startswith(serve.READY):
-            if line:
-                self._log.append(line)
+            self._log.add(f"{line}\n")
             return
         message: dict[str, str] = msgspec.json.decode(line.removeprefix(serve.READY))
         if "url" in message:
@@ -203,10 +197,6 @@ class ModelProcess:
             )
         else:
             self._refusal = message["message"]  # its log may still be on its way
-
-    def _is_reaped(self, child: subprocess.Popen[str]) -> bool:
-        with self._lock:
-            return child.poll() is not None
 
     def _fail(self, error: AgentError) -> None:
         self.started.set_exception(error)

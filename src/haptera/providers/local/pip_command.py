@@ -11,7 +11,6 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import msgspec
 
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, error_with_code
 from haptera.model.vendors import LOCAL
+from haptera.system.child_processes import ChildProcess
 
 _RUN_PIP = """\
 import os, runpy, sys, tempfile
@@ -108,10 +108,9 @@ async def find_pip() -> Pip:
 
 async def _has_pip(python: str) -> bool:
     try:
-        process = await asyncio.create_subprocess_exec(
-            python,
-            "-c",
-            "import pip",
+        process = await ChildProcess.start(
+            [python, "-c", "import pip"],
+            environment=None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -126,9 +125,7 @@ async def _has_pip(python: str) -> bool:
     except TimeoutError:
         return False
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await process.kill()
 
 
 def _bundled_wheel() -> Path | None:
@@ -152,33 +149,26 @@ async def download_wheel(
     temporary.mkdir()
     arguments = ["-c", _RUN_PIP, str(temporary), pip.wheel, "download", *_OPTIONS]
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            pip.python,
-            *arguments,
-            "--dest",
-            str(fetched),
-            "--",
-            requirement,
+        process = await ChildProcess.start(
+            [pip.python, *arguments, "--dest", str(fetched), "--", requirement],
+            environment=None,  # pip is set up in it
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=temporary,
-            start_new_session=True,
         )
     try:
-        while process.returncode is None:
+        while process.exit_status is None:
             try:
                 async with asyncio.timeout(_WATCH_SECONDS):
                     await process.wait()
             except TimeoutError:
                 watch(await asyncio.to_thread(wheel_size, staging))
     finally:
-        if process.returncode is None:
-            # The group, because what pip has started would go on writing into the folder.
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        # The group, because what pip has started would go on writing into the folder.
+        await process.kill()
     wheels = list(fetched.glob("*.whl"))
-    if process.returncode or len(wheels) != 1:
+    if process.exit_status or len(wheels) != 1:
         raise explain_failure(requirement, log.read_text(errors="replace"))
     return wheels[0]
 

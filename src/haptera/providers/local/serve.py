@@ -1,25 +1,24 @@
 """Serve: the program that runs in a model process, with llama.cpp's server on loopback.
 
-It runs as a script and imports nothing of Haptera, so that a model process starts fast and holds
-no more than the model. Its parameters are one line of JSON on standard input, because they contain
+It imports nothing of Haptera but `process_tree`, so that a model process starts fast and holds no
+more than the model. Its parameters are one line of JSON on standard input, because they contain
 a key, and other users can read arguments and environment. Standard input stays open; when it
 closes, the parent process has ended, and this process ends, too.
 """
 
-import ctypes
 import importlib
 import json
 import os
 import resource
-import signal
 import sys
 from types import ModuleType
 from typing import Any
 
+from haptera.system.process_tree import end_with_parent
+
 READY = "haptera-model-process "
 """The beginning of output lines that are messages to the parent process, not log lines."""
 
-_PR_SET_PDEATHSIG = 1
 _HTTP_THREADS = 32
 """Every waiting request occupies one, and health checks need one, too."""
 _PROMPT_CACHE_MIB = 256
@@ -65,8 +64,8 @@ def _tell(message: dict[str, str]) -> None:
 
 def _end_with_parent(parent: int) -> None:
     """Let Linux end this process with its parent; elsewhere the end of standard input does."""
+    end_with_parent()
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # The parent had ended before the call.
             os._exit(0)
         # When memory runs out, the kernel should kill the model rather than the program it serves.
@@ -105,7 +104,3 @@ def _server_parameters(llama: ModuleType, parameters: dict[str, Any]) -> object:
     if parameters["template"]:
         server.chat_template = parameters["template"]
     return server
-
-
-if __name__ == "__main__":
-    main()

@@ -18,12 +18,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from haptera.model.errors import ConfigError, ErrorCode, ToolError
 from haptera.model.own_name import OWN_VERSION
 from haptera.ports.tools import ToolContext
+from haptera.system.child_processes import KeptTail
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 from haptera.tools.mcp.elicitation import answer_of_person
 from haptera.tools.mcp.http import http_transport
 from haptera.tools.mcp.offered_tools import clean
-from haptera.tools.mcp.server_process import KeptText, ServerProcess
+from haptera.tools.mcp.server_process import ServerProcess
 from haptera.tools.mcp.server_settings import ResolvedServer
 
 _REFRESH_PAUSE = 1.0
@@ -47,7 +48,7 @@ class McpConnection:
         self._list_again = list_again
         self._client: Client | None = None
         self._process: ServerProcess | None = None
-        self._kept = KeptText()
+        self._kept = KeptTail()
         self.calls: list[ToolContext[Any]] = []
         """The calls under way."""
         self._wake = asyncio.Event()
@@ -70,7 +71,7 @@ class McpConnection:
     @property
     def stderr(self) -> str:
         """The end of what the server wrote to its standard error."""
-        return str(self._kept)
+        return clean(str(self._kept)).strip()
 
     @property
     def client(self) -> Client:

@@ -10,9 +10,10 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from haptera.system.child_processes import KeptTail
 from haptera.system.token_source import TokenSource
 from haptera.system.token_sources import origin_of
-from haptera.tools.mcp.server_process import MOST_MESSAGE, KeptText, flattened
+from haptera.tools.mcp.server_process import MOST_MESSAGE, flattened
 from haptera.tools.mcp.server_settings import ResolvedServer
 
 _FIRST_ERROR = 400
@@ -20,7 +21,7 @@ _CONNECT_SECONDS = 30.0
 
 
 @contextlib.asynccontextmanager
-async def http_transport(settings: ResolvedServer, kept: KeptText) -> AsyncGenerator[Any]:
+async def http_transport(settings: ResolvedServer, kept: KeptTail) -> AsyncGenerator[Any]:
     """Carry messages over HTTP; what a server refuses is noted among its errors."""
 
     async def guard(response: httpx2.Response) -> None:

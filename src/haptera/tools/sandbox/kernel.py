@@ -59,13 +59,6 @@ def _check(name: str, result: int) -> int:
     return result
 
 
-def prctl(option: int, *arguments: int) -> int:
-    """Set something about this process; `option` is one of the PR_ numbers."""
-    # Several options are refused unless the arguments that they do not use are zero.
-    padded = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)][:4]
-    return _check(f"prctl {option}", _libc.prctl(option, *padded))
-
-
 def unshare(flags: int) -> None:
     """Move this process into new namespaces."""
     _check("unshare", _libc.unshare(flags))

@@ -22,6 +22,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+from haptera.system import process_tree
 from haptera.tools.sandbox import privileges
 from haptera.tools.sandbox.confinement import (
     LayerError,
@@ -58,7 +59,7 @@ def main() -> None:
     except _FAILURES as error:
         _report_failure(status, error)
         return
-    privileges.adopt_orphans()
+    process_tree.adopt_orphans()
     # By the end of this pipe the guardian sees that this process is gone.
     alive_reader, alive = os.pipe()
     guardian = os.fork()
@@ -67,7 +68,7 @@ def main() -> None:
         os.close(control)
         _guard(plan, status, alive_reader, sockets=sockets)
     code = _watch(guardian, control)
-    privileges.kill_descendants()
+    process_tree.kill_descendants()
     os.write(status, to_line({"exit": code}))
 
 
@@ -113,17 +114,12 @@ def _grace(line: bytes) -> float:
 def _exit_code(pid: int) -> int | None:
     """Return how a child ended, the way a shell says it; None while it runs."""
     found, status = os.waitpid(pid, os.WNOHANG)
-    return _shell_code(status) if found else None
-
-
-def _shell_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return process_tree.shell_code(status) if found else None
 
 
 def _guard(plan: Plan, status: int, alive: int, *, sockets: list[str] | None) -> NoReturn:
     """Start the command, hand SIGTERM on to everything below, and end with the command."""
-    privileges.end_with_parent()
+    process_tree.end_with_parent()
     if select.select([alive], [], [], 0)[0]:  # the watcher was gone before the kernel was asked
         os._exit(SETUP_FAILED)
     command = 0
@@ -134,9 +130,7 @@ def _guard(plan: Plan, status: int, alive: int, *, sockets: list[str] | None) ->
                 # In its process namespace that is everything but this process.
                 os.kill(-1, signal.SIGTERM)
             return
-        for pid in privileges.descendants():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGTERM)
+        process_tree.signal_descendants(signal.SIGTERM)
 
     try:
         missing = enter_view(plan, sockets)
@@ -156,13 +150,13 @@ def _guard(plan: Plan, status: int, alive: int, *, sockets: list[str] | None) ->
         # Orphans become children of this process, too, and are reaped here.
         pid, code = os.waitpid(-1, 0)
         if pid == command:
-            os._exit(_shell_code(code))
+            os._exit(process_tree.shell_code(code))
 
 
 def _become_command(plan: Plan, status: int, missing: list[str]) -> NoReturn:
     try:
         os.setsid()
-        privileges.end_with_parent()
+        process_tree.end_with_parent()
         os.dup2(status, _STATUS, inheritable=False)
         close_from(_STATUS + 1)
         missing += confine(plan)

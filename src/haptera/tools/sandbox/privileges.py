@@ -10,10 +10,11 @@ import signal
 import struct
 from importlib import import_module
 
-from haptera.tools.sandbox.kernel import call, prctl
+from haptera.system.process_tree import prctl
+from haptera.tools.sandbox.kernel import call
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS = 1, 4, 24, 28
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
+_PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS = 4, 24, 28
+_PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 38, 47
 _CLEAR_AMBIENT = 4
 _NO_ROOT_LOCKED = 0xEF
 """Being root gives no capabilities, nor does changing the user id; and so it stays."""
@@ -23,19 +24,9 @@ _CAPABILITY_VERSION = 0x20080522
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
-def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def hide_from_others() -> None:
     """Let no process of the same user look into this one."""
     prctl(_PR_SET_DUMPABLE, 0)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ended, so that none gets away."""
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def refuse_new_privileges() -> None:
@@ -65,14 +56,6 @@ def write_file(path: str, content: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, content.encode())
-    finally:
-        os.close(descriptor)
-
-
-def _read_file(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 1 << 20)
     finally:
         os.close(descriptor)
 
@@ -117,35 +100,3 @@ def restore_signals() -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def descendants() -> list[int]:
-    """Return the processes below this one, as far as the kernel shows them."""
-    found: list[int] = []
-    waiting = [os.getpid()]
-    while waiting:
-        children = _children_of(waiting.pop())
-        found += children
-        waiting += children
-    return found
-
-
-def _children_of(pid: int) -> list[int]:
-    with contextlib.suppress(OSError, ValueError):
-        tasks = os.listdir(f"/proc/{pid}/task")
-        lists = [_read_file(f"/proc/{pid}/task/{task}/children") for task in tasks]
-        return [int(child) for listed in lists for child in listed.split()]
-    return []
-
-
-def kill_descendants() -> None:
-    """Kill every process below this one and wait until none is left."""
-    while True:
-        for pid in descendants():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        try:
-            # Blocks until one is gone: each was killed, and new ones are found the next time.
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return

@@ -9,7 +9,8 @@ import os
 import struct
 from collections.abc import Iterable
 
-from haptera.tools.sandbox.kernel import NEW_ANY, prctl
+from haptera.system.process_tree import prctl
+from haptera.tools.sandbox.kernel import NEW_ANY
 
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06

@@ -1,20 +1,24 @@
-"""Python processes of our own that import a module of this package and nothing else of it.
+"""Python processes of our own that import one module of this package and nothing else of it.
 
-The launcher of shell commands, the search with patterns and the reader of web pages are such
-processes. They start fast, see no environment, no user's site-packages and no working folder.
+The launcher of shell commands, the supervisor of an agent, the server of a local model, the search
+with patterns and the reader of web pages are such processes. They start fast, see no user's
+site-packages and no working folder, and may import `process_tree` from this room.
 """
 
 import subprocess
 import sys
 from pathlib import Path
 
+from haptera.system.child_processes import start_child
+
 _BOOTSTRAP = """\
 import sys, types
 folder, module = sys.argv[1:3]
-for name, path in (("haptera", folder), ("haptera.tools", folder + "/tools")):
-    package = types.ModuleType(name)
-    package.__path__ = [path]
-    sys.modules[name] = package
+names = module.split(".")
+for depth in range(1, len(names)):
+    package = types.ModuleType(".".join(names[:depth]))
+    package.__path__ = ["/".join([folder, *names[1:depth]])]
+    sys.modules[package.__name__] = package
 __import__(module)
 sys.modules[module].main()
 """
@@ -24,7 +28,7 @@ PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
 
 
 def isolated_python(module: str, *arguments: str) -> list[str]:
-    """Return the command line of a process that runs `main` of a module of `haptera.tools`."""
+    """Return the command line of a process that runs `main` of a module of this package."""
     return [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, PACKAGE_FOLDER, module, *arguments]
 
 
@@ -44,15 +48,13 @@ class IsolatedProcess:
             TimeoutError: it took longer than `seconds`, and was killed.
 
         """
-        child = self._child = subprocess.Popen(  # noqa: S603 - our own program
+        child = self._child = start_child(
             self._command,
+            environment={},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=self._descriptors,
-            env={},
-            cwd="/",
-            start_new_session=True,
+            descriptors=self._descriptors,
         )
         # `stop` may have come before there was a process to kill.
         if self._stopped:
