@@ -364,7 +364,7 @@ def _pages_and_exports() -> Iterator[Entry]:
         "`",
         "\n",
         "```\n",
-        reads=("serialization.exchange.markdown:_blocks",),
+        reads=("formats.markdown:_blocks",),
     )
     for name, writer in (("HTML", _written_as_html), ("Markdown", _written_as_markdown)):
         yield Entry(f"{name} of many messages", writer, _many_messages, most=200_000)
@@ -383,7 +383,7 @@ def _redaction() -> Iterator[Entry]:
         redactor.text,
         *("/", "/a", "/a/", "~/", "\\", "\\\\a", "C:\\", "file://", "file:///a", "a.", "/home/"),
         *("data:", "data:a/a;", "a.b/", "/work/me", "%41"),
-        reads=("serialization.exchange.redaction:Redactor.text",),
+        reads=("formats.redaction:Redactor.text",),
         most=400_000,
     )
     yield from _texts(
@@ -491,7 +491,7 @@ def _configuration() -> Iterator[Entry]:
         "configuration",
         parse_config,
         *("a.", "[a.", "a=[", '"\\', "a={a=", "[[a]]\n", '"a".', "x={a."),
-        reads=("config.file:parse_config",),
+        reads=("access.config.file:parse_config",),
         most=64_000,
     )
     for name, row in (("keys", "a%d=1\n"), ("tables", "[a%d]\n"), ("arrays", "[[a]]\n#%d\n")):
@@ -501,7 +501,7 @@ def _configuration() -> Iterator[Entry]:
             key_lines,
             make,
             most=400_000,
-            reads=("config.toml_lines:_tokens",),
+            reads=("access.config.toml_lines:_tokens",),
         )
     yield Entry("lines of a list", key_lines, between("a=[", "1,\n", "1]"), most=399_999)
     yield from _texts(

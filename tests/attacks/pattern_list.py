@@ -20,7 +20,7 @@ SOURCE = Path(haptera.__file__).parent
 _USES = frozenset({"match", "fullmatch", "search", "findall", "finditer", "sub", "subn", "split"})
 
 TABLES: dict[str, list["re.Pattern[str]"]] = {
-    "blocks.error_classification:_first_match": [
+    "kernel.blocks.error_classification:_first_match": [
         re.compile(pattern, re.IGNORECASE | re.DOTALL)
         for table in (error_classification._KNOWN_TEXTS, error_classification._PATTERNS)
         for _, pattern in table
@@ -28,12 +28,12 @@ TABLES: dict[str, list["re.Pattern[str]"]] = {
     "providers.local.pip_command:explain_failure": [
         re.compile(pattern) for pattern, *_ in pip_command._FAILURES
     ],
-    "blocks.permission_rules.programs:_Switches.fits": [
+    "kernel.blocks.permission_rules.programs:_Switches.fits": [
         re.compile(switches.other)
         for table in (programs._TELLING_OPTIONS, programs._OUTPUT_OPTIONS)
         for switches in table.values()
     ],
-    "serialization.exchange.redaction:Redactor.__init__": [
+    "formats.redaction:Redactor.__init__": [
         Redactor(["/work/me", "/home/me"])._paths
     ],
     "tools.page_text:": list(page_text._RAW_ENDS.values()),
@@ -43,17 +43,17 @@ TABLES: dict[str, list["re.Pattern[str]"]] = {
 kept as data belong here: every row is then tried."""
 
 _METHODS = {
-    "blocks.permission_rules.programs:_Switches.fits": "match",
+    "kernel.blocks.permission_rules.programs:_Switches.fits": "match",
 }
 """How patterns of tables are used that are not looked for anywhere in a text."""
 
 _MODEL_NAMES = "patterns of ours, for the name of a model, which is bounded"
 EXCEPTIONS = {
-    "serialization.exchange.secret_rules:_compiled": (
+    "formats.secret_rules:_compiled": (
         "for what a rule has found, which is measured with the rule"
     ),
     "tools.sandbox.private_beneath:_compiled": "for the name of one file, at most 255 characters",
-    "serialization.exchange.secret_rules:SecretRule.pattern": (
+    "formats.secret_rules:SecretRule.pattern": (
         "each rule is measured with its own keywords, in tests/formats"
     ),
     "providers.catalogue:_rule_holds": _MODEL_NAMES,

@@ -38,9 +38,9 @@ _PARSERS = frozenset(
 """Libraries that read text; which function uses which is in the list below."""
 _PARSERS_IN_USE = {
     "agent.option_checks": "ast",
-    "blocks.permission_rules.shell_words": "tree_sitter",
+    "kernel.blocks.permission_rules.shell_words": "tree_sitter",
     "providers.wire.failures": "email",
-    "serialization.exchange.html_page": "html",
+    "formats.html_page": "html",
     "server.responses": "html",
     "tools.page_text": "html",
     "providers.transport.http": "email",
@@ -51,9 +51,9 @@ _OWN_TEXT = {
     "cli.login_commands:_ask_provider": "names of ours",
     "agent.prompts:schema_check.fault": "the caller's own schema",
     "cli.chat.slash_commands:SlashCommands.run": "what a person types into the chat",
-    "config.mcp_server_edits:_replace": "the user's own file, checked by `parse_config` before",
-    "config.mcp_server_edits:_says": "the user's own file, checked by `parse_config` before",
-    "config.mcp_server_edits:_is_of": "one line of the user's own file",
+    "access.config.mcp_server_edits:_replace": "the user's own file, checked by `parse_config` before",
+    "access.config.mcp_server_edits:_says": "the user's own file, checked by `parse_config` before",
+    "access.config.mcp_server_edits:_is_of": "one line of the user's own file",
     "providers.catalogue:CatalogueFile._with_colon": "the name of a model that a person chooses",
     "providers.catalogue:CatalogueFile.full_names": "the name of a model that a person chooses",
 }
@@ -185,12 +185,12 @@ def _readers() -> set[str]:
 _IN_LOOPS = {
     "stores.jsonl.scan:_line_starts": "goes from one line to the next, each found once",
     "tools.editing:_lines_of": "ends after ten places",
-    "administration.finding:SessionFinder.search": "asks a store",
+    "access.finding:SessionFinder.search": "asks a store",
     "tools.option_tools:recall_tool.recall": "asks a store",
-    "administration.transfer:_lineage": "each step reads from a store, which takes far longer",
-    "blocks.conversation.carried_state:fold_from_compaction": "compactions of ours: few",
-    "blocks.conversation.conversation:SentCounts.update": "each message is looked at once",
-    "config.context_files:ContextFolders._folders": "the folders above one",
+    "access.transfer:_lineage": "each step reads from a store, which takes far longer",
+    "kernel.blocks.conversation.carried_state:fold_from_compaction": "compactions of ours: few",
+    "kernel.blocks.conversation.conversation:SentCounts.update": "each message is looked at once",
+    "access.config.context_files:ContextFolders._folders": "the folders above one",
     "providers.schema_targets:_Counts.count": "a method of its own",
     "providers.wire.chat_completions.request:nearest_effort": "names of ours",
 }

@@ -9,7 +9,7 @@ import msgspec
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.formats.values import ImportLimits
 
-PAGE = (Path(__file__).parents[3] / "docs" / "export-and-import.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "export-and-import.md").read_text()
 
 
 def test_the_code_of_the_guide_runs() -> None:

@@ -25,7 +25,7 @@ from tests.formats.test_adoption import adopt, without_ends
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
 
-PAGE = Path(__file__).parents[3] / "docs" / "export-and-import.md"
+PAGE = Path(__file__).parents[2] / "docs" / "export-and-import.md"
 SHARED = {"kind", *Entry.__struct_fields__}
 VALUES: dict[str, Any] = {
     "system_prompts": ["Be brief."],

