@@ -15,7 +15,7 @@ FOLDERS = sorted(path.parent for path in Path(wire.__path__[0]).glob("*/__init__
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_protocol_has_the_same_rooms_as_its_neighbours(folder: Path) -> None:
     rooms = {path.stem for path in folder.glob("*.py")}
-    assert rooms >= {"request", "messages", "reply", "reply_types"}
+    assert rooms >= {"request", "reply", "reply_types"}
     package = f"{wire.__name__}.{folder.name}"
     assert isinstance(import_module(package).PROTOCOL, WireProtocol)
     assert isinstance(import_module(f"{package}.reply_types").ERRORS, FailureRules)

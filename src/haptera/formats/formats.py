@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from haptera.formats import (
-    anthropic_messages,
     claude_code,
     codex,
     html_page,
@@ -16,6 +15,7 @@ from haptera.formats import (
     opencode,
     pi,
 )
+from haptera.formats.anthropic_messages import document as anthropic_messages
 from haptera.formats.bounded_input import ByteStream, refuse_compressed
 from haptera.formats.forms import text_in
 from haptera.formats.values import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from haptera.formats.anthropic_messages import read_anthropic_messages
+from haptera.formats.anthropic_messages.document import read_anthropic_messages
 from haptera.formats.claude_code import read_claude_code
 from haptera.formats.codex import read_codex
 from haptera.formats.message_builder import MessageBuilder

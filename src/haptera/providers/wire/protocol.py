@@ -3,7 +3,7 @@
 A protocol is a package with the same modules in each, or one file with the same sections:
 
 - `dialects` or `models`: where endpoints or models differ, as data
-- `messages`: lowers the messages of a conversation
+- `formats`, or `messages` where no file has the same form: encodes messages
 - `request`: the encoder (`RequestEncoder`)
 - `reply_types`: what the provider sends, its usage and its errors (`ERRORS`)
 - `reply`: the decoder; content that grows in pieces is in a module beside it

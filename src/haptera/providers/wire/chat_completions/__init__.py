@@ -2,11 +2,11 @@
 
 from functools import partial
 
+from haptera.providers.wire.accepted_inputs import TEXT_ONLY_MODELS
 from haptera.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from haptera.providers.wire.chat_completions.reply import ChatDecoder
 from haptera.providers.wire.chat_completions.reply_types import ERRORS
 from haptera.providers.wire.chat_completions.request import RequestEncoder
-from haptera.providers.wire.message_forms import TEXT_ONLY_MODELS
 from haptera.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _STRICT = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from haptera.model.settings import Thinking
-from haptera.providers.wire.message_forms import JPEG, WEB_IMAGES
+from haptera.providers.wire.accepted_inputs import JPEG, WEB_IMAGES
 
 ThinkingStyle: TypeAlias = Literal[
     "none", "reasoning_effort", "reasoning", "reasoning_switch", "thinking_type", "template"

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import msgspec
 
+from haptera.formats.lenient_json import encode_lenient
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
@@ -25,10 +27,6 @@ from haptera.model.parts import (
     reminder_text,
 )
 from haptera.providers.wire.chat_completions.dialects import Dialect
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import (
-    CUSTOM_INPUT,
-)
 
 
 def lower_message(dialect: Dialect, message: Message) -> list[JsonObject]:

@@ -9,12 +9,14 @@ from urllib.parse import quote
 
 import msgspec
 
+from haptera.formats.lenient_json import encode_lenient
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import Message
 from haptera.model.parts import ReminderPart
 from haptera.model.requests import ModelRequest, OutputSchema
 from haptera.model.settings import Thinking
 from haptera.model.tools import ToolSpec
+from haptera.providers.wire.accepted_inputs import tool_description
 from haptera.providers.wire.chat_completions.dialects import (
     GENERIC,
     Dialect,
@@ -27,8 +29,6 @@ from haptera.providers.wire.chat_completions.messages import (
     join_lowered,
     lower_message,
 )
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import tool_description
 from haptera.providers.wire.prefix_cache import (
     PrefixCache,
     append_joined,

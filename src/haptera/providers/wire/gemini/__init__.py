@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from haptera.providers.wire.accepted_inputs import JPEG
 from haptera.providers.wire.gemini.dialects import (
     GEMINI_API,
     GeminiDialect,
@@ -14,7 +15,6 @@ from haptera.providers.wire.gemini.request import (
     decode_count,
     encode_count,
 )
-from haptera.providers.wire.message_forms import JPEG
 from haptera.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _IMAGES = ("image/png", *JPEG, "image/webp", "image/heic", "image/heif")

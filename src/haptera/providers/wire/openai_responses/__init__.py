@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from haptera.providers.wire.message_forms import TEXT_ONLY_MODELS
+from haptera.providers.wire.accepted_inputs import TEXT_ONLY_MODELS
 from haptera.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from haptera.providers.wire.openai_responses.reply import ResponsesDecoder
 from haptera.providers.wire.openai_responses.reply_types import ERRORS

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from haptera.model.settings import Thinking
-from haptera.providers.wire.message_forms import JPEG, WEB_IMAGES
+from haptera.providers.wire.accepted_inputs import JPEG, WEB_IMAGES
 
 
 class ReasoningLevels(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ preceded by its reasoning.
 
 from collections.abc import Iterator
 
+from haptera.formats.lenient_json import encode_lenient
+from haptera.formats.tool_texts import CUSTOM_INPUT, marked_result
 from haptera.model.ids import CallId
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import AssistantMessage, Message, UserMessage
@@ -22,11 +24,6 @@ from haptera.model.parts import (
     ToolResultPart,
     argument_object,
     reminder_text,
-)
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import (
-    CUSTOM_INPUT,
-    marked_result,
 )
 from haptera.providers.wire.openai_responses.dialects import ResponsesDialect
 from haptera.providers.wire.openai_responses.reply_items import plain_item

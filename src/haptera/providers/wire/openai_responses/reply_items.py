@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from haptera.formats.lenient_json import id_text, with_text_ids
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
 from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.stream_parts import (
@@ -20,8 +22,7 @@ from haptera.model.stream_parts import (
     PartOpened,
     StreamPart,
 )
-from haptera.providers.wire.lenient_decoding import as_text, id_text, with_text_ids
-from haptera.providers.wire.message_forms import CUSTOM_INPUT
+from haptera.providers.wire.lenient_decoding import as_text
 from haptera.providers.wire.openai_responses.reply_types import Event
 
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")

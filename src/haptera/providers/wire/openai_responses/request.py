@@ -11,8 +11,8 @@ from haptera.model.json_types import JsonObject
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import CompactionPart
 from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.providers.wire.accepted_inputs import tool_description
 from haptera.providers.wire.lenient_decoding import read_token_count
-from haptera.providers.wire.message_forms import tool_description
 from haptera.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from haptera.providers.wire.openai_responses.messages import custom_calls, items_of
 from haptera.providers.wire.prefix_cache import EncodedMessages, body_with_array
