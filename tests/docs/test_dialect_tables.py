@@ -60,8 +60,8 @@ def test_the_page_of_chat_completions_says_how_a_dialect_differs(dialect: Dialec
     assert limit == f"`{dialect.max_tokens_field}`"
     fields = set().union(*THINKING_FIELDS.values()) & set(re.findall(r"`([^`]+)`", thinking))
     assert fields == set().union(*(THINKING_FIELDS[rule.style] for rule in dialect.thinking))
-    everywhere = ", on every message" if dialect.reasoning_on_every_message else ""
-    assert replay == REPLAY[dialect.reasoning_replay] + everywhere
+    everywhere = ", on every message" if dialect.messages.reasoning_on_every_message else ""
+    assert replay == REPLAY[dialect.messages.reasoning_replay] + everywhere
     assert output == output_of(dialect)
 
 

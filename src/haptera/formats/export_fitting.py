@@ -47,8 +47,8 @@ class ExportFitter:
     def fitted(self, part: Part) -> Part:
         """Return a part that the API takes; what only its own provider understands is gone."""
         match part:
-            case TextPart(text=text):
-                return TextPart(text=text)
+            case TextPart():
+                return part if part.native is None else TextPart(text=part.text)
             case ReminderPart(text=text):
                 return TextPart(text=reminder_text(text))
             case MediaPart():

@@ -11,12 +11,12 @@ from haptera.formats import (
     codex,
     html_page,
     markdown,
-    openai_messages,
     opencode,
     pi,
 )
 from haptera.formats.anthropic_messages import document as anthropic_messages
 from haptera.formats.bounded_input import ByteStream, refuse_compressed
+from haptera.formats.chat_completions import document as openai_messages
 from haptera.formats.forms import text_in
 from haptera.formats.values import (
     LIMITS,

@@ -24,9 +24,9 @@ def protocol_for(dialect: Dialect = GENERIC) -> WireProtocol:
         schema_targets=lambda _model: _STRICT if dialect.strict_output else _PLAIN,
         history=HistoryRules(
             call_id_pattern=dialect.call_id_pattern,
-            reasoning="never" if dialect.reasoning_replay == "never" else "same_model",
+            reasoning="never" if dialect.messages.reasoning_replay == "never" else "same_model",
             media=dialect.media,
-            linked_media=("image/",) if dialect.media_urls else (),
+            linked_media=("image/",) if dialect.messages.media_urls else (),
             result_media=dialect.result_media,
             media_models=dialect.media_models,
             text_models=TEXT_ONLY_MODELS,
