@@ -54,21 +54,23 @@ class ExportFitter:
             case MediaPart():
                 return self._content(part)
             case ToolCallPart():
-                call_id = self._ids.of_call(part.call_id)
-                return replace(part, call_id=call_id, name=tool_name(part.name), native=None)
+                return self.call(part)
             case ToolResultPart():
                 return self.result(part)
             case _:
                 return part
 
+    def call(self, part: ToolCallPart) -> ToolCallPart:
+        """Return a call with an id that no other has."""
+        call_id = self._ids.of_call(part.call_id)
+        return replace(part, call_id=call_id, name=tool_name(part.name), native=None)
+
     def result(self, part: ToolResultPart) -> ToolResultPart:
         """Return a result with the id of its call."""
         call_id = self._ids.of_result(part.call_id)
         if self._results_are_text:
-            said = TextPart(text=result_as_text(part))
-            return replace(part, call_id=call_id, outcome="ok", content=(said,))
-        content = tuple(map(self._content, part.content))
-        return replace(part, call_id=call_id, content=content)
+            return as_text_alone(replace(part, call_id=call_id))
+        return replace(part, call_id=call_id, content=tuple(map(self._content, part.content)))
 
     def _content(self, piece: ResultContent) -> ResultContent:
         if isinstance(piece, TextPart):
@@ -76,3 +78,8 @@ class ExportFitter:
         media = with_content(piece, self._export)
         has_content = bool(media.url) or (bool(media.data) and media.is_readable)
         return media if has_content and self._takes_media(media) else TextPart(text=stand_in(media))
+
+
+def as_text_alone(part: ToolResultPart) -> ToolResultPart:
+    """Return a result that is one text, for APIs that have no other field for how it ended."""
+    return replace(part, outcome="ok", content=(TextPart(text=result_as_text(part)),))

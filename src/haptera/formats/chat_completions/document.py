@@ -26,7 +26,7 @@ from haptera.formats.forms import (
     text_in,
 )
 from haptera.formats.message_builder import AnswerFacts, MessageBuilder
-from haptera.formats.responses_items import ItemReader, piece_of_item
+from haptera.formats.openai_responses.decoding import ItemReader, piece_of_item
 from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.formats.values import (
     LIMITS,
