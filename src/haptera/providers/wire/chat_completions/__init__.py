@@ -5,7 +5,7 @@ from functools import partial
 from haptera.providers.wire.accepted_inputs import TEXT_ONLY_MODELS
 from haptera.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from haptera.providers.wire.chat_completions.reply import ChatDecoder
-from haptera.providers.wire.chat_completions.reply_types import ERRORS
+from haptera.providers.wire.chat_completions.reply_format import ERRORS
 from haptera.providers.wire.chat_completions.request import RequestEncoder
 from haptera.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 

@@ -9,7 +9,7 @@ from haptera.providers.wire.gemini.dialects import (
     takes_json_schema,
 )
 from haptera.providers.wire.gemini.reply import GeminiDecoder
-from haptera.providers.wire.gemini.reply_types import ERRORS
+from haptera.providers.wire.gemini.reply_format import ERRORS
 from haptera.providers.wire.gemini.request import (
     RequestEncoder,
     decode_count,

@@ -21,8 +21,8 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_object_as
-from haptera.providers.wire.openai_responses.reply_items import OutputItems, Piece, PieceKind
-from haptera.providers.wire.openai_responses.reply_types import (
+from haptera.providers.wire.openai_responses.reply_assembly import OutputItems, Piece, PieceKind
+from haptera.providers.wire.openai_responses.reply_format import (
     ERRORS,
     TEXT_DELTAS,
     Event,

@@ -12,7 +12,7 @@ from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
 from haptera.model.json_types import JsonObject
 from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
-from haptera.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
+from haptera.providers.wire.chat_completions.reply_format import Delta, Function, ToolCall
 from haptera.providers.wire.lenient_decoding import as_text
 
 _LEGACY_INDEX = -1

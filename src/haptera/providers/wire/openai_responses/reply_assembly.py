@@ -24,7 +24,7 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.providers.wire.lenient_decoding import as_text
-from haptera.providers.wire.openai_responses.reply_types import Event
+from haptera.providers.wire.openai_responses.reply_format import Event
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
 _MODELLED = CALLS | {"message", "reasoning"}

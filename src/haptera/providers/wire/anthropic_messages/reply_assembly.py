@@ -18,7 +18,7 @@ from haptera.model.stream_parts import (
     PartOpened,
     StreamPart,
 )
-from haptera.providers.wire.anthropic_messages.reply_types import (
+from haptera.providers.wire.anthropic_messages.reply_format import (
     CitationsDelta,
     CompactionDelta,
     ContentDelta,
