@@ -56,13 +56,15 @@ _RULES = MessageRules(is_simplified=False)
 def leaves_out(message: Message, part: Part) -> bool:
     """Whether a part has no place in the file: empty text, reasoning, what providers attach."""
     match part:
-        case MediaPart() | ReminderPart() if isinstance(message, AssistantMessage):
-            # An answer holds texts and calls only.
-            return True
-        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
+        case TextPart(text=text) | CompactionPart(text=text):
             return not text
         case ReasoningPart() | ProviderPart():
             return True
+        # An answer holds texts and calls only.
+        case ReminderPart(text=text):
+            return not text or isinstance(message, AssistantMessage)
+        case MediaPart():
+            return isinstance(message, AssistantMessage)
         case _:
             return False
 
