@@ -277,7 +277,9 @@ def mark_last_message(item: JsonObject, request: ModelRequest, mark: JsonObject)
 
 def _trailing_reminders(request: ModelRequest) -> int:
     count = 0
-    for part in reversed(request.messages[-1].parts):
+    # Of a history that says nothing, no message is left.
+    last = request.messages[-1].parts if request.messages else ()
+    for part in reversed(last):
         if not isinstance(part, ReminderPart) or part.persisted:
             break
         # One without text is not sent, so it takes no piece of the content.
