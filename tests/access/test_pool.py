@@ -14,8 +14,8 @@ from haptera import (
     ConfigError,
     ErrorCode,
     StoreError,
-    administration,
 )
+from haptera.access import administration
 from haptera.access.pool import CloseReason, PoolLimits, SessionPool
 from haptera.testing import FakeClock, Gate, ScriptedProvider, says
 from tests.scripted_agents import MODEL, failure_of

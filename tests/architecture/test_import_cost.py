@@ -177,3 +177,39 @@ def test_modules_of_the_package_are_imported_late_by_tables_only() -> None:
     assert own_modules_named_late('import_module("haptera.agent")\nlate_module("json")') == [
         "'haptera.agent'"
     ]
+
+
+APIS = ("anthropic_messages", "chat_completions", "gemini", "openai_responses")
+
+
+def apis_in(loaded: list[str]) -> set[str]:
+    """Return the APIs whose messages some of the modules encode or decode."""
+    return {api for api in APIS if any(api in name.split(".") for name in loaded)}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_protocol_loads_the_encoder_of_its_own_messages_and_no_reader_of_files(api: str) -> None:
+    loaded = load(f"haptera.providers.wire.{api}")["loaded"]
+    assert apis_in(loaded) == {api}
+    readers = ("haptera.formats.message_builder", "haptera.formats.values")
+    assert [name for name in loaded if name.startswith(readers)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "apis"),
+    [
+        ("claude_code", {"anthropic_messages"}),
+        ("anthropic_messages.document", {"anthropic_messages"}),
+        ("codex", {"openai_responses"}),
+        # A document of OpenAI may hold the messages of either API.
+        ("chat_completions.document", {"chat_completions", "openai_responses"}),
+        ("pi", set()),
+        ("opencode", set()),
+    ],
+)
+def test_a_format_of_files_loads_no_other_format_and_no_protocol(
+    module: str, apis: set[str]
+) -> None:
+    loaded = load(f"haptera.formats.{module}")["loaded"]
+    assert apis_in(loaded) == apis
+    assert [name for name in loaded if name.startswith("haptera.providers")] == []

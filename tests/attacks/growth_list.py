@@ -57,10 +57,10 @@ from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.secrets import scrub
 from haptera.options.wording import unknown_name
-from haptera.providers.history_parts import CallIds
+from haptera.providers.accepted_forms import CallIds
 from haptera.providers.transport.sse import SseParser
 from haptera.providers.wire.failures import Failure, _readable, _reported_wait, _wait_in_headers
-from haptera.providers.wire.gemini.reply_types import steps_of
+from haptera.providers.wire.gemini.reply_format import steps_of
 from haptera.providers.wire.lenient_decoding import decode_lenient
 from haptera.server.decoding import decode_body
 from haptera.stores.jsonl.lines import commands_in, quarantined_in
@@ -336,7 +336,7 @@ def _lines_that_become_rare(size: int) -> tuple[str, str]:
 
 
 def _pages_and_exports() -> Iterator[Entry]:
-    html = "serialization.exchange.html_page:"
+    html = "formats.html_page:"
     yield from _texts(
         "HTML page",
         _page,

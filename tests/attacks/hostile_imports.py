@@ -98,7 +98,7 @@ def settings(random: Random, log: list[Fields], path: str) -> None:
     planted = {**SETTINGS, "model": model, "seed": 7, "max_tokens": random.choice([5, -5, 1e300])}
     log[0]["settings"] = planted
     log[0]["configured"] = list(planted)
-    _insert(log, _anywhere(random, log), kind="kernel.session.changed", changes={"settings": planted})
+    _insert(log, _anywhere(random, log), kind="session.changed", changes={"settings": planted})
     for entry in log:
         if entry["kind"] in {"query.started", "input.queued"}:
             entry["options"] = {"settings": planted, "require_tool": "shell", "timeout": 1e9}
@@ -161,8 +161,8 @@ def strangers(random: Random, log: list[Fields], path: str) -> None:
     theirs = {"owner": "mallory", "project": "/theirs", "name": "taken", "spawned_by": "ses_x"}
     log[0] |= {**theirs, "spawned_by_call": "c", "native_session_id": "n", "native_parent": path}
     share = {"id": "shr_x", "digest": "0" * 64, "created": 1, "expires": 2**52, "through": 1}
-    _insert(log, 0, kind="kernel.session.changed", changes={**theirs, "shared": share, "unshared": []})
-    _insert(log, 0, kind="kernel.session.changed", changes={"native_session_id": "x", "title": ESCAPES})
+    _insert(log, 0, kind="session.changed", changes={**theirs, "shared": share, "unshared": []})
+    _insert(log, 0, kind="session.changed", changes={"native_session_id": "x", "title": ESCAPES})
 
 
 def blobs(random: Random, log: list[Fields], path: str) -> None:
@@ -201,7 +201,13 @@ def numbers(random: Random, log: list[Fields], path: str) -> None:
 
 def unknown(random: Random, log: list[Fields], path: str) -> None:
     """Plant kinds that a later version may know, and known ones that cannot be read."""
-    for kind in ("later.grant", "approval.settled", "kernel.session.changed", "snapshot", "query.started"):
+    for kind in (
+        "later.grant",
+        "approval.settled",
+        "session.changed",
+        "snapshot",
+        "query.started",
+    ):
         fields: Fields = {"changes": path, "tree": [path], "decision": 5, "message": path}
         _insert(log, _anywhere(random, log), kind=kind, scope="for ever", **fields)
 

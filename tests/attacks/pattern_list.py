@@ -33,9 +33,7 @@ TABLES: dict[str, list["re.Pattern[str]"]] = {
         for table in (programs._TELLING_OPTIONS, programs._OUTPUT_OPTIONS)
         for switches in table.values()
     ],
-    "formats.redaction:Redactor.__init__": [
-        Redactor(["/work/me", "/home/me"])._paths
-    ],
+    "formats.redaction:Redactor.__init__": [Redactor(["/work/me", "/home/me"])._paths],
     "tools.page_text:": list(page_text._RAW_ENDS.values()),
     "model.secrets:scrub": [re.compile(secrets._CREDENTIAL)],
 }
@@ -57,8 +55,8 @@ EXCEPTIONS = {
         "each rule is measured with its own keywords, in tests/formats"
     ),
     "providers.catalogue:_rule_holds": _MODEL_NAMES,
-    "providers.history_parts:_matcher": "classes of characters, for ids and names",
-    "providers.history_parts:ToolNames.__init__": "classes of characters, for ids and names",
+    "providers.accepted_forms:_matcher": "classes of characters, for ids and names",
+    "providers.accepted_forms:ToolNames.__init__": "classes of characters, for ids and names",
     "providers.schema_fitting:SchemaFitting._check_names": "classes of characters, for names",
     "providers.wire.chat_completions.request:_system": _MODEL_NAMES,
     "providers.wire.chat_completions.request:_refused_sampling": _MODEL_NAMES,

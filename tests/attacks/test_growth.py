@@ -51,7 +51,7 @@ _OWN_TEXT = {
     "cli.login_commands:_ask_provider": "names of ours",
     "agent.prompts:schema_check.fault": "the caller's own schema",
     "cli.chat.slash_commands:SlashCommands.run": "what a person types into the chat",
-    "access.config.mcp_server_edits:_replace": "the user's own file, checked by `parse_config` before",
+    "access.config.mcp_server_edits:_replace": "a file of the user, checked by `parse_config`",
     "access.config.mcp_server_edits:_says": "the user's own file, checked by `parse_config` before",
     "access.config.mcp_server_edits:_is_of": "one line of the user's own file",
     "providers.catalogue:CatalogueFile._with_colon": "the name of a model that a person chooses",

@@ -211,7 +211,7 @@ def cut_off(*, is_started: bool, rests: bool = False) -> list[Entry]:
     asked = {"approval_id": "apr_1", "call_id": "c", "tool": "work"}
     session_id = new_session_id()
     log: list[dict[str, Any]] = [
-        {"kind": "kernel.session.opened", "session_id": session_id, "settings": {"model": MODEL}},
+        {"kind": "session.opened", "session_id": session_id, "settings": {"model": MODEL}},
         {"kind": "query.started", "message": said},
         {"kind": "turn.started", "message_id": "msg_2", "provider": "scripted", "model": "one"},
         {"kind": "part.started", "part_id": "prt_1", "part_kind": "tool_call"},
@@ -303,7 +303,7 @@ async def test_a_question_of_an_import_is_void_and_its_facts_are_gone() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_entry_of_an_import_is_a_pointer_to_another(kind: str, tmp_path: Path) -> None:
     """A store keeps large entries as payloads, and an import brings payloads of its own."""
-    hidden = {"kind": "kernel.session.changed", "id": "evt_9", "time": 1, "seq": 2}
+    hidden = {"kind": "session.changed", "id": "evt_9", "time": 1, "seq": 2}
     content = msgspec.json.encode({**hidden, "changes": {"settings": SETTINGS}})
     pointer = {"blob": blob_name(content), "bytes": len(content), "kind": "context.noted"}
     noted = {**pointer, "time": 1, "id": "evt_2", "seq": 2, "text": "a note"}
@@ -316,9 +316,9 @@ async def test_no_entry_of_an_import_is_a_pointer_to_another(kind: str, tmp_path
             assert session.settings.denied_tools == ("shell",)
         entries = await store.log.read(SessionId(made.session.id))
     assert [entry.kind for entry in entries] == [
-        "kernel.session.opened",
+        "session.opened",
         "context.noted",
-        "kernel.session.imported",
+        "session.imported",
     ]
 
 

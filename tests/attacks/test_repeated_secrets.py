@@ -121,7 +121,7 @@ def assert_clean(text: str, *secrets: str) -> None:
 
 
 def stored_in(folder: Path) -> str:
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "access.config.toml"]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "config.toml"]
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
 
@@ -132,7 +132,7 @@ async def test_what_a_peer_repeats_is_in_no_error_log_or_recording(
     tmp_path: Path, peer: Answer, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with faulty_server(peer) as server:
-        config = tmp_path / "access.config.toml"
+        config = tmp_path / "config.toml"
         config.write_text(CONFIG.replace("URL", server.url), encoding="utf-8")
         config.chmod(0o600)
         agent = Agent(

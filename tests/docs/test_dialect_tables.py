@@ -60,8 +60,8 @@ def test_the_page_of_chat_completions_says_how_a_dialect_differs(dialect: Dialec
     assert limit == f"`{dialect.max_tokens_field}`"
     fields = set().union(*THINKING_FIELDS.values()) & set(re.findall(r"`([^`]+)`", thinking))
     assert fields == set().union(*(THINKING_FIELDS[rule.style] for rule in dialect.thinking))
-    everywhere = ", on every message" if dialect.reasoning_on_every_message else ""
-    assert replay == REPLAY[dialect.reasoning_replay] + everywhere
+    everywhere = ", on every message" if dialect.messages.reasoning_on_every_message else ""
+    assert replay == REPLAY[dialect.messages.reasoning_replay] + everywhere
     assert output == output_of(dialect)
 
 
@@ -106,7 +106,7 @@ def sealed_of(dialect: ResponsesDialect) -> set[str]:
     """Return what may be said of encrypted reasoning."""
     if any(levels.encrypted for levels in dialect.reasoning):
         return {"asked for and sent back", "the same"}
-    is_plain = bool(dialect.reasoning) and not dialect.plain_items
+    is_plain = bool(dialect.reasoning) and not dialect.items.plain_items
     return {"none; plain reasoning is sent back" if is_plain else "none"}
 
 
@@ -122,7 +122,7 @@ def test_the_page_of_options_says_how_a_vendor_of_responses_differs(vendor: Vend
     assert cells.pop("sealed reasoning") in sealed_of(dialect)
     kept = next(row for row in cells if row.startswith("answers kept: "))
     assert cells == {
-        "tools that the provider ran": "left out" if dialect.plain_items else "sent back",
+        "tools that the provider ran": "left out" if dialect.items.plain_items else "sent back",
         kept: "yes" if dialect.keeps_answers else "no",
         "compaction": "yes" if dialect.compacts else "no",
         "tokens are counted": "by the provider" if dialect.can_count else "estimated",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from haptera.formats.formats import FORMATS, read_session, recognised
 from haptera.formats.values import ImportedSession, SessionExport, TimedMessage
-from haptera.model.ids import EntryId, new_session_id
+from haptera.model.ids import CallId, EntryId, new_session_id
 from haptera.model.log.entry import Entry
 from haptera.model.log.fold import fold_entries
 from haptera.model.log.sessions import SessionOpened
@@ -22,6 +22,7 @@ from haptera.model.parts import (
     CompactionPart,
     MediaPart,
     Part,
+    ProviderPart,
     ReminderPart,
     TextPart,
     ToolCallPart,
@@ -282,3 +283,26 @@ def call_ids(value: Any) -> list[str]:
             return [value["callID"], *found]
         case _:
             return found
+
+
+def test_an_empty_text_beside_a_picture_is_no_piece_of_a_result() -> None:
+    picture = PICTURE
+    content = (TextPart(text=""), picture)
+    seen = ToolResultPart(call_id=CallId("call_1"), name="look", content=content)
+    export = exported(user(1, "look"), assistant(2, call("look", "call_1")), user(3, seen))
+    back = again(export, "codex")
+    (found,) = back.messages[2].message.parts
+    assert isinstance(found, ToolResultPart)
+    assert found.content == (picture,)
+
+
+def test_a_document_of_anthropic_holds_what_a_request_would() -> None:
+    payload = {"type": "server_tool_use", "id": 7, "name": "web_search", "input": {}}
+    searched = ProviderPart(provider="anthropic", model="m", payload=payload)
+    told = user(3, "And?", result("look", "call_1", "seen"))
+    export = exported(user(1, "look"), assistant(2, searched, call("look", "call_1")), told)
+    document = json.loads(written(export, "anthropic"))
+    # The API refuses an id that is no text, and anything before the results of the calls.
+    assert document["messages"][1]["content"][0]["id"] == "7"
+    kinds = [block["type"] for block in document["messages"][2]["content"]]
+    assert kinds == ["tool_result", "text"]

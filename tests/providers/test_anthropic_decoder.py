@@ -14,7 +14,7 @@ from haptera.model.stream_parts import StreamFinished, StreamPart
 from haptera.model.usage import Usage
 from haptera.providers.reply_reader import ReplyReader
 from haptera.providers.wire.anthropic_messages import PROTOCOL
-from haptera.providers.wire.anthropic_messages.reply_types import FINISH_KINDS
+from haptera.providers.wire.anthropic_messages.reply_format import FINISH_KINDS
 from haptera.testing.decode_reply import DecodedReply, decode_pieces, decode_reply
 from tests.providers.exchanges import CASES, case
 

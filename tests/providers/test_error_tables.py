@@ -11,11 +11,11 @@ from haptera.kernel.blocks.error_classification import GENERAL_CODES, TYPED_CODE
 from haptera.model.errors import ErrorCode, ProviderError, RequestError
 from haptera.model.errors import error_with_code as make_error
 from haptera.providers.wire import gemini
-from haptera.providers.wire.anthropic_messages.reply_types import ERRORS as ANTHROPIC_ERRORS
-from haptera.providers.wire.chat_completions.reply_types import ERRORS as CHAT_ERRORS
+from haptera.providers.wire.anthropic_messages.reply_format import ERRORS as ANTHROPIC_ERRORS
+from haptera.providers.wire.chat_completions.reply_format import ERRORS as CHAT_ERRORS
 from haptera.providers.wire.failures import FailureRules
-from haptera.providers.wire.gemini.reply_types import ERRORS as GEMINI_ERRORS
-from haptera.providers.wire.openai_responses.reply_types import ERRORS as RESPONSES_ERRORS
+from haptera.providers.wire.gemini.reply_format import ERRORS as GEMINI_ERRORS
+from haptera.providers.wire.openai_responses.reply_format import ERRORS as RESPONSES_ERRORS
 from tests.providers.error_tables import IN_STREAM, PEERS, ErrorRow, Peer, cells_of, rows_of
 
 OWN = {

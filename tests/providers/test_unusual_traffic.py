@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from haptera import Agent, tool
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.model.errors import ErrorCode
 from haptera.model.json_types import JsonObject
 from haptera.model.parts import ProviderPart, ReasoningPart, TextPart
@@ -15,7 +16,6 @@ from haptera.model.usage import Usage
 from haptera.providers.reply_reader import ReplyReader
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.wire import ollama
-from haptera.providers.wire.message_forms import CUSTOM_INPUT
 from haptera.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from tests.providers.conversations import assistant, result, user
 

@@ -3,12 +3,8 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from haptera.formats.anthropic_messages import (
-    BlockWriter,
-    answer_facts,
-    leaves_out,
-    read_parts,
-)
+from haptera.formats.anthropic_messages.decoding import answer_facts, read_parts
+from haptera.formats.anthropic_messages.document import BlockWriter, leaves_out
 from haptera.formats.bounded_input import ByteStream
 from haptera.formats.claude_code_tree import LineTree, TreeLine, read_tree
 from haptera.formats.forms import (

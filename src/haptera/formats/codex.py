@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
+from typing import Literal
+
+from msgspec.structs import replace
 
 from haptera.formats.bounded_input import ByteStream
+from haptera.formats.export_fitting import ExportFitter, as_text_alone
 from haptera.formats.forms import (
     iso_time,
     json_line,
@@ -14,12 +18,14 @@ from haptera.formats.forms import (
     text_in,
 )
 from haptera.formats.message_builder import FileLine, MessageBuilder, object_lines
-from haptera.formats.responses_items import (
-    PROVIDER,
-    ItemReader,
-    ItemWriter,
-    leaves_out,
-    text_item,
+from haptera.formats.openai_responses.decoding import PROVIDER, ItemReader
+from haptera.formats.openai_responses.encoding import (
+    CUSTOM_CALL,
+    ItemRules,
+    call_item,
+    input_piece,
+    is_custom_call,
+    output_item,
 )
 from haptera.formats.values import (
     LIMITS,
@@ -29,13 +35,24 @@ from haptera.formats.values import (
     TimedMessage,
     WhyOpaque,
 )
+from haptera.model.ids import CallId
 from haptera.model.json_types import Json, JsonObject, objects_in
-from haptera.model.messages import AssistantMessage
-from haptera.model.parts import CompactionPart, TextPart
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    ResultContent,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    reminder_text,
+)
 from haptera.model.usage import Usage
 from haptera.model.vendors import split_model
-
-__all__ = ["FORMAT", "leaves_out", "read_codex", "suggested_path", "write_codex"]
 
 FORMAT = "codex"
 
@@ -43,6 +60,22 @@ _SILENT = frozenset(
     {"user_message", "agent_message", "agent_reasoning", "item_completed", "token_count"}
 )
 """Events that repeat what the items say; they are for the list of sessions and need no keeping."""
+
+_RULES = ItemRules(image_detail=False)
+
+
+def leaves_out(message: Message, part: Part) -> bool:
+    """Whether a part is left out: empty text, reasoning without a signature or of others."""
+    is_native = isinstance(message, AssistantMessage) and message.provider == PROVIDER
+    match part:
+        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
+            return not text
+        case ReasoningPart(signature=signature, native=native):
+            return not (is_native and signature and native and native.get("id"))
+        case ProviderPart(provider=provider):
+            return provider != PROVIDER
+        case _:
+            return False
 
 
 def suggested_path(export: SessionExport) -> PurePosixPath:
@@ -69,7 +102,7 @@ def write_codex(export: SessionExport) -> Iterator[bytes]:
         **({"base_instructions": {"text": system}} if system else {}),
     }
     yield _line("session_meta", meta, export.created)
-    writer = ItemWriter(export)
+    writer = _ItemWriter(export)
     for each in export.messages:
         time = each.time or export.created
         for kind, payload in _payloads(each, writer):
@@ -80,11 +113,11 @@ def _line(kind: str, payload: JsonObject, time: int) -> bytes:
     return json_line({"timestamp": iso_time(time), "type": kind, "payload": payload})
 
 
-def _payloads(each: TimedMessage, writer: ItemWriter) -> Iterator[tuple[str, JsonObject]]:
+def _payloads(each: TimedMessage, writer: "_ItemWriter") -> Iterator[tuple[str, JsonObject]]:
     message = each.message
     for part in message.parts:
         if isinstance(part, CompactionPart) and not isinstance(message, AssistantMessage):
-            history = [text_item("user", part.text)]
+            history = [_text_item("user", part.text)]
             yield "compacted", {"message": part.text, "replacement_history": history}
     for item in writer.items(message):
         yield "response_item", item
@@ -107,6 +140,79 @@ def _usage_fields(usage: Usage) -> JsonObject:
         "total_tokens": usage.total,
     }
     return {"total_token_usage": counted, "last_token_usage": counted}
+
+
+class _ItemWriter:
+    """Writes messages as items, in the forms that Codex gives them."""
+
+    def __init__(self, export: SessionExport) -> None:
+        self._fitter = ExportFitter(export, takes_media=_is_picture)
+        self._custom: set[CallId] = set()
+
+    def items(self, message: Message) -> Iterator[JsonObject]:
+        """Yield the items of a message; summaries of user messages are not among them."""
+        kept = [part for part in message.parts if not leaves_out(message, part)]
+        if isinstance(message, UserMessage):
+            yield from self._of_user(kept)
+            return
+        for part in kept:
+            yield from self._of_answer(part)
+
+    def _of_user(self, parts: list[Part]) -> Iterator[JsonObject]:
+        content: list[JsonObject | None] = []
+        for part in parts:
+            match part:
+                case ToolResultPart():
+                    yield self._output(part)
+                case ReminderPart(text=text):
+                    yield _text_item("developer", text)
+                case TextPart() | MediaPart():
+                    content.append(input_piece(self._fitter.fitted(part), _RULES))
+                case _:
+                    continue
+        if content:
+            yield {"type": "message", "role": "user", "content": content}
+
+    def _output(self, part: ToolResultPart) -> JsonObject:
+        result = self._fitter.result(part)
+        # A picture whose content is missing stands among the pieces as a text.
+        has_media = any(map(_is_picture, part.content))
+        if not has_media:
+            result = as_text_alone(result)
+        is_custom = result.call_id in self._custom
+        return output_item(result, _RULES, is_custom=is_custom, has_media=has_media)
+
+    def _of_answer(self, part: Part) -> Iterator[JsonObject]:
+        match part:
+            case TextPart(text=text) | CompactionPart(text=text):
+                yield _text_item("assistant", text)
+            case ReminderPart(text=text):
+                yield _text_item("assistant", reminder_text(text))
+            case ReasoningPart():
+                summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+                sealed = {"id": (part.native or {})["id"], "encrypted_content": part.signature}
+                yield {"type": "reasoning", "summary": summary, **sealed}
+            case ToolCallPart():
+                call = self._fitter.call(part)
+                if is_custom_call(part):
+                    # The outputs of its calls come in a later message.
+                    self._custom.add(call.call_id)
+                    call = replace(call, native={"type": CUSTOM_CALL})
+                yield call_item(call)
+            case ProviderPart(payload=payload):
+                yield payload
+            case _:
+                return
+
+
+def _is_picture(piece: ResultContent) -> bool:
+    return isinstance(piece, MediaPart) and piece.mime.startswith("image/")
+
+
+def _text_item(role: Literal["user", "assistant", "developer"], text: str) -> JsonObject:
+    """Return a message that is one text."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
 
 def read_codex(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedSession:

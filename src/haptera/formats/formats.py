@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from haptera.formats import anthropic_messages, html_page, markdown, openai_messages
+from haptera.formats import html_page, markdown
+from haptera.formats.anthropic_messages import document as anthropic_messages
 from haptera.formats.bounded_input import ByteStream, refuse_compressed
+from haptera.formats.chat_completions import document as openai_messages
 from haptera.formats.forms import text_in
 from haptera.formats.values import (
     LIMITS,

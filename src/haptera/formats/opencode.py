@@ -23,7 +23,7 @@ from haptera.formats.forms import (
     text_in,
 )
 from haptera.formats.message_builder import AnswerFacts, MessageBuilder
-from haptera.formats.opencode_parts import (
+from haptera.formats.opencode_content import (
     PartWriter,
     Settled,
     read_answer_part,

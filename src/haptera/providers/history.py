@@ -28,7 +28,7 @@ from haptera.model.parts import (
     ToolResultPart,
 )
 from haptera.model.requests import ModelRequest
-from haptera.providers.history_parts import (
+from haptera.providers.accepted_forms import (
     CallIds,
     ToolNames,
     accepted_media,

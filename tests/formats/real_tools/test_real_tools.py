@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from haptera.formats.anthropic_messages import read_anthropic_messages
+from haptera.formats.anthropic_messages.document import read_anthropic_messages
+from haptera.formats.chat_completions.document import read_openai_messages
 from haptera.formats.claude_code import read_claude_code
 from haptera.formats.codex import read_codex
 from haptera.formats.message_builder import MessageBuilder
-from haptera.formats.openai_messages import read_openai_messages
+from haptera.formats.openai_responses.decoding import ItemReader
 from haptera.formats.opencode import read_opencode
 from haptera.formats.pi import read_pi
-from haptera.formats.responses_items import ItemReader
 from haptera.formats.values import ImportedSession, SessionExport
 from haptera.model.parts import CompactionPart
 from tests.formats.conversations import (

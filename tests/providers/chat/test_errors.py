@@ -3,7 +3,7 @@
 import pytest
 
 from haptera.model.errors import ErrorCode
-from haptera.providers.wire.chat_completions.reply_types import ERRORS
+from haptera.providers.wire.chat_completions.reply_format import ERRORS
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from haptera.model.errors import ErrorCode
-from haptera.providers.wire.chat_completions.reply_types import ERRORS
+from haptera.providers.wire.chat_completions.reply_format import ERRORS
 from tests.fixtures_report import Report
 from tests.providers.chat.recordings import (
     DIALECT_OF_FOLDER,

@@ -333,6 +333,12 @@ def test_the_last_result_is_marked_for_the_cache() -> None:
     ]
 
 
+def test_a_history_that_says_nothing_still_asks_for_an_answer() -> None:
+    body = body_of(OPENROUTER, model="anthropic/claude", messages=(user(""),), cache_ttl="5m")
+    (message,) = body["messages"]
+    assert message["content"][0]["text"] == "Go on."
+
+
 def test_reminders_alone_are_not_marked_for_the_cache() -> None:
     body = body_of(GENERIC, messages=(user("a"),), cache_ttl="1h")
     assert body["messages"] == [{"role": "user", "content": "a"}]

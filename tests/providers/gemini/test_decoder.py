@@ -10,7 +10,7 @@ from haptera.model.errors import ErrorCode
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.parts import ReasoningPart, TextPart
 from haptera.providers.wire.gemini import PROTOCOL
-from haptera.providers.wire.gemini.reply_types import PartialArgument, put_argument, steps_of
+from haptera.providers.wire.gemini.reply_format import PartialArgument, put_argument, steps_of
 from tests.providers.gemini.vendor_types import types
 from tests.providers.replies import Reply, decode, decode_frames
 

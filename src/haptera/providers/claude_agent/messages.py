@@ -37,7 +37,7 @@ from haptera.providers.claude_agent.frames import (
     read_stream_frame,
 )
 from haptera.providers.wire.anthropic_messages.reply import MessagesDecoder
-from haptera.providers.wire.anthropic_messages.reply_types import WireUsage, read_usage
+from haptera.providers.wire.anthropic_messages.reply_format import WireUsage, read_usage
 from haptera.providers.wire.lenient_decoding import as_text, convert_leniently
 from haptera.providers.wire.protocol import Frame
 

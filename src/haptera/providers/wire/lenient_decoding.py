@@ -1,8 +1,8 @@
 """Lenient decoding: JSON from providers that do not keep to their own format.
 
 Every decoder tries the strict, typed way first. This module is for what is left: broken UTF-8, lone
-surrogates, ids sent as numbers, fields of the wrong type. It also reads token counts and costs out
-of the objects in which providers report them.
+surrogates, fields of the wrong type. It also reads token counts and costs out of the objects in
+which providers report them.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from haptera.formats.lenient_json import without_surrogates
 from haptera.model.errors import ErrorCode, ProviderError
 from haptera.model.json_types import Json, JsonObject
 
@@ -58,31 +59,6 @@ def decode_lenient(data: bytes) -> Json:
         ) from error
 
 
-def encode_lenient(value: Json) -> bytes:
-    """Encode `value` as JSON; what UTF-8 cannot hold becomes U+FFFD."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(without_surrogates(value))
-
-
-def without_surrogates(value: Json) -> Json:
-    """Join surrogate pairs and replace lone surrogates, in every string of a JSON value."""
-    match value:
-        case str():
-            # UTF-16 writes an emoji as two surrogates: encoding them side by side joins the pair
-            # again.
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case list() | tuple():
-            return [without_surrogates(item) for item in value]
-        case dict():
-            return {
-                without_surrogates(key): without_surrogates(item) for key, item in value.items()
-            }
-        case _:
-            return value
-
-
 def _integer(digits: str) -> int | None:
     return int(digits) if len(digits) <= _MOST_DIGITS else None
 
@@ -98,22 +74,6 @@ def _finite_float(text: str) -> float | None:
 def as_text(value: Json) -> str:
     """Return `value` if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
-
-
-def id_text(value: Json) -> str:
-    """Return an id or a name as text; some servers send integers. Empty for any other type."""
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
-
-
-def with_text_ids(value: JsonObject, *names: str) -> JsonObject:
-    """Return an object whose named fields are text; those that cannot be text are left out."""
-    if all(isinstance(value[name], str) for name in names if name in value):
-        return value
-    texts = {name: id_text(value[name]) for name in names if name in value}
-    rest = {name: each for name, each in value.items() if name not in texts}
-    return rest | {name: text for name, text in texts.items() if text}
 
 
 def read_token_count(body: bytes, field: str) -> int:

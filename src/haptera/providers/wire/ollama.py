@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from haptera.formats.lenient_json import encode_lenient
+from haptera.formats.tool_texts import marked_result
 from haptera.model.errors import ErrorCode, RequestError
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import AssistantMessage, Message, UserMessage
@@ -36,18 +38,13 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.model.usage import Usage
+from haptera.providers.wire.accepted_inputs import TEXT_ONLY_MODELS, tool_description
 from haptera.providers.wire.failures import Failure, FailureRules, error_object, status_among
 from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     as_text,
     decode_lenient,
     decode_object_as,
-    encode_lenient,
-)
-from haptera.providers.wire.message_forms import (
-    TEXT_ONLY_MODELS,
-    marked_result,
-    tool_description,
 )
 from haptera.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from haptera.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest

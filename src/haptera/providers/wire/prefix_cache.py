@@ -9,9 +9,9 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from haptera.formats.lenient_json import encode_lenient
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import Message, UserMessage
-from haptera.providers.wire.lenient_decoding import encode_lenient
 
 ValueT = TypeVar("ValueT")
 AppendPieces: TypeAlias = Callable[[tuple[bytes, ...], Iterable[bytes]], tuple[bytes, ...]]

@@ -3,10 +3,11 @@
 A protocol is a package with the same modules in each, or one file with the same sections:
 
 - `dialects` or `models`: where endpoints or models differ, as data
-- `messages`: lowers the messages of a conversation
+- `messages`: encodes messages; of APIs whose form files have, too, that is in `formats`
 - `request`: the encoder (`RequestEncoder`)
-- `reply_types`: what the provider sends, its usage and its errors (`ERRORS`)
-- `reply`: the decoder; content that grows in pieces is in a module beside it
+- `reply_format`: what the provider sends, its usage and its errors (`ERRORS`)
+- `reply`: the decoder
+- `reply_assembly`: content that arrives in pieces, where that is more than text
 - the package itself: `PROTOCOL`, and `protocol_for` where there are `DIALECTS`
 
 Protocols are pure: values in, bytes out, and the other way round. They open no connections.

@@ -1,9 +1,9 @@
 """Anthropic Messages: the API of Anthropic's models."""
 
-from haptera.providers.wire.anthropic_messages.messages import DOCUMENT_TYPES, IMAGE_TYPES
+from haptera.formats.anthropic_messages.encoding import DOCUMENT_TYPES, IMAGE_TYPES
 from haptera.providers.wire.anthropic_messages.models import traits_of
 from haptera.providers.wire.anthropic_messages.reply import MessagesDecoder
-from haptera.providers.wire.anthropic_messages.reply_types import ERRORS
+from haptera.providers.wire.anthropic_messages.reply_format import ERRORS
 from haptera.providers.wire.anthropic_messages.request import (
     RequestEncoder,
     decode_count,

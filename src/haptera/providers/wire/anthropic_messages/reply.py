@@ -13,12 +13,12 @@ from haptera.model.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.providers.wire.anthropic_messages.reply_blocks import (
+from haptera.providers.wire.anthropic_messages.reply_assembly import (
     ReplyBlock,
     implied_block,
     open_block,
 )
-from haptera.providers.wire.anthropic_messages.reply_types import (
+from haptera.providers.wire.anthropic_messages.reply_format import (
     DELTA_TYPES,
     ERRORS,
     EVENT_TYPES,

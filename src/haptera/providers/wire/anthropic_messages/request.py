@@ -4,14 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from haptera.formats.anthropic_messages.encoding import blocks_of, can_be_marked, marked
+from haptera.formats.lenient_json import encode_lenient
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import ProviderPart, ReminderPart, ToolResultPart
 from haptera.model.requests import ModelRequest
 from haptera.model.tools import ToolSpec
-from haptera.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
 from haptera.providers.wire.anthropic_messages.models import Features, features_of
-from haptera.providers.wire.lenient_decoding import encode_lenient, read_token_count
+from haptera.providers.wire.lenient_decoding import read_token_count
 from haptera.providers.wire.prefix_cache import (
     PrefixCache,
     append_joined,

@@ -2,11 +2,11 @@
 
 from functools import partial
 
+from haptera.providers.wire.accepted_inputs import TEXT_ONLY_MODELS
 from haptera.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from haptera.providers.wire.chat_completions.reply import ChatDecoder
-from haptera.providers.wire.chat_completions.reply_types import ERRORS
+from haptera.providers.wire.chat_completions.reply_format import ERRORS
 from haptera.providers.wire.chat_completions.request import RequestEncoder
-from haptera.providers.wire.message_forms import TEXT_ONLY_MODELS
 from haptera.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _STRICT = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))
@@ -24,9 +24,9 @@ def protocol_for(dialect: Dialect = GENERIC) -> WireProtocol:
         schema_targets=lambda _model: _STRICT if dialect.strict_output else _PLAIN,
         history=HistoryRules(
             call_id_pattern=dialect.call_id_pattern,
-            reasoning="never" if dialect.reasoning_replay == "never" else "same_model",
+            reasoning="never" if dialect.messages.reasoning_replay == "never" else "same_model",
             media=dialect.media,
-            linked_media=("image/",) if dialect.media_urls else (),
+            linked_media=("image/",) if dialect.messages.media_urls else (),
             result_media=dialect.result_media,
             media_models=dialect.media_models,
             text_models=TEXT_ONLY_MODELS,

@@ -8,8 +8,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from haptera.formats.chat_completions.encoding import MessageRules
 from haptera.model.settings import Thinking
-from haptera.providers.wire.message_forms import JPEG, WEB_IMAGES
+from haptera.providers.wire.accepted_inputs import JPEG, WEB_IMAGES
 
 ThinkingStyle: TypeAlias = Literal[
     "none", "reasoning_effort", "reasoning", "reasoning_switch", "thinking_type", "template"
@@ -20,11 +21,6 @@ ThinkingStyle: TypeAlias = Literal[
 `{"enabled": …}` under `reasoning`. `thinking_type`: `{"type": "enabled"}` under `thinking`, and
 the effort beside it. `template`: `enable_thinking` among `chat_template_kwargs`.
 """
-
-ReasoningReplay: TypeAlias = Literal[
-    "never", "as_received", "reasoning_content", "reasoning", "reasoning_details", "thinking_parts"
-]
-"""Where reasoning is sent back; `as_received` means in the field that it came in."""
 
 OutputMode: TypeAlias = Literal["json_schema", "json_object", "prompt"]
 CostField: TypeAlias = Literal["none", "usage_cost", "usd_ticks"]
@@ -68,9 +64,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     thinking: tuple[ThinkingRule, ...] = ()
     refused_sampling: tuple[SamplingRule, ...] = ()
     """The first matching rule applies."""
-    reasoning_replay: ReasoningReplay = "never"
-    reasoning_on_every_message: bool = False
-    """Whether an assistant message without reasoning must have the field, empty."""
+    messages: MessageRules = MessageRules()
     tool_choice: Literal["named", "required", "offered"] = "named"
     """How a tool is required: `named` names it; `required` offers no other and sets `required`;
     `offered` only offers no other."""
@@ -83,16 +77,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether schemas are sent with `strict` where they qualify."""
     cache_mark_models: str = ""
     """Models for which prompt-cache marks are sent, as a regular expression."""
-    refusals: bool = False
-    """Whether a refusal can be sent back as one; otherwise it is sent as text."""
-    tool_to_user_bridge: str = ""
-    """The assistant message to insert if a user message may not follow a tool message."""
-    empty_content: str | None = None
-    """The content of an assistant message that only calls tools."""
     media: tuple[str, ...] = ("image/", "text/")
     result_media: tuple[str, ...] = ("image/",)
-    media_urls: bool = True
-    """Whether images can be sent as a URL; other media are always sent as content."""
     media_models: dict[str, str] = msgspec.field(default_factory=dict)
     """Media that only some models accept: by prefix, a regular expression for the models."""
     call_id_pattern: str = r"^[A-Za-z0-9_.:-]{1,64}$"
@@ -132,7 +118,7 @@ OPENAI = Dialect(
     refused_sampling=_OPENAI_SAMPLING,
     no_parallel_field_models=r"^o\d",
     strict_output=True,
-    refusals=True,
+    messages=MessageRules(refusals=True),
     media=(*WEB_IMAGES, "application/pdf", *_AUDIO, "text/"),
     result_media=WEB_IMAGES,
     media_models={"audio/": "audio"},
@@ -159,7 +145,7 @@ OPENROUTER = Dialect(
             efforts=("none", "minimal", "low", "medium", "high", "xhigh"),
         ),
     ),
-    reasoning_replay="reasoning_details",
+    messages=MessageRules(reasoning_replay="reasoning_details"),
     strict_output=True,
     cache_mark_models=r"^anthropic/|claude",
     media=("image/", "application/pdf", *_AUDIO, "text/"),
@@ -191,8 +177,7 @@ DEEPSEEK = Dialect(
             efforts=("none", "minimal", "low", "medium", "high", "xhigh", "max"),
         ),
     ),
-    reasoning_replay="reasoning_content",
-    reasoning_on_every_message=True,
+    messages=MessageRules(reasoning_replay="reasoning_content", reasoning_on_every_message=True),
     parallel_tool_calls=False,
     output="json_object",
     media=(*WEB_IMAGES, "text/"),
@@ -210,10 +195,10 @@ MISTRAL = Dialect(
         ThinkingRule(models="magistral", style="none"),
         ThinkingRule(models=r"mistral-(small|medium)", efforts=("none", "high")),
     ),
-    reasoning_replay="thinking_parts",
+    messages=MessageRules(
+        reasoning_replay="thinking_parts", tool_to_user_bridge="OK.", empty_content=""
+    ),
     strict_output=True,
-    tool_to_user_bridge="OK.",
-    empty_content="",
     media=(*WEB_IMAGES, "text/"),
     result_media=(),
     call_id_pattern=r"^[A-Za-z0-9]{9}$",
@@ -231,9 +216,8 @@ XAI = Dialect(
         SamplingRule(models="non-reasoning", fields=()),
         SamplingRule(models=r"grok-(3-mini|[4-9])", fields=("stop",)),
     ),
-    reasoning_replay="reasoning_content",
+    messages=MessageRules(reasoning_replay="reasoning_content", empty_content=""),
     strict_output=True,
-    empty_content="",
     media=("image/png", *JPEG, "text/"),
     result_media=("image/png", *JPEG),
     cost="usd_ticks",
@@ -255,20 +239,20 @@ COHERE = Dialect(
 TOGETHER = Dialect(
     name="together",
     thinking=(_GPT_OSS, ThinkingRule(models="", style="reasoning_switch")),
-    reasoning_replay="reasoning",
+    messages=MessageRules(reasoning_replay="reasoning"),
     parallel_tool_calls=False,
 )
 
 FIREWORKS = Dialect(
     name="fireworks",
     thinking=(_GPT_OSS, ThinkingRule(models="", efforts=("none", "low", "medium", "high"))),
-    reasoning_replay="reasoning_content",
+    messages=MessageRules(reasoning_replay="reasoning_content"),
 )
 
 VLLM = Dialect(
     name="vllm",
     thinking=(_GPT_OSS, _TEMPLATE),
-    reasoning_replay="as_received",
+    messages=MessageRules(reasoning_replay="as_received"),
     media=("image/", *_AUDIO, "text/"),
 )
 
@@ -277,14 +261,13 @@ LM_STUDIO = Dialect(
     thinking=(_GPT_OSS,),
     tool_choice="required",
     parallel_tool_calls=False,
-    empty_content="",
-    media_urls=False,
+    messages=MessageRules(empty_content="", media_urls=False),
 )
 
 LLAMA_CPP = Dialect(
     name="llamacpp",
     thinking=(_GPT_OSS, _TEMPLATE),
-    reasoning_replay="reasoning_content",
+    messages=MessageRules(reasoning_replay="reasoning_content"),
     tool_choice="required",
     media=("image/", *_AUDIO, "text/"),
 )
@@ -292,14 +275,16 @@ LLAMA_CPP = Dialect(
 OLLAMA = Dialect(
     name="ollama",
     thinking=(ThinkingRule(models="", efforts=("none", "low", "medium", "high")),),
-    reasoning_replay="reasoning",
+    messages=MessageRules(reasoning_replay="reasoning", empty_content="", media_urls=False),
     tool_choice="required",
     parallel_tool_calls=False,
-    empty_content="",
-    media_urls=False,
 )
 
-GENERIC = Dialect(name="compatible", thinking=(_ANY_EFFORT,), reasoning_replay="as_received")
+GENERIC = Dialect(
+    name="compatible",
+    thinking=(_ANY_EFFORT,),
+    messages=MessageRules(reasoning_replay="as_received"),
+)
 """For any other server: only fields that all of them know."""
 
 DIALECTS = {

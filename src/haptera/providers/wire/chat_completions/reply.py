@@ -20,12 +20,12 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.providers.wire.chat_completions.dialects import CostField
-from haptera.providers.wire.chat_completions.reply_pieces import (
+from haptera.providers.wire.chat_completions.reply_assembly import (
     CallAssembler,
     merge_detail,
     text_of_detail,
 )
-from haptera.providers.wire.chat_completions.reply_types import (
+from haptera.providers.wire.chat_completions.reply_format import (
     ERRORS,
     AnswerPiece,
     Choice,

@@ -9,12 +9,19 @@ from urllib.parse import quote
 
 import msgspec
 
+from haptera.formats.chat_completions.encoding import (
+    finish_lowered,
+    join_lowered,
+    lower_message,
+)
+from haptera.formats.lenient_json import encode_lenient
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import Message
 from haptera.model.parts import ReminderPart
 from haptera.model.requests import ModelRequest, OutputSchema
 from haptera.model.settings import Thinking
 from haptera.model.tools import ToolSpec
+from haptera.providers.wire.accepted_inputs import tool_description
 from haptera.providers.wire.chat_completions.dialects import (
     GENERIC,
     Dialect,
@@ -22,13 +29,6 @@ from haptera.providers.wire.chat_completions.dialects import (
     ThinkingRule,
     ThinkingStyle,
 )
-from haptera.providers.wire.chat_completions.messages import (
-    finish_lowered,
-    join_lowered,
-    lower_message,
-)
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import tool_description
 from haptera.providers.wire.prefix_cache import (
     PrefixCache,
     append_joined,
@@ -56,6 +56,7 @@ class RequestEncoder:
 
     def __init__(self, dialect: Dialect = GENERIC) -> None:
         self._dialect = dialect
+        self._rules = dialect.messages
         self._cache: PrefixCache[_EncodedPrefix] = PrefixCache()
 
     def __call__(self, request: ModelRequest) -> WireRequest:
@@ -90,28 +91,31 @@ class RequestEncoder:
         self._cache.put(messages[:settled], head, weight=sum(map(len, head.done)))
         whole = self._extended(head, messages[settled:])
         if whole.last is None or whole.last["role"] == "assistant":
-            whole = _EncodedPrefix((*whole.done, *_encoded(whole.last)), _CONTINUE)
+            whole = _EncodedPrefix((*whole.done, *self._encoded(whole.last)), _CONTINUE)
         mark = cache_mark(self._dialect, request)
         last = whole.last
         if mark is not None and last is not None and request.caches_tail:
             last = mark_last_message(last, request, mark)
         system = _system(self._dialect, request, mark)
-        return [*_encoded(system), *whole.done, *_encoded(last)]
+        return [*self._encoded(system), *whole.done, *self._encoded(last)]
 
     def _extended(self, head: _EncodedPrefix, messages: tuple[Message, ...]) -> _EncodedPrefix:
         """Encode more messages after those of `head`."""
         lowered = [] if head.last is None else [head.last]
         for message in messages:
-            lowered.extend(lower_message(self._dialect, message))
+            lowered.extend(lower_message(self._rules, message))
         if not lowered:
             return head
-        *done, last = join_lowered(self._dialect, lowered)
-        return _EncodedPrefix(append_joined(head.done, _encoded(*done)), last)
+        *done, last = join_lowered(self._rules, lowered)
+        return _EncodedPrefix(append_joined(head.done, self._encoded(*done)), last)
 
-
-def _encoded(*lowered: JsonObject | None) -> list[bytes]:
-    """Encode lowered messages; None is skipped."""
-    return [encode_lenient(finish_lowered(message)) for message in lowered if message is not None]
+    def _encoded(self, *lowered: JsonObject | None) -> list[bytes]:
+        """Encode lowered messages; None is skipped."""
+        return [
+            encode_lenient(finish_lowered(self._rules, message))
+            for message in lowered
+            if message is not None
+        ]
 
 
 def _system(dialect: Dialect, request: ModelRequest, mark: JsonObject | None) -> JsonObject | None:
@@ -273,7 +277,9 @@ def mark_last_message(item: JsonObject, request: ModelRequest, mark: JsonObject)
 
 def _trailing_reminders(request: ModelRequest) -> int:
     count = 0
-    for part in reversed(request.messages[-1].parts):
+    # Of a history that says nothing, no message is left.
+    last = request.messages[-1].parts if request.messages else ()
+    for part in reversed(last):
         if not isinstance(part, ReminderPart) or part.persisted:
             break
         # One without text is not sent, so it takes no piece of the content.

@@ -2,19 +2,19 @@
 
 from functools import partial
 
+from haptera.providers.wire.accepted_inputs import JPEG
 from haptera.providers.wire.gemini.dialects import (
     GEMINI_API,
     GeminiDialect,
     takes_json_schema,
 )
 from haptera.providers.wire.gemini.reply import GeminiDecoder
-from haptera.providers.wire.gemini.reply_types import ERRORS
+from haptera.providers.wire.gemini.reply_format import ERRORS
 from haptera.providers.wire.gemini.request import (
     RequestEncoder,
     decode_count,
     encode_count,
 )
-from haptera.providers.wire.message_forms import JPEG
 from haptera.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _IMAGES = ("image/png", *JPEG, "image/webp", "image/heic", "image/heif")

@@ -25,7 +25,7 @@ from haptera.model.stream_parts import (
     StreamPart,
 )
 from haptera.model.usage import Usage
-from haptera.providers.wire.gemini.reply_types import (
+from haptera.providers.wire.gemini.reply_format import (
     ERRORS,
     Candidate,
     ContentPart,

@@ -7,10 +7,12 @@ OpenAPI's. `providers.schema_targets` has already fitted the schemas to the one 
 from collections.abc import Iterator
 from functools import partial
 
+from haptera.formats.lenient_json import encode_lenient
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import UserMessage
 from haptera.model.requests import ModelRequest
 from haptera.model.tools import ToolSpec
+from haptera.providers.wire.accepted_inputs import tool_description
 from haptera.providers.wire.gemini.dialects import (
     GEMINI_API,
     GeminiDialect,
@@ -19,8 +21,7 @@ from haptera.providers.wire.gemini.dialects import (
     thinking_config,
 )
 from haptera.providers.wire.gemini.messages import encode_parts, named_calls
-from haptera.providers.wire.lenient_decoding import encode_lenient, read_token_count
-from haptera.providers.wire.message_forms import tool_description
+from haptera.providers.wire.lenient_decoding import read_token_count
 from haptera.providers.wire.prefix_cache import EncodedMessages, append_apart, body_with_array
 from haptera.providers.wire.protocol import WireRequest
 

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from haptera.providers.wire.message_forms import TEXT_ONLY_MODELS
+from haptera.providers.wire.accepted_inputs import TEXT_ONLY_MODELS
 from haptera.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from haptera.providers.wire.openai_responses.reply import ResponsesDecoder
-from haptera.providers.wire.openai_responses.reply_types import ERRORS
+from haptera.providers.wire.openai_responses.reply_format import ERRORS
 from haptera.providers.wire.openai_responses.request import (
     RequestEncoder,
     decode_count,

@@ -5,8 +5,9 @@ from typing import Literal
 
 import msgspec
 
+from haptera.formats.openai_responses.encoding import ItemRules
 from haptera.model.settings import Thinking
-from haptera.providers.wire.message_forms import JPEG, WEB_IMAGES
+from haptera.providers.wire.accepted_inputs import JPEG, WEB_IMAGES
 
 
 class ReasoningLevels(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,14 +36,9 @@ class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
     result_media: tuple[str, ...] = (*WEB_IMAGES, "application/pdf")
     media_models: dict[str, str] = msgspec.field(default_factory=dict)
     """Media that only some models accept: by prefix, a regular expression for the models."""
-    typed_answers: bool = False
-    """Whether an answer without an id must be sent as a typed message, not in the short form."""
-    plain_items: bool = False
-    """Whether only messages and calls are accepted back, without ids and other own fields."""
+    items: ItemRules = ItemRules()
     output_field: Literal["text", "response_format"] = "text"
     """The field for the output schema."""
-    calls_last: bool = False
-    """Whether the calls of an answer must directly precede their results."""
     keeps_answers: bool = False
     """Whether the endpoint can keep answers for later requests to continue."""
     compacts: bool = False
@@ -98,7 +94,7 @@ XAI = ResponsesDialect(
 DEEPSEEK = ResponsesDialect(
     name="deepseek",
     reasoning=(ReasoningLevels(models="", levels=_PLAIN, encrypted=False, takes_temperature=True),),
-    calls_last=True,
+    items=ItemRules(calls_last=True),
     summaries=False,
     media=WEB_IMAGES,
     result_media=WEB_IMAGES,
@@ -108,12 +104,14 @@ PERPLEXITY = ResponsesDialect(
     name="perplexity",
     reasoning=(ReasoningLevels(models="", levels=_PLAIN, encrypted=False, takes_temperature=True),),
     summaries=False,
-    plain_items=True,
+    items=ItemRules(plain_items=True),
     output_field="response_format",
     media=WEB_IMAGES,
     result_media=(),
 )
-PLAIN = ResponsesDialect(name="plain", typed_answers=True, media=("image/",), result_media=())
+PLAIN = ResponsesDialect(
+    name="plain", items=ItemRules(typed_answers=True), media=("image/",), result_media=()
+)
 """For any other server: only what all of them accept."""
 
 DIALECTS = {

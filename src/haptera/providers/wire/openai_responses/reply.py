@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from haptera.formats.lenient_json import id_text
 from haptera.kernel.blocks.stream_processor.aggregators import MANY_PIECES
 from haptera.model.errors import ErrorCode, RequestError
 from haptera.model.json_types import JsonObject
@@ -19,14 +20,9 @@ from haptera.model.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.providers.wire.lenient_decoding import (
-    DECODE_ERRORS,
-    as_text,
-    decode_object_as,
-    id_text,
-)
-from haptera.providers.wire.openai_responses.reply_items import OutputItems, Piece, PieceKind
-from haptera.providers.wire.openai_responses.reply_types import (
+from haptera.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_object_as
+from haptera.providers.wire.openai_responses.reply_assembly import OutputItems, Piece, PieceKind
+from haptera.providers.wire.openai_responses.reply_format import (
     ERRORS,
     TEXT_DELTAS,
     Event,

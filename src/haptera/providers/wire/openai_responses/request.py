@@ -7,14 +7,14 @@ itself, so there are no cache marks.
 import re
 from functools import partial
 
+from haptera.formats.openai_responses.encoding import custom_calls, items_of
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import CompactionPart
 from haptera.model.requests import ModelRequest, OutputSchema
+from haptera.providers.wire.accepted_inputs import tool_description
 from haptera.providers.wire.lenient_decoding import read_token_count
-from haptera.providers.wire.message_forms import tool_description
 from haptera.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
-from haptera.providers.wire.openai_responses.messages import custom_calls, items_of
 from haptera.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from haptera.providers.wire.protocol import WireRequest
 
@@ -69,7 +69,7 @@ class RequestEncoder:
 
     def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
         custom = custom_calls(request.messages)
-        make = partial(items_of, custom=custom, dialect=self._dialect)
+        make = partial(items_of, custom=custom, rules=self._dialect.items)
         # What the provider keeps is not sent, and the few messages after it have a cache entry of
         # their own.
         return body_with_array(

@@ -1,4 +1,4 @@
-"""History parts: call ids, tool names and media, in the form that a protocol accepts.
+"""Accepted forms: call ids, tool names and media, as a protocol accepts them.
 
 Providers restrict the form of ids and names, and the types of media. What is made here depends only
 on the conversation so far, so that later turns make the same, and prompt caches still match.

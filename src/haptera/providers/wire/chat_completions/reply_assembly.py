@@ -8,12 +8,12 @@ from hashlib import blake2s
 
 import msgspec
 
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
 from haptera.model.json_types import JsonObject
 from haptera.model.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
-from haptera.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
+from haptera.providers.wire.chat_completions.reply_format import Delta, Function, ToolCall
 from haptera.providers.wire.lenient_decoding import as_text
-from haptera.providers.wire.message_forms import CUSTOM_INPUT
 
 _LEGACY_INDEX = -1
 """The index of the one call in the old `function_call` field."""

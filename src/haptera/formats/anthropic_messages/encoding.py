@@ -1,7 +1,8 @@
-"""Anthropic Messages: lowers the parts of a message to content blocks."""
+"""Anthropic Messages: encodes messages as content blocks, for requests and exports."""
 
 from collections.abc import Iterable
 
+from haptera.formats.lenient_json import with_text_ids
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import AssistantMessage, Message
 from haptera.model.parts import (
@@ -18,7 +19,6 @@ from haptera.model.parts import (
     argument_object,
     reminder_text,
 )
-from haptera.providers.wire.lenient_decoding import with_text_ids
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENT_TYPES = ("application/pdf", "text/plain")

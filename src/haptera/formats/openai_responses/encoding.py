@@ -1,4 +1,4 @@
-"""OpenAI Responses: lowers messages to input items.
+"""OpenAI Responses: encodes messages as items, for requests and for exports.
 
 What the same model wrote is sent back with its ids and encrypted reasoning, if all of it can be
 sent: a reasoning item must be followed by the item it led to, and an item with an id must be
@@ -7,6 +7,10 @@ preceded by its reasoning.
 
 from collections.abc import Iterator
 
+import msgspec
+
+from haptera.formats.lenient_json import with_text_ids
+from haptera.formats.tool_texts import argument_text, custom_input, marked_result
 from haptera.model.ids import CallId
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import AssistantMessage, Message, UserMessage
@@ -20,20 +24,32 @@ from haptera.model.parts import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
-    argument_object,
     reminder_text,
 )
-from haptera.providers.wire.lenient_decoding import encode_lenient
-from haptera.providers.wire.message_forms import (
-    CUSTOM_INPUT,
-    marked_result,
-)
-from haptera.providers.wire.openai_responses.dialects import ResponsesDialect
-from haptera.providers.wire.openai_responses.reply_items import plain_item
 
+CUSTOM_CALL = "custom_tool_call"
+_TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
 _ANSWERED_BY_CLIENT = frozenset(
     {"apply_patch_call", "computer_call", "local_shell_call", "shell_call"}
 )
+
+
+class ItemRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs in the items that endpoints take, and those that a file holds."""
+
+    typed_answers: bool = False
+    """Whether an answer without an id must be sent as a typed message, not in the short form."""
+    plain_items: bool = False
+    """Whether only messages and calls are accepted back, without ids and other own fields."""
+    calls_last: bool = False
+    """Whether the calls of an answer must directly precede their results."""
+    image_detail: bool = True
+    """Whether a picture says in what detail the model is to look at it."""
+
+
+def plain_item(value: JsonObject) -> JsonObject:
+    """Return an item whose ids and names are text, as logs and servers require."""
+    return with_text_ids(value, *_TEXT_FIELDS)
 
 
 def custom_calls(messages: tuple[Message, ...]) -> frozenset[CallId]:
@@ -43,23 +59,21 @@ def custom_calls(messages: tuple[Message, ...]) -> frozenset[CallId]:
         for message in messages
         if isinstance(message, AssistantMessage)
         for part in message.tool_calls
-        if _is_custom(part)
+        if is_custom_call(part)
     )
 
 
-def items_of(
-    message: Message, custom: frozenset[CallId], dialect: ResponsesDialect
-) -> list[JsonObject]:
+def items_of(message: Message, custom: frozenset[CallId], rules: ItemRules) -> list[JsonObject]:
     """Return the items of one message."""
     if isinstance(message, UserMessage):
-        return list(_user_items(message, custom))
+        return list(_user_items(message, custom, rules))
     items = _assistant_items(message)
-    if dialect.plain_items:
+    if rules.plain_items:
         return [plain for item in items if (plain := _plain(item)) is not None]
-    if dialect.typed_answers:
+    if rules.typed_answers:
         items = [_typed(item) for item in items]
     # DeepSeek refuses text between a call and its result. The sort is stable.
-    return sorted(items, key=_is_call) if dialect.calls_last else items
+    return sorted(items, key=_is_call) if rules.calls_last else items
 
 
 def _typed(item: JsonObject) -> JsonObject:
@@ -84,48 +98,60 @@ def _plain(item: JsonObject) -> JsonObject | None:
 
 
 def _is_call(item: JsonObject) -> bool:
-    return item.get("type") in {"function_call", "custom_tool_call"}
+    return item.get("type") in {"function_call", CUSTOM_CALL}
 
 
-def _is_custom(part: ToolCallPart) -> bool:
-    return (part.native or {}).get("type") == "custom_tool_call"
+def is_custom_call(part: ToolCallPart) -> bool:
+    """Whether a call is of a custom tool."""
+    return (part.native or {}).get("type") == CUSTOM_CALL
 
 
-def _user_items(message: UserMessage, custom: frozenset[CallId]) -> Iterator[JsonObject]:
+def _user_items(
+    message: UserMessage, custom: frozenset[CallId], rules: ItemRules
+) -> Iterator[JsonObject]:
     for part in message.parts:
         if isinstance(part, ToolResultPart):
-            kind = "custom_tool_call_output" if part.call_id in custom else "function_call_output"
-            yield {"type": kind, "call_id": part.call_id, "output": _output_of(part)}
-    content = [piece for part in message.parts if (piece := _input_piece(part)) is not None]
+            has_media = any(isinstance(each, MediaPart) for each in part.content)
+            is_custom = part.call_id in custom
+            yield output_item(part, rules, is_custom=is_custom, has_media=has_media)
+    content = [piece for part in message.parts if (piece := input_piece(part, rules)) is not None]
     if content:
         yield {"type": "message", "role": "user", "content": content}
 
 
-def _input_piece(part: Part) -> JsonObject | None:
+def output_item(
+    part: ToolResultPart, rules: ItemRules, *, is_custom: bool, has_media: bool
+) -> JsonObject:
+    """Return the output of a call: a text, or pieces where it has media."""
+    kind = f"{CUSTOM_CALL}_output" if is_custom else "function_call_output"
+    output: Json = marked_result(part)
+    if has_media:
+        pieces = [input_piece(each, rules) for each in part.content]
+        output = [piece for piece in pieces if piece is not None]
+    return {"type": kind, "call_id": part.call_id, "output": output}
+
+
+def input_piece(part: Part, rules: ItemRules) -> JsonObject | None:
+    """Return a piece of a user message; None for parts that are none, and for empty texts."""
     match part:
         case TextPart(text=text) | CompactionPart(text=text) if text:
             return {"type": "input_text", "text": text}
         case ReminderPart(text=text):
             return {"type": "input_text", "text": f"{reminder_text(text)}\n"}
         case MediaPart():
-            return _media_piece(part)
+            return _media_piece(part, rules)
         case _:
             return None
 
 
-def _media_piece(part: MediaPart) -> JsonObject:
+def _media_piece(part: MediaPart, rules: ItemRules) -> JsonObject:
     where = part.url or part.data_url
     if part.mime.startswith("image/"):
-        return {"type": "input_image", "image_url": where, "detail": "auto"}
+        detail = {"detail": "auto"} if rules.image_detail else {}
+        return {"type": "input_image", "image_url": where, **detail}
     if part.url:
         return {"type": "input_file", "file_url": part.url}
     return {"type": "input_file", "filename": part.filename or "file.pdf", "file_data": where}
-
-
-def _output_of(part: ToolResultPart) -> Json:
-    if any(isinstance(each, MediaPart) for each in part.content):
-        return [piece for each in part.content if (piece := _input_piece(each)) is not None]
-    return marked_result(part)
 
 
 def _assistant_items(message: AssistantMessage) -> list[JsonObject]:
@@ -198,7 +224,7 @@ def _answer_item(part: Part, message: AssistantMessage) -> JsonObject | None:
         case CompactionPart(text=text) if text:
             return {"role": "assistant", "content": text}
         case ToolCallPart():
-            return _call_item(part)
+            return call_item(part)
         case ProviderPart(payload=payload):
             return dict(plain_item(payload)) if _is_answered(payload, message) else None
         case _:
@@ -215,12 +241,14 @@ def _text_item(part: TextPart) -> JsonObject:
     return item | {"content": content} | _facts(native, "id", "phase", "reasoning")
 
 
-def _call_item(part: ToolCallPart) -> JsonObject:
+def call_item(part: ToolCallPart) -> JsonObject:
+    """Return a call of a function, or of a custom tool, whose input is free text."""
     item: JsonObject = {"type": "function_call", "call_id": part.call_id, "name": part.name}
-    if _is_custom(part) and isinstance(part.arguments, dict):
-        item |= {"type": "custom_tool_call", "input": str(part.arguments.get(CUSTOM_INPUT, ""))}
+    given = custom_input(part) if is_custom_call(part) else None
+    if given is None:
+        item["arguments"] = argument_text(part)
     else:
-        item["arguments"] = encode_lenient(argument_object(part)).decode()
+        item |= {"type": CUSTOM_CALL, "input": given}
     return item | _facts(part.native or {}, "id", "namespace", "caller", "reasoning")
 
 

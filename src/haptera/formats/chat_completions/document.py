@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from haptera.formats.bounded_input import (
     ByteStream,
@@ -10,20 +11,23 @@ from haptera.formats.bounded_input import (
     document_of,
     refused,
 )
+from haptera.formats.chat_completions.encoding import (
+    AUDIO_FORMATS,
+    MessageRules,
+    finish_lowered,
+    lower_message,
+)
+from haptera.formats.export_fitting import ExportFitter
 from haptera.formats.forms import (
-    UniqueCallIds,
     call_from_text,
     media_from_data,
     media_from_url,
     object_in,
-    result_as_text,
-    stand_in,
     text_in,
-    tool_name,
-    with_content,
 )
 from haptera.formats.message_builder import AnswerFacts, MessageBuilder
-from haptera.formats.responses_items import ItemReader, piece_of_item
+from haptera.formats.openai_responses.decoding import ItemReader, piece_of_item
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.formats.values import (
     LIMITS,
     ImportedSession,
@@ -41,24 +45,26 @@ from haptera.model.parts import (
     ReasoningPart,
     ReminderPart,
     TextPart,
-    ToolCallPart,
     ToolResultPart,
-    argument_object,
-    reminder_text,
 )
 
 FORMAT = "openai"
 
-_SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
+_RULES = MessageRules(is_simplified=False)
 
 
-def leaves_out(_message: Message, part: Part) -> bool:
+def leaves_out(message: Message, part: Part) -> bool:
     """Whether a part has no place in the file: empty text, reasoning, what providers attach."""
     match part:
-        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
+        case TextPart(text=text) | CompactionPart(text=text):
             return not text
         case ReasoningPart() | ProviderPart():
             return True
+        # An answer holds texts and calls only.
+        case ReminderPart(text=text):
+            return not text or isinstance(message, AssistantMessage)
+        case MediaPart():
+            return isinstance(message, AssistantMessage)
         case _:
             return False
 
@@ -77,68 +83,16 @@ def _messages(export: SessionExport) -> Iterator[JsonObject]:
     for prompt in export.system_prompts:
         if prompt:
             yield {"role": "system", "content": prompt}
-    ids = UniqueCallIds()
+    fitter = ExportFitter(export, takes_media=_takes, results_are_text=True)
     for each in export.messages:
         message = each.message
-        kept = [part for part in message.parts if not leaves_out(message, part)]
-        if isinstance(message, AssistantMessage):
-            yield from _answer(kept, ids)
-            continue
-        for part in kept:
-            if isinstance(part, ToolResultPart):
-                given = ids.of_result(part.call_id)
-                yield {"role": "tool", "tool_call_id": given, "content": result_as_text(part)}
-        pieces = [_piece(part, export) for part in kept if not isinstance(part, ToolResultPart)]
-        if pieces:
-            yield {"role": "user", "content": _plain(pieces)}
+        kept = [fitter.fitted(part) for part in message.parts if not leaves_out(message, part)]
+        for lowered in lower_message(_RULES, replace(message, parts=tuple(kept))):
+            yield finish_lowered(_RULES, lowered)
 
 
-def _answer(parts: list[Part], ids: UniqueCallIds) -> Iterator[JsonObject]:
-    """Yield an answer: its texts first, then its calls, which is the only order that there is."""
-    texts = [
-        {"type": "text", "text": part.text}
-        for part in parts
-        if isinstance(part, TextPart | CompactionPart)
-    ]
-    calls = [
-        {
-            "id": ids.of_call(part.call_id),
-            "type": "function",
-            "function": {
-                "name": tool_name(part.name),
-                "arguments": msgspec.json.encode(argument_object(part)).decode(),
-            },
-        }
-        for part in parts
-        if isinstance(part, ToolCallPart)
-    ]
-    if texts or calls:
-        content = _plain(texts) if texts else None
-        yield {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
-
-
-def _plain(pieces: list[JsonObject]) -> Json:
-    """Return content as a text where it is a single one."""
-    is_plain = len(pieces) == 1 and pieces[0]["type"] == "text"
-    return pieces[0]["text"] if is_plain else pieces
-
-
-def _piece(part: Part, export: SessionExport) -> JsonObject:
-    if isinstance(part, ReminderPart):
-        return {"type": "text", "text": reminder_text(part.text)}
-    if not isinstance(part, MediaPart):
-        return {"type": "text", "text": getattr(part, "text", "")}
-    media = with_content(part, export)
-    has_data = bool(media.data) and media.is_readable
-    if media.mime.startswith("image/") and (media.url or has_data):
-        return {"type": "image_url", "image_url": {"url": media.url or media.data_url}}
-    if media.mime in _SOUNDS and has_data:
-        sound = {"data": media.data, "format": _SOUNDS[media.mime]}
-        return {"type": "input_audio", "input_audio": sound}
-    if has_data:
-        file = {"filename": media.filename or "file", "file_data": media.data_url}
-        return {"type": "file", "file": file}
-    return {"type": "text", "text": stand_in(media)}
+def _takes(media: MediaPart) -> bool:
+    return media.mime.startswith("image/") or media.data is not None
 
 
 def read_openai_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedSession:
@@ -223,8 +177,7 @@ def _call_of(call: JsonObject) -> Part | None:
     if call_id and text_in(function, "name"):
         return call_from_text(call_id, text_in(function, "name"), function.get("arguments"))
     if call_id and text_in(custom, "name"):
-        # The name that the wire protocols use, whose room is above this one.
-        arguments = {"__input__": text_in(custom, "input")}
+        arguments = {CUSTOM_INPUT: text_in(custom, "input")}
         return call_from_text(call_id, text_in(custom, "name"), arguments)
     return None
 
@@ -247,7 +200,8 @@ def _part_of(piece: Json) -> Part | None:
             return media_from_url(url, mime="image/png")
         case "input_audio":
             sound = object_in(piece, "input_audio")
-            mime = next((mime for mime, name in _SOUNDS.items() if name == sound.get("format")), "")
+            form = text_in(sound, "format")
+            mime = next((mime for mime, each in AUDIO_FORMATS.items() if each == form), "")
             return media_from_data(text_in(sound, "data"), mime=mime)
         case "file":
             file = object_in(piece, "file")

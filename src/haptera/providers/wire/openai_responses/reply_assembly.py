@@ -11,6 +11,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from haptera.formats.lenient_json import id_text
+from haptera.formats.openai_responses.encoding import plain_item
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
 from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.stream_parts import (
@@ -20,11 +23,8 @@ from haptera.model.stream_parts import (
     PartOpened,
     StreamPart,
 )
-from haptera.providers.wire.lenient_decoding import as_text, id_text, with_text_ids
-from haptera.providers.wire.message_forms import CUSTOM_INPUT
-from haptera.providers.wire.openai_responses.reply_types import Event
-
-_TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
+from haptera.providers.wire.lenient_decoding import as_text
+from haptera.providers.wire.openai_responses.reply_format import Event
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
 _MODELLED = CALLS | {"message", "reasoning"}
@@ -313,11 +313,6 @@ def _piece_names(item: Item, letter: str, texts: Sequence[str]) -> list[str]:
         # A name that no delta can have.
         names.append(waiting.popleft() if is_begun else f"{letter}-{index}")
     return names
-
-
-def plain_item(value: JsonObject) -> JsonObject:
-    """Return an item whose ids and names are text, as logs and servers require."""
-    return with_text_ids(value, *_TEXT_FIELDS)
 
 
 def _escaped(text: str) -> str:

@@ -6,6 +6,7 @@ provider would have sent it in one piece, and becomes an opaque part.
 
 from typing import TypeAlias
 
+from haptera.formats.lenient_json import encode_lenient, with_text_ids
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
 from haptera.model.errors import ProviderError
 from haptera.model.json_types import JsonObject, objects_in
@@ -17,7 +18,7 @@ from haptera.model.stream_parts import (
     PartOpened,
     StreamPart,
 )
-from haptera.providers.wire.anthropic_messages.reply_types import (
+from haptera.providers.wire.anthropic_messages.reply_format import (
     CitationsDelta,
     CompactionDelta,
     ContentDelta,
@@ -26,12 +27,7 @@ from haptera.providers.wire.anthropic_messages.reply_types import (
     TextDelta,
     ThinkingDelta,
 )
-from haptera.providers.wire.lenient_decoding import (
-    as_text,
-    decode_lenient,
-    encode_lenient,
-    with_text_ids,
-)
+from haptera.providers.wire.lenient_decoding import as_text, decode_lenient
 
 _KINDS: dict[str, PartKind] = {
     "text": "text",

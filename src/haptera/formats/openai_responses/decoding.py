@@ -1,29 +1,22 @@
-"""OpenAI Responses items: messages, reasoning, calls and outputs, to parts and back."""
+"""OpenAI Responses: decodes items, which are messages, reasoning, calls and outputs, to parts."""
 
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable
 
 import msgspec
 
 from haptera.formats.forms import (
-    UniqueCallIds,
     call_from,
     call_from_text,
     media_from_url,
     object_in,
-    result_as_text,
-    stand_in,
     text_in,
-    tool_name,
-    with_content,
 )
 from haptera.formats.message_builder import AnswerFacts, MessageBuilder
-from haptera.formats.values import SessionExport
+from haptera.formats.openai_responses.encoding import CUSTOM_CALL
+from haptera.formats.tool_texts import CUSTOM_INPUT
 from haptera.model.ids import CallId
 from haptera.model.json_types import Json, JsonObject, objects_in
-from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
-    CompactionPart,
     MediaPart,
     Part,
     ProviderPart,
@@ -31,133 +24,14 @@ from haptera.model.parts import (
     ReminderPart,
     ResultContent,
     TextPart,
-    ToolCallPart,
     ToolResultPart,
-    argument_object,
-    reminder_text,
 )
 
 PROVIDER = "openai"
 """The provider that Codex uses unless it is told otherwise. Only OpenAI can read what it sealed, so
 what another provider sealed by the same protocol has no place in the file."""
-_CUSTOM = "custom_tool_call"
-_CUSTOM_INPUT = "__input__"
-"""What the free text of a custom tool is called among the arguments, as on the wire."""
 _NOTES = ("<environment_context>", "<user_instructions>", "<permissions instructions>")
 """How Codex begins what it says to the model in the user's name, in files that do not mark it."""
-
-
-def leaves_out(message: Message, part: Part) -> bool:
-    """Whether a part is left out: empty text, reasoning without a signature or of others."""
-    is_native = isinstance(message, AssistantMessage) and message.provider == PROVIDER
-    match part:
-        case TextPart(text=text) | CompactionPart(text=text) | ReminderPart(text=text):
-            return not text
-        case ReasoningPart(signature=signature, native=native):
-            return not (is_native and signature and native and native.get("id"))
-        case ProviderPart(provider=provider):
-            return provider != PROVIDER
-        case _:
-            return False
-
-
-def text_item(role: Literal["user", "assistant", "developer"], text: str) -> JsonObject:
-    """Return a message that is one text."""
-    kind = "output_text" if role == "assistant" else "input_text"
-    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
-
-
-class ItemWriter:
-    """Writes messages as items. Owns the ids of calls across the conversation."""
-
-    def __init__(self, export: SessionExport) -> None:
-        self._export = export
-        self._ids = UniqueCallIds()
-        self._custom: set[CallId] = set()
-
-    def items(self, message: Message) -> Iterator[JsonObject]:
-        """Yield the items of a message; summaries of user messages are not among them."""
-        kept = [part for part in message.parts if not leaves_out(message, part)]
-        if isinstance(message, UserMessage):
-            yield from self._of_user(kept)
-            return
-        # Kept until the next answer, because the outputs of its calls come in a later message.
-        self._custom = {
-            part.call_id
-            for part in message.tool_calls
-            if (part.native or {}).get("type") == _CUSTOM
-        }
-        for part in kept:
-            yield from self._of_answer(part)
-
-    def _of_user(self, parts: list[Part]) -> Iterator[JsonObject]:
-        content: list[JsonObject] = []
-        for part in parts:
-            match part:
-                case ToolResultPart():
-                    yield self._output(part)
-                case ReminderPart(text=text):
-                    yield text_item("developer", text)
-                case TextPart(text=text):
-                    content.append({"type": "input_text", "text": text})
-                case MediaPart():
-                    content.append(_media_piece(with_content(part, self._export)))
-                case _:
-                    continue
-        if content:
-            yield {"type": "message", "role": "user", "content": content}
-
-    def _of_answer(self, part: Part) -> Iterator[JsonObject]:
-        match part:
-            case TextPart(text=text) | CompactionPart(text=text):
-                yield text_item("assistant", text)
-            case ReminderPart(text=text):
-                yield text_item("assistant", reminder_text(text))
-            case ReasoningPart():
-                summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-                sealed = {"id": (part.native or {})["id"], "encrypted_content": part.signature}
-                yield {"type": "reasoning", "summary": summary, **sealed}
-            case ToolCallPart():
-                yield self._call(part)
-            case ProviderPart(payload=payload):
-                yield payload
-            case _:
-                return
-
-    def _call(self, part: ToolCallPart) -> JsonObject:
-        named: JsonObject = {
-            "call_id": self._ids.of_call(part.call_id),
-            "name": tool_name(part.name),
-        }
-        if part.call_id in self._custom and isinstance(part.arguments, dict):
-            given = str(part.arguments.get(_CUSTOM_INPUT, ""))
-            return {"type": _CUSTOM, **named, "input": given}
-        arguments = msgspec.json.encode(argument_object(part)).decode()
-        return {"type": "function_call", **named, "arguments": arguments}
-
-    def _output(self, part: ToolResultPart) -> JsonObject:
-        kind = f"{_CUSTOM}_output" if part.call_id in self._custom else "function_call_output"
-        output: Json = result_as_text(part)
-        pictures = [piece for piece in part.content if _is_picture(piece)]
-        if pictures:
-            output = [
-                {"type": "input_text", "text": piece.text}
-                if isinstance(piece, TextPart)
-                else _media_piece(with_content(piece, self._export))
-                for piece in part.content
-            ]
-        return {"type": kind, "call_id": self._ids.of_result(part.call_id), "output": output}
-
-
-def _is_picture(piece: ResultContent) -> bool:
-    return isinstance(piece, MediaPart) and piece.mime.startswith("image/")
-
-
-def _media_piece(part: MediaPart) -> JsonObject:
-    where = part.url or (part.data_url if part.data and part.is_readable else None)
-    if where and part.mime.startswith("image/"):
-        return {"type": "input_image", "image_url": where}
-    return {"type": "input_text", "text": stand_in(part)}
 
 
 class ItemReader:
@@ -295,8 +169,8 @@ def _custom_call(item: JsonObject) -> Part | None:
     call_id, name = text_in(item, "call_id"), text_in(item, "name")
     if not call_id or not name:
         return None
-    part = call_from(call_id, name, {_CUSTOM_INPUT: text_in(item, "input")})
-    return msgspec.structs.replace(part, native={"type": _CUSTOM})
+    part = call_from(call_id, name, {CUSTOM_INPUT: text_in(item, "input")})
+    return msgspec.structs.replace(part, native={"type": CUSTOM_CALL})
 
 
 def _shell_call(item: JsonObject) -> Part | None:

@@ -1,0 +1,1 @@
+"""Anthropic Messages: content blocks, in requests, documents and Claude Code's files."""

@@ -1,0 +1,1 @@
+"""Chat Completions: its messages, in requests to any dialect and in documents."""

@@ -1,0 +1,1 @@
+"""OpenAI Responses: its items, in requests, documents and Codex's files."""
