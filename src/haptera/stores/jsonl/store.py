@@ -9,15 +9,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from haptera.model.commands import Command
+from haptera.model.commands import Command, CommandId
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases
 from haptera.stores.jsonl.lines import commands_in, encode_command
+from haptera.stores.jsonl.lock_file import read_lease_state
 from haptera.stores.jsonl.log import JsonlLog
-from haptera.stores.jsonl.resources import JsonlResources, make_resources
+from haptera.stores.jsonl.resources import JsonlResources
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.stored_records import (
@@ -44,7 +45,7 @@ class JsonlStore:
         self.files_at = root
         """The folder."""
         hold_store(self, folder=root)
-        self._resources = make_resources(root, lease_seconds=lease_seconds)
+        self._resources = JsonlResources(root, lease_seconds=lease_seconds)
         self.log = JsonlLog(self._resources)
         self.index = JsonlIndex(self._resources)
         self.leases = JsonlLeases(self._resources)
@@ -68,7 +69,6 @@ class JsonlStore:
         self._resources.writers.clear()
         for ticket in tuple(self._resources.tickets):
             self._resources.remove_ticket(ticket)
-        self._resources.summaries.save()
 
 
 class JsonlInbox(NotifiedInbox):
@@ -99,11 +99,17 @@ class JsonlInbox(NotifiedInbox):
                     if command.id not in commands_in(content):
                         _append_line(descriptor, content, encode_command(command))
                     # Last: a deletion removes the log, and the commands after it.
-                    if not self._resources.folder.log(session_id).exists():
+                    if not self._is_there(session_id):
                         path.unlink(missing_ok=True)
                         raise no_session_error(session_id)
             finally:
                 os.close(descriptor)
+
+    def _is_there(self, session_id: SessionId) -> bool:
+        folder = self._resources.folder
+        # A session that was just opened has a holder, and no log before its first entries.
+        is_held = read_lease_state(folder.lease(session_id)).holder is not None
+        return is_held or folder.log(session_id).exists()
 
     def _pending(self, session_id: SessionId) -> tuple[Command, ...]:
         path = self._resources.folder.inbox(session_id)
@@ -113,8 +119,15 @@ class JsonlInbox(NotifiedInbox):
             commands = commands_in(read_or_empty(path))
             if not commands:
                 return ()
-            consumed = self._resources.summaries.of(session_id).consumed
+            consumed = self._consumed(session_id)
         return tuple(item for key, item in commands.items() if key not in consumed)
+
+    def _consumed(self, session_id: SessionId) -> set[CommandId]:
+        writer = self._resources.writers.get(session_id)
+        # What a holder here knows saves reading the log, unless another took over.
+        if writer is not None and writer.is_current():
+            return writer.consumed
+        return self._resources.reader.consumed(session_id)
 
 
 class JsonlBlobs:
