@@ -15,7 +15,7 @@ from haptera.model.entry_bytes import UNREADABLE
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import believed
 from haptera.stores.jsonl.folder import try_lock, unlock
-from haptera.system.private_files import open_or_create, read_or_empty
+from haptera.system.private_files import open_or_create, read_range
 
 _WIDTH = 512
 """A shorter text is padded to this width, so that it covers the longer one before it."""
@@ -84,7 +84,7 @@ class LockFile:
 
     def read(self) -> LeaseState:
         """Return the text; a damaged one is like an empty one."""
-        return _parse_state(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0))
+        return _parse_state(read_range(self._descriptor))
 
     def write(self, state: LeaseState) -> None:
         """Replace the text. It is not synced: after a power cut no process holds anything."""
@@ -100,9 +100,17 @@ class LockFile:
         os.close(self._descriptor)
 
 
-def read_lease_state(path: Path) -> LeaseState:
+def read_lease_state(path: Path | str) -> LeaseState:
     """Read the text of a lock file; a missing one is like an empty one."""
-    return _parse_state(read_or_empty(path))
+    # Without pathlib: a listing reads the lock files of all sessions.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return LeaseState()
+    try:
+        return _parse_state(read_range(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _parse_state(content: bytes) -> LeaseState:

@@ -7,6 +7,7 @@ another size is read, so deleting lock files loses nothing. Nothing is kept betw
 import contextlib
 import os
 from collections.abc import Collection, Iterator
+from typing import TypeAlias
 
 import msgspec
 
@@ -21,14 +22,8 @@ from haptera.stores.jsonl.scan import LogScan, scan_pieces, scan_whole
 from haptera.stores.jsonl.session_writer import record_of
 from haptera.system.private_files import translated_os_errors
 
-
-class _Known(msgspec.Struct, frozen=True):
-    """The record of a log that was looked at, and how to see that the log is still the same."""
-
-    inode: int
-    size: int
-    modified: int
-    record: SessionRecord | None
+_Seen: TypeAlias = tuple[int, int, int]
+"""Inode, size and time of a log: another one has changed."""
 
 
 class SessionReader:
@@ -36,7 +31,8 @@ class SessionReader:
 
     def __init__(self, folder: SessionFolder) -> None:
         self._folder = folder
-        self._known: dict[SessionId, _Known] = {}
+        self._known: dict[SessionId, tuple[_Seen, SessionRecord | None]] = {}
+        """What was looked at. An item is replaced, never changed, because other threads read it."""
 
     def read(self, session_id: SessionId, *, after: int, limit: int | None) -> list[Entry]:
         """Read entries after `after`, up to `limit` that can be read."""
@@ -104,14 +100,13 @@ class SessionReader:
     def _record(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
         seen = (found.st_ino, found.st_size, found.st_mtime_ns)
         known = self._known.get(session_id)
-        if known is not None and (known.inode, known.size, known.modified) == seen:
-            return known.record
-        held = read_lease_state(self._folder.lease(session_id))
+        if known is not None and known[0] == seen:
+            return known[1]
+        held = read_lease_state(f"{self._folder.leases}/{session_id}.lock")
         record = held.record
         if record is None or held.size != found.st_size:
             record = record_of(self._scan(session_id), record)
-        # Replaced, never changed, because other threads read it.
-        self._known[session_id] = _Known(*seen, record)
+        self._known[session_id] = (seen, record)
         return record
 
     def _scan(self, session_id: SessionId) -> LogScan:

@@ -7,6 +7,7 @@ whole: when the end of the file cuts one off, its lines are a torn tail and no p
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -36,6 +37,9 @@ class FoundLine(msgspec.Struct, frozen=True, gc=False):
     offset: int
     line: LogLine
     starts_append: bool
+
+
+_Mark: TypeAlias = FoundLine | DamagedBytes
 
 
 class LostEnd(msgspec.Struct, frozen=True):
@@ -130,16 +134,19 @@ def scan_bytes(
     content: bytes, *, offset: int = 0, head: int = 0, is_after_damage: bool = False
 ) -> LogScan:
     """Find the good lines in bytes of any kind, which begin at `offset` behind the entry `head`."""
-    pieces = content.split(b"\n")
-    rest = pieces.pop()
-    scanner = _Scanner(LogScan(end=offset, head=head, is_after_damage=is_after_damage))
-    position = offset
-    for piece in pieces:
-        scanner.take_piece(position, piece, is_ended=True)
-        position += len(piece) + 1
-    if rest:
-        scanner.take_piece(position, rest, is_ended=False)
-    return scanner.finish(offset + len(content))
+    scan = LogScan(end=offset + len(content), head=head, is_after_damage=is_after_damage)
+    marks, torn_at = _marks_of(content, offset)
+    if torn_at is not None:
+        scan.torn = DamagedBytes(torn_at, scan.end - torn_at, "the last append was cut off")
+        scan.end = torn_at
+    scan.is_unterminated = torn_at is None and content[-1:] not in {b"", b"\n"}
+    for mark in marks:
+        if isinstance(mark, DamagedBytes):
+            scan.damaged.append(mark)
+            scan.is_after_damage = True
+        else:
+            _accept(scan, mark)
+    return scan
 
 
 def lost_at_end(scan: LogScan) -> LostEnd | None:
@@ -245,97 +252,59 @@ def _decode_lines(
                 scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
 
 
-class _Scanner:
-    """Takes the pieces between line ends and decides which of them belong to the log.
+def _marks_of(content: bytes, offset: int) -> tuple[list[_Mark], int | None]:
+    """Return good lines and damage in order, and where an append begins that the end cuts off.
 
-    Lines of an append that is not complete yet, and damage among them, are kept open.
+    Nothing from there on is among them. Damage inside of that append is part of it.
     """
-
-    def __init__(self, result: LogScan) -> None:
-        self._result = result
-        self._open: list[FoundLine] = []
-        self._open_damage: list[DamagedBytes] = []
-        self._open_at: int | None = None
-        self._left = 0
-
-    def take_piece(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
-        """Take any piece; the last one of a file may have no line end."""
+    marks: list[_Mark] = []
+    pieces = content.split(b"\n")
+    open_from: int | None = None
+    left = 0
+    for number, piece in enumerate(pieces, start=1):
+        if not piece and number == len(pieces):
+            break
         skipped, line = _find_line(piece)
-        if line is None:
+        if line is None and number == len(pieces):
             # A last line without its end may be one that is being written: it is torn, not damaged.
-            if not is_ended:
-                self._open_at = offset if self._open_at is None else self._open_at
-                return
-            self._take_damage(offset, piece)
-            return
-        if skipped:
-            self._take_damage(offset, piece[:skipped], is_whole=False)
-        self._take_line(offset + skipped, line)
-        if self._open_at is None:
-            self._result.end = offset + len(piece) + is_ended
-            self._result.is_unterminated = not is_ended
+            return (marks, offset) if open_from is None else _without(marks, open_from)
+        if skipped or line is None:
+            marks.append(DamagedBytes(offset, skipped, _reason(piece[:skipped])))
+        if line is None:
+            # The damaged line was one of the append's lines, so the countdown goes on over it.
+            left -= 1
+        else:
+            # Where another append begins, lines of the open one are missing, but not torn off.
+            open_from = open_from if line.left == left - 1 else None
+            found = FoundLine(offset + skipped, line, starts_append=open_from is None)
+            open_from = len(marks) if open_from is None else open_from
+            marks.append(found)
+            left = line.left
+        open_from = open_from if left > 0 else None
+        offset += len(piece) + 1
+    return (marks, None) if open_from is None else _without(marks, open_from)
 
-    def finish(self, size: int) -> LogScan:
-        """Return the result; what is still open is torn."""
-        result = self._result
-        if self._open_at is not None:
-            result.torn = DamagedBytes(
-                self._open_at, size - self._open_at, "the last append was cut off"
-            )
-            # Damage before the torn lines of the same append is part of the torn tail.
-            result.end = self._open_at
-        for found in result.lines:
-            result.epoch = max(result.epoch, found.line.epoch)
-            result.consumed.update(found.line.consumed)
-        return result
 
-    def _take_line(self, offset: int, line: LogLine) -> None:
-        if self._open and line.left != self._left - 1:
-            # Another append begins, so lines of the open one are missing; it is not a torn tail.
-            self._close_append()
-        found = FoundLine(offset, line, starts_append=not self._open)
-        if self._open_at is None:
-            self._open_at = offset
-        self._open.append(found)
-        self._left = line.left
-        if not line.left:
-            self._close_append()
+def _without(marks: list[_Mark], first: int) -> tuple[list[_Mark], int]:
+    return marks[:first], marks[first].offset
 
-    def _take_damage(self, offset: int, piece: bytes, *, is_whole: bool = True) -> None:
-        self._open_damage.append(DamagedBytes(offset, len(piece), _reason(piece)))
-        # The damaged line was one of the append's lines, so the countdown goes on over it.
-        if self._open and is_whole:
-            self._left -= 1
-        if not self._open or not self._left:
-            self._close_append()
-            self._result.end = offset + len(piece) + is_whole
 
-    def _close_append(self) -> None:
-        marks: list[FoundLine | DamagedBytes] = [*self._open, *self._open_damage]
-        if self._open_damage:
-            marks.sort(key=lambda item: item.offset)
-        for mark in marks:
-            if isinstance(mark, DamagedBytes):
-                self._result.damaged.append(mark)
-                self._result.is_after_damage = True
-            else:
-                self._accept(mark)
-        self._open, self._open_damage, self._open_at = [], [], None
-
-    def _accept(self, found: FoundLine) -> None:
-        result, seq = self._result, found.line.seq
-        if found.line.has_entry:
-            if seq <= result.head:
-                reason = f"a second entry calls itself {seq}"
-                result.damaged.append(DamagedBytes(found.offset, 0, reason))
-                return
-            # Damage in front is in the list already, and says where the missing entries were.
-            if seq > result.head + 1 and not result.is_after_damage:
-                reason = f"entries {result.head + 1} to {seq - 1} are missing"
-                result.damaged.append(DamagedBytes(found.offset, 0, reason))
-            result.head = seq
-        result.is_after_damage = False
-        result.lines.append(found)
+def _accept(scan: LogScan, found: FoundLine) -> None:
+    """Take a good line; report entries that are missing before it, or that it is there twice."""
+    line, head = found.line, scan.head
+    if line.has_entry and line.seq <= head:
+        reason = f"a second entry calls itself {line.seq}"
+        scan.damaged.append(DamagedBytes(found.offset, 0, reason))
+        return
+    # Damage in front is in the list already, and says where the missing entries were.
+    if line.has_entry and line.seq > head + 1 and not scan.is_after_damage:
+        reason = f"entries {head + 1} to {line.seq - 1} are missing"
+        scan.damaged.append(DamagedBytes(found.offset, 0, reason))
+    scan.head = line.seq if line.has_entry else head
+    scan.is_after_damage = False
+    scan.epoch = max(scan.epoch, line.epoch)
+    scan.consumed.update(line.consumed)
+    scan.lines.append(found)
 
 
 def _find_line(piece: bytes) -> tuple[int, LogLine | None]:

@@ -1,4 +1,6 @@
-"""The store behind `jsonl:DIR`: sessions as files that any tool can read. Also its two small ports.
+"""The store behind `jsonl:DIR`: sessions as files that any tool can read. Also its small ports.
+
+The index and the search read the folder, and store nothing themselves.
 
 The inbox is a file of commands beside each log. Commands stay in it; the log says which of them
 were consumed, in the lines of the append that answers them. Blobs are files named by their content.
@@ -6,14 +8,16 @@ were consumed, in the lines of the append that answers them. Blobs are files nam
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from haptera.model.commands import Command, CommandId
+from haptera.model.entries import Entry
 from haptera.model.errors import StoreError
-from haptera.model.ids import SessionId
+from haptera.model.ids import SessionId, parse_session_id
+from haptera.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
+from haptera.stores.append_rules import is_visible, page_of
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
-from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases
 from haptera.stores.jsonl.lines import commands_in, encode_command
 from haptera.stores.jsonl.lock_file import read_lease_state
@@ -28,6 +32,7 @@ from haptera.stores.stored_records import (
     no_session_error,
     verified_blob,
 )
+from haptera.stores.text_search import SEARCHABLE_KINDS, TextScan
 from haptera.system.atomic_files import write_all
 from haptera.system.own_places import hold_store
 from haptera.system.private_files import (
@@ -69,6 +74,89 @@ class JsonlStore:
         self._resources.writers.clear()
         for ticket in tuple(self._resources.tickets):
             self._resources.remove_ticket(ticket)
+
+
+class JsonlIndex:
+    """Finds sessions by the records in their lock files."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._reader = resources.reader
+        self._threads = resources.threads
+
+    async def find(
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        session_id: SessionId | None = None,
+        name: str | None = None,
+    ) -> SessionRecord | None:
+        """Find by id or by name; a session of another owner or project is not found."""
+
+        def find_record() -> SessionRecord | None:
+            if session_id is not None and parse_session_id(session_id) is not None:
+                record = self._reader.record(session_id)
+                if record is not None and is_visible(record, owner, project):
+                    return record
+            named = SessionFilter(name=name)
+            owned = [] if name is None else self._owned(owner, project)
+            page = page_of(owned, named, limit=1, after=None)
+            return page[0] if page else None
+
+        return await self._threads.read(find_record)
+
+    async def browse(
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
+    ) -> Sequence[SessionRecord]:
+        """List sessions, the last updated first."""
+
+        def list_records() -> list[SessionRecord]:
+            return page_of(self._owned(owner, project), matching, limit=limit, after=after)
+
+        return await self._threads.read(list_records)
+
+    async def rebuild(self) -> int:
+        """Derive the index again from the logs."""
+        return await self._threads.read(self._reader.rebuild)
+
+    def _owned(self, owner: str, project: str | None) -> list[SessionRecord]:
+        return [
+            record
+            for record in self._reader.records()
+            if record.owner == owner and project in {None, record.project}
+        ]
+
+
+class JsonlSearch:
+    """Finds texts by reading the logs of all sessions of an owner, some appends at a time."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._reader = resources.reader
+        self._threads = resources.threads
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+
+        def scan() -> list[SearchHit]:
+            texts = TextScan(query, limit=limit)
+            for record in [] if texts.is_pointless else self._reader.records():
+                if is_visible(record, owner, project):
+                    texts.scan(record.id, self._searchable_entries(record.id))
+            return texts.hits()
+
+        return await self._threads.read(scan)
+
+    def _searchable_entries(self, session_id: SessionId) -> Iterator[Entry]:
+        for piece in self._reader.pieces(session_id, kinds=SEARCHABLE_KINDS):
+            yield from piece.entries
 
 
 class JsonlInbox(NotifiedInbox):
