@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT
+from haptera import Agent, AgentSession, SessionError
 from haptera.access.assembly.store_strings import make_store
 from haptera.model.entries import (
     Entry,
@@ -46,8 +47,6 @@ from haptera.model.settings import Settings
 from haptera.model.usage import Usage
 from haptera.ports.session_store import Lease, Store
 from haptera.testing import ScriptedProvider, says
-
-from haptera import Agent, AgentSession, SessionError
 
 PROJECT = "bench"
 _EXCHANGES = 3
