@@ -212,8 +212,9 @@ class JsonlInbox(NotifiedInbox):
 
     def _consumed(self, session_id: SessionId) -> set[CommandId]:
         writer = self._resources.writers.get(session_id)
+        now = read_lease_state(self._resources.folder.lease(session_id))
         # What a holder here knows saves reading the log, unless another took over.
-        if writer is not None and writer.is_current():
+        if writer is not None and writer.epoch == now.epoch:
             return writer.consumed
         return self._resources.reader.consumed(session_id)
 
