@@ -148,7 +148,7 @@ class JsonlLog:
             if not self._folder.lease(session_id).exists():
                 self._remove_files(session_id)
                 return
-            # As one who takes the session over: its holder gets FENCED, and nobody can acquire it
+            # As one who takes the session over: its holder gets FENCED, and no other can acquire it
             # meanwhile.
             lock = replace_lock(self._folder, session_id, LeaseState())
             with contextlib.closing(lock):
