@@ -225,7 +225,6 @@ OPEN: dict[str, Callable[[AgentSession], Awaitable[object]]] = {
 """Operations on the long session once it is open."""
 
 MANY: dict[str, Operation] = {
-    "list 50, first process": _listed,
     "list 50": _listed,
     "the second page": _listed_twice,
     "find a name": _found,
@@ -314,8 +313,6 @@ def _run(kind: str, *, sessions: int, entries: int, only: Sequence[str]) -> None
         seconds = time.perf_counter() - start
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
         print(f"\n{kind}: filled in {seconds:.0f} s, {size / 1e6:,.0f} MB", flush=True)
-        if kind == "jsonl":
-            Path(folder, "store", "index.json").unlink(missing_ok=True)  # a cache: begin without
         print("| operation | wall ms | CPU ms | memory MB | loop stop ms | result |")
         print("|---|---|---|---|---|---|")
         for name in only or (OPERATIONS if entries else MANY):

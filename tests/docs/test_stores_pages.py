@@ -43,7 +43,7 @@ async def test_the_page_has_every_file_of_a_jsonl_folder(tmp_path: Path) -> None
         remote = await agent.remote("named")
         await remote.send("later")
         made = {path.name for path in tmp_path.iterdir()}
-    assert {"sessions", "index.lock", "lookup.jsonl"} <= made <= listed
+    assert {"sessions", "index.lock", "leases", "inbox"} <= made <= listed
 
 
 def test_the_page_of_durability_names_every_store() -> None:

@@ -124,9 +124,9 @@ async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
 ) -> None:
     session_id = new_session_id()
     store = open_store(kind, tmp_path)
-    await store.inbox.put(session_id, command("c1"))
     lease = await store.leases.acquire(session_id, "writer")
     await store.log.append(lease, [opening(session_id, name="big")])
+    await store.inbox.put(session_id, command("c1"))
     await store.log.append(
         lease, [note(2), note(3, "y" * _BIG), note(4, "z" * _BIG)], consumed=[CommandId("c1")]
     )

@@ -355,7 +355,7 @@ async def test_a_bad_byte_in_any_file_of_a_folder_harms_its_own_session_only(
             seen.add(path.relative_to(root).parts[0])
             if path.parent.name != "sessions":
                 assert len(found) >= len(kept.entries[kept.victim]) - 1
-    assert {"sessions", "leases", "inbox", "blobs", "quarantine", "index.json"} <= seen
+    assert {"sessions", "leases", "inbox", "blobs", "quarantine"} <= seen
 
 
 @pytest.mark.parametrize("kind", DURABLE)

@@ -59,23 +59,10 @@ def test_a_log_that_took_the_place_of_another_keeps_its_name(
     path = tmp_path / "folder" / "session.jsonl"
     os.close(open_or_create(path, os.O_RDWR))
     path.write_bytes(b"before\n")
-    with LogFile(path).replace(path.with_suffix(".new")) as descriptor:
+    with LogFile(path).copy(path.with_suffix(".new")) as descriptor:
         os.write(descriptor, b"after\n")
     assert path.read_bytes() == b"before\nafter\n"
     assert disk.keeps(path)
-
-
-async def test_the_names_of_sessions_that_are_written_anew_survive_a_power_cut(
-    disk: SyncedDisk, tmp_path: Path
-) -> None:
-    store, names = open_store("jsonl", tmp_path), tmp_path / "sessions" / "lookup.jsonl"
-    await new_session(store, name="durable")
-    assert disk.keeps(names)
-    before = names.stat().st_ino
-    await store.index.rebuild()
-    assert names.stat().st_ino != before
-    assert disk.keeps(names)
-    await store.close()
 
 
 async def test_what_a_store_of_files_called_stored_survives_a_power_cut(

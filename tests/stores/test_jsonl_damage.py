@@ -9,7 +9,7 @@ from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.log.entry import Entry
 from haptera.ports.session_store import Lease
 from haptera.stores.jsonl.lines import encode_append
-from haptera.stores.jsonl.scan import scan_log
+from haptera.stores.jsonl.scan import scan_bytes
 from haptera.stores.jsonl.store import JsonlStore
 from haptera.testing.store_conformance.samples import new_session, note
 
@@ -216,20 +216,34 @@ async def test_a_log_that_another_program_wrote_to_is_not_appended_to(written: W
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\n\n", b"{}", b"\xff\xfe", b'{"crc":"'])
 def test_bytes_that_are_no_log_are_reported_or_nothing(content: bytes) -> None:
-    scan = scan_log(content)
+    scan = scan_bytes(content)
     assert scan.lines == []
     assert scan.end <= len(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"00000000\n{}"])
-async def test_a_damaged_or_missing_index_changes_nothing(
+@pytest.mark.parametrize("content", [b"", b"garbage", b'{"epoch":3,"head":8}'])
+async def test_a_damaged_lock_file_changes_nothing(
     written: Written, tmp_path: Path, content: bytes
 ) -> None:
-    (tmp_path / "index.json").write_bytes(content)
+    (tmp_path / "leases" / f"{written.session_id}.lock").write_bytes(content)
     store = JsonlStore(tmp_path)
     (record,) = await store.index.browse("ana", "/work/house")
     assert (record.name, record.head) == ("damaged", 8)
+    lease = await store.leases.acquire(written.session_id, "next")
+    await store.log.append(lease, [note(9)])
+    assert await store.log.inspect(written.session_id) == ()
     await store.close()
+
+
+async def test_a_record_that_became_another_is_made_again_by_a_rebuild(written: Written) -> None:
+    path = written.root / "leases" / f"{written.session_id}.lock"
+    path.write_bytes(path.read_bytes().replace(b'"name":"damaged"', b'"name":"another"'))
+    for name in ("another", "damaged", "damaged"):
+        store = JsonlStore(written.root)
+        (record,) = await store.index.browse("ana", "/work/house")
+        assert (record.name, record.head) == (name, 8)
+        assert await store.index.rebuild() == 1
+        await store.close()
 
 
 async def test_a_damaged_blob_is_corrupt_and_is_healed_by_putting_it_again(tmp_path: Path) -> None:

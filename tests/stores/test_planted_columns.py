@@ -94,8 +94,6 @@ def test_a_field_of_a_lock_file_spoils_no_other_session(tmp_path: Path) -> None:
             if number % 3:
                 continue
             lock.write_bytes(msgspec.json.encode(planted) + b"\n")
-            for index in tmp_path.rglob("index.json"):
-                index.unlink()
             async with opened(lambda: JsonlStore(tmp_path)) as store:
                 await read_around(store, victim, neighbour)
 

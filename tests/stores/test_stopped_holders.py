@@ -76,29 +76,47 @@ async def test_a_holder_stopped_inside_an_append_is_named_to_those_who_do_not_wa
         await store.close()
 
 
-async def test_a_holder_stopped_while_it_removes_its_empty_log_removes_no_other(
+@pytest.mark.parametrize("place", ["looked", "unwritten", "synced"])
+async def test_a_holder_stopped_inside_its_first_append_makes_no_log_of_the_next(
+    place: str, tmp_path: Path, session_id: SessionId
+) -> None:
+    async with worker("jsonl", tmp_path, session_id) as holder:
+        await holder.must("acquire")
+        await holder.must("stop", place)
+        holder.send("append", 1)
+        await holder.stopped()
+        store = open_impatient("jsonl", tmp_path)
+        lease = await within_time_limit(
+            store.leases.acquire(session_id, "heir", busy="wait"), "a takeover"
+        )
+        head = len(await store.log.read(session_id))
+        assert head == (1 if place == "synced" else 0)
+        await store.log.append(lease, [note(2) if head else opening(session_id)])
+        holder.signal(signal.SIGCONT)
+        assert (await holder.reply()).startswith("FENCED")
+        assert await seqs_of(store, session_id) == [*range(1, head + 2)]
+        await store.log.append(lease, [note(head + 2)])
+        await store.close()
+
+
+async def test_a_holder_stopped_while_it_lets_go_is_taken_over(
     tmp_path: Path, session_id: SessionId
 ) -> None:
-    for place in ("looked", "unlinking"):
-        async with worker("jsonl", tmp_path, session_id) as holder:
-            await holder.must("acquire")
-            await holder.must("stop", place)
-            holder.send("release")
-            await holder.stopped()
-            store = open_impatient("jsonl", tmp_path)
-            taking = asyncio.ensure_future(store.leases.acquire(session_id, "heir", busy="wait"))
-            if place == "looked":
-                # It had not yet said that it lets go, so it is taken over where it stands.
-                lease = await within_time_limit(taking, "a takeover")
-                await store.log.append(lease, [opening(session_id)])
-            holder.signal(signal.SIGCONT)
-            await holder.reply()
-            lease = await within_time_limit(taking, "the lease of one that let go")
-            if place == "unlinking":
-                await store.log.append(lease, [opening(session_id)])
-            assert await seqs_of(store, session_id) == [1]
-            await store.log.delete(session_id)
-            await store.close()
+    async with worker("jsonl", tmp_path, session_id) as holder:
+        await holder.must("acquire")
+        await holder.must("stop", "releasing")
+        holder.send("release")
+        await holder.stopped()
+        store = open_impatient("jsonl", tmp_path)
+        lease = await within_time_limit(
+            store.leases.acquire(session_id, "heir", busy="wait"), "a takeover"
+        )
+        await store.log.append(lease, [opening(session_id)])
+        holder.signal(signal.SIGCONT)
+        assert await holder.reply() == "ok released"
+        await store.log.append(lease, [note(2)])
+        assert await seqs_of(store, session_id) == [1, 2]
+        await store.close()
 
 
 async def test_a_process_stopped_while_it_opens_a_session_is_taken_over(

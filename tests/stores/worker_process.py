@@ -19,6 +19,7 @@ from haptera.model.ids import SessionId
 from haptera.ports.session_store import Lease, Store
 from haptera.stores.jsonl import log_file
 from haptera.stores.jsonl.lock_file import LockFile
+from haptera.stores.jsonl.session_writer import SessionWriter
 from haptera.system.atomic_files import write_all
 from haptera.testing.store_conformance.samples import command, note, opening
 from tests.stores.durable_kinds import durable_kind
@@ -121,7 +122,7 @@ class Session:
 def stop_inside(place: str) -> None:
     """Wrap what a jsonl store writes with, so that the process stops there, once."""
     write, sync, is_at_its_path = write_all, os.fdatasync, LockFile.is_at_its_path
-    unlink = Path.unlink
+    release = SessionWriter.release
 
     def stop(now: str) -> None:
         nonlocal place
@@ -146,14 +147,14 @@ def stop_inside(place: str) -> None:
         stop("looked")
         return outcome
 
-    def stopping_unlink(path: Path, missing_ok: bool = False) -> None:
-        stop("unlinking")
-        unlink(path, missing_ok)
+    def stopping_release(writer: SessionWriter) -> None:
+        stop("releasing")
+        release(writer)
 
     log_file.write_all = stopping_write  # type: ignore[attr-defined, assignment]
     os.fdatasync = stopping_sync  # type: ignore[assignment]
     LockFile.is_at_its_path = stopping_look  # type: ignore[method-assign, assignment]
-    Path.unlink = stopping_unlink  # type: ignore[method-assign, assignment]
+    SessionWriter.release = stopping_release  # type: ignore[method-assign, assignment]
 
 
 async def answer(work: Callable[..., Awaitable[str]], arguments: list[str]) -> str:

@@ -1,15 +1,13 @@
 """The folder of a jsonl store: the names of its files, their locks, and the files of blobs.
 
     sessions/<id>.jsonl     the log
-    leases/<id>.lock        the lock file: holder, epoch, how far the log once reached
+    leases/<id>.lock        the lock file: holder, epoch, how far the log reached, its index record
     inbox/<id>.jsonl        commands from other processes
     blobs/<id>/<sha256>     content too big for a line
     quarantine/<id>.jsonl   what was cut off a log, with the offset it had
     waiting/<id>.<ticket>   empty files, one for each caller that waits for a lease
     takeovers/<id>.*        files that are about to replace others
-    index.json              a cache of what the logs say; deleting it loses nothing
     index.lock              locked while a name is taken
-    lookup.jsonl            which sessions took which name, to be verified against their logs
 
 Files are created 0600 and folders 0700. A new file is durable only once its folder is synced.
 """
@@ -29,7 +27,7 @@ from haptera.model.errors import ConfigError, ErrorCode, StoreError
 from haptera.model.ids import SessionId, parse_session_id
 from haptera.stores.stored_records import FindBlob
 from haptera.system.atomic_files import create_folder, replace_file
-from haptera.system.private_files import read_or_empty
+from haptera.system.private_files import open_or_create, read_or_empty
 from haptera.system.processes import monotonic_seconds
 
 LOCK_TIMEOUT_SECONDS = 30.0
@@ -37,6 +35,8 @@ LOCK_TIMEOUT_SECONDS = 30.0
 OPENING_LOCK_TIMEOUT_SECONDS = 2.0
 _FIRST_RETRY_SECONDS = 0.001
 _LONGEST_RETRY_SECONDS = 0.05
+_FORMER_CACHES = ("index.json", "lookup.jsonl")
+"""Files of earlier versions that say what logs say. No version needs them to find a session."""
 
 SideFolder: TypeAlias = Literal["waiting", "takeovers"]
 
@@ -47,9 +47,7 @@ class SessionFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sessions = root / "sessions"
-        self._leases = root / "leases"
-        self._inboxes = root / "inbox"
-        self._blobs = root / "blobs"
+        self.leases = root / "leases"
 
     def log(self, session_id: SessionId) -> Path:
         """Return the path of a session's log."""
@@ -57,15 +55,15 @@ class SessionFolder:
 
     def lease(self, session_id: SessionId) -> Path:
         """Return the path of a session's lock file."""
-        return self._leases / f"{_checked(session_id)}.lock"
+        return self.leases / f"{_checked(session_id)}.lock"
 
     def inbox(self, session_id: SessionId) -> Path:
         """Return the path of the commands for a session."""
-        return self._inboxes / f"{_checked(session_id)}.jsonl"
+        return self.root / "inbox" / f"{_checked(session_id)}.jsonl"
 
     def blobs(self, session_id: SessionId) -> Path:
         """Return the folder of a session's blobs."""
-        return self._blobs / _checked(session_id)
+        return self.root / "blobs" / _checked(session_id)
 
     def quarantine(self, session_id: SessionId) -> Path:
         """Return the path of what was cut off a session's log."""
@@ -85,26 +83,24 @@ class SessionFolder:
                     found[file.name.removeprefix(start)] = Path(file.path)
         return found
 
-    @property
-    def index(self) -> Path:
-        """The cache of session records."""
-        return self.root / "index.json"
+    @contextlib.contextmanager
+    def names_locked(self) -> Iterator[None]:
+        """Keep every other process from taking a name; raises StillLockedError."""
+        path = self.root / "index.lock"
+        descriptor = open_or_create(path, os.O_RDWR)
+        try:
+            with descriptor_lock(descriptor, path):
+                yield
+        finally:
+            os.close(descriptor)
 
-    @property
-    def index_lock(self) -> Path:
-        """The file that is locked while a name is taken."""
-        return self.root / "index.lock"
+    def remove_former_caches(self) -> None:
+        """Remove what an earlier version wrote to find sessions by, before it becomes wrong.
 
-    def logs(self) -> dict[SessionId, os.stat_result]:
-        """Return the `stat` of every log, by session."""
-        found: dict[SessionId, os.stat_result] = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.sessions) as files:
-            for file in files:
-                with contextlib.suppress(FileNotFoundError):
-                    found[SessionId(file.name.removesuffix(".jsonl"))] = file.stat(
-                        follow_symlinks=False
-                    )
-        return found
+        A process of that version looks at the logs themselves when these files are missing.
+        """
+        for name in _FORMER_CACHES:
+            (self.root / name).unlink(missing_ok=True)
 
 
 @functools.lru_cache(maxsize=1024)  # several files of a session are named for each append

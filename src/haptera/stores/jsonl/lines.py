@@ -83,7 +83,6 @@ class _QuarantineLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _log_decoder = msgspec.json.Decoder(LogLine)
-_log_list_decoder = msgspec.json.Decoder(list[LogLine])
 _entry_list_decoder = msgspec.json.Decoder(list[EntryLine])
 _header_decoder = msgspec.json.Decoder(EntryHeader)
 _inbox_decoder = msgspec.json.Decoder(_InboxLine)
@@ -117,18 +116,6 @@ def encode_consumed(consumed: Sequence[CommandId], *, head: int, epoch: int) -> 
 def parse_log_line(line: bytes) -> LogLine | None:
     """Parse a line of a log without its line end; None when it is damaged."""
     return _parse(line, _log_decoder)
-
-
-def parse_log_lines(lines: Sequence[bytes]) -> list[LogLine] | None:
-    """Parse lines of a log all at once; None when any of them is damaged."""
-    if not all(map(_is_intact, lines)):
-        return None
-    try:
-        parsed = _log_list_decoder.decode(b"[%s]" % b",".join(lines))
-    except UNREADABLE:
-        return None
-    # A line that holds two values with a comma between them would count as two items of the list.
-    return parsed if len(parsed) == len(lines) else None
 
 
 def parse_entry_lines(lines: Sequence[bytes]) -> list[EntryLine] | None:

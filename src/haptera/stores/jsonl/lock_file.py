@@ -2,11 +2,11 @@
 
 Its lock says that a process holds the lease; the system releases it when that process ends. Its
 text says which process, under which epoch, and how far the log has reached. A lock file that was
-replaced by another one under the same name is a lease that was lost.
+replaced by another one under the same name is a lease that was lost. The text has the session's
+index record, too: sessions are found by reading lock files.
 """
 
 import os
-import threading
 from pathlib import Path
 
 import msgspec
@@ -15,13 +15,10 @@ from haptera.model.entry_bytes import UNREADABLE
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import believed
 from haptera.stores.jsonl.folder import try_lock, unlock
-from haptera.system.private_files import open_or_create, read_or_empty
+from haptera.system.private_files import open_or_create, read_range
 
 _WIDTH = 512
 """A shorter text is padded to this width, so that it covers the longer one before it."""
-# Together 0.2 s.
-_LOCK_TRIES = 100
-_LOCK_RETRY_SECONDS = 0.002
 
 
 class LeaseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,9 +33,9 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     head: int = 0
     """How far the log has reached. A log that ends before it has lost entries."""
     record: SessionRecord | None = None
-    """The session's index record, for when the entry that opened it is damaged."""
+    """The session's index record."""
     size: int = 0
-    """The bytes of the log that `record` is of: one of this size need not be read for it."""
+    """The bytes of the log that `record` is of. For a log of another size the log is read."""
 
 
 _state_decoder = msgspec.json.Decoder(LeaseState)
@@ -55,10 +52,8 @@ class LockFile:
         self._opener = os.getpid()
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = True) -> "LockFile":
-        """Open a lock file without taking its lock."""
-        if not create:
-            return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+    def open(cls, path: Path) -> "LockFile":
+        """Open a lock file, which is made if it is missing, without taking its lock."""
         return cls(path, open_or_create(path, os.O_RDWR))
 
     @classmethod
@@ -68,7 +63,7 @@ class LockFile:
         try:
             # Locked and written before it has the name, so that no process can find it free or
             # empty.
-            try_lock(file._descriptor)
+            file.try_lock()
             file.write(state)
             fresh.rename(path)
         except BaseException:
@@ -77,18 +72,8 @@ class LockFile:
         return file
 
     def try_lock(self) -> bool:
-        """Take the lock unless a holder has it.
-
-        A process that only reads the file, or is just releasing it, has the lock for a moment
-        without being the holder. That moment is waited for.
-        """
-        for _ in range(_LOCK_TRIES):
-            if try_lock(self._descriptor):
-                return True
-            if self.read().holder is not None:
-                return False
-            threading.Event().wait(_LOCK_RETRY_SECONDS)
-        return False
+        """Take the lock until closing; False when another descriptor has it."""
+        return try_lock(self._descriptor)
 
     def is_at_its_path(self) -> bool:
         """Return whether the file under this name is still this one."""
@@ -97,13 +82,9 @@ class LockFile:
         except FileNotFoundError:
             return False
 
-    def is_held(self) -> bool:
-        """Return whether another process has the lock; a free lock is taken until closing."""
-        return not try_lock(self._descriptor)
-
     def read(self) -> LeaseState:
         """Return the text; a damaged one is like an empty one."""
-        return _parse_state(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0))
+        return _parse_state(read_range(self._descriptor))
 
     def write(self, state: LeaseState) -> None:
         """Replace the text. It is not synced: after a power cut no process holds anything."""
@@ -119,9 +100,17 @@ class LockFile:
         os.close(self._descriptor)
 
 
-def read_lease_state(path: Path) -> LeaseState:
+def read_lease_state(path: Path | str) -> LeaseState:
     """Read the text of a lock file; a missing one is like an empty one."""
-    return _parse_state(read_or_empty(path))
+    # Without pathlib: a listing reads the lock files of all sessions.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return LeaseState()
+    try:
+        return _parse_state(read_range(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _parse_state(content: bytes) -> LeaseState:

@@ -1,23 +1,22 @@
 """The logs of a jsonl store: appending, reading, following, inspecting and deleting."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import AsyncGenerator, Sequence
 
 from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
-from haptera.ports.session_store import Damage, Lease, SessionRecord
-from haptera.stores.append_rules import fenced_error, name_taken_error
-from haptera.stores.jsonl.folder import StillLockedError, blob_finder, try_lock
-from haptera.stores.jsonl.lines import DamagedBytes, damaged_commands, quarantined_in
-from haptera.stores.jsonl.lock_file import read_lease_state
-from haptera.stores.jsonl.log_file import LogFile
-from haptera.stores.jsonl.lookup import LookupKey, keys_of, may_be_looked_up_by
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.sessions import SessionChanged, SessionOpened
+from haptera.ports.session_store import Damage, Lease
+from haptera.stores.append_rules import fenced_error, name_taken_error, updated_record
+from haptera.stores.jsonl.lines import damaged_commands, quarantined_in
+from haptera.stores.jsonl.lock_file import LeaseState, LockFile, read_lease_state
+from haptera.stores.jsonl.log_file import missing_end
 from haptera.stores.jsonl.resources import JsonlResources
-from haptera.stores.jsonl.scan import decode_scanned, scan_log
-from haptera.stores.jsonl.session_writer import SessionWriter
+from haptera.stores.jsonl.scan import LogScan
+from haptera.stores.jsonl.session_writer import SessionWriter, replace_lock
 from haptera.stores.notifications import follow_log
 from haptera.system.atomic_files import sync_folder
 from haptera.system.private_files import (
@@ -56,7 +55,7 @@ class JsonlLog:
             if entries is not None:
                 return entries
         return await self._resources.threads.read(
-            lambda: self._resources.summaries.read_entries(session_id, after=after, limit=limit)
+            lambda: self._resources.reader.read(session_id, after=after, limit=limit)
         )
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
@@ -90,73 +89,42 @@ class JsonlLog:
             if writer is None:
                 holder = read_lease_state(self._folder.lease(lease.session_id)).holder
                 raise fenced_error(lease.session_id, holder)
-            taken = self._newly_looked_up_by(writer, lease, entries)
-            if not taken:
-                begins = writer.record is None
+            if not any(map(_is_looked_up_by, entries)):
                 writer.append(lease.epoch, entries, consumed)
-                if begins:
-                    self._begin_lookup()
                 return
             # Names are taken only under this lock, so the name stays free until it is written.
-            lookup = self._resources.lookup
-            with lookup.locked():
-                after = writer.record_after(writer.fresh(entries))
-                before = writer.record.name if writer.record else None
-                if after is not None and after.name not in {None, before}:
-                    self._refuse_taken_name(after)
-                for key in sorted(taken):
-                    # A folder of an earlier version has no such file. One that began with this name
-                    # alone would hide all other names, because the file counts as complete.
-                    if lookup.sessions(key) is None:
-                        lookup.write_all(self._resources.summaries.records())
-                    lookup.add(key, lease.session_id)
+            with self._folder.names_locked():
+                # First: a writer that was taken over gets FENCED, not a CONFLICT with the newer
+                # log.
+                writer.refuse_fenced(lease.epoch)
+                self._refuse_taken_name(writer, entries)
+                self._folder.remove_former_caches()
                 writer.append(lease.epoch, entries, consumed)
 
-    def _newly_looked_up_by(
-        self, writer: SessionWriter, lease: Lease, entries: Sequence[Entry]
-    ) -> set[LookupKey]:
-        """Return what a session is to be looked up by from these entries on."""
-        if not any(map(may_be_looked_up_by, entries)):
-            return set()
-        # First: a writer that was taken over gets FENCED, not a CONFLICT with the newer log.
-        writer.renew(lease.epoch)
-        return keys_of(writer.record_after(writer.fresh(entries))) - keys_of(writer.record)
-
-    def _begin_lookup(self) -> None:
-        """Write the file of names if the folder has none: new sessions look for notes in it.
-
-        The file only saves work, so this neither waits for another process nor fails, and takes no
-        space before the session has what it needs.
-        """
-        lookup = self._resources.lookup
-        with contextlib.suppress(OSError, StillLockedError):
-            if lookup.exists():
-                return
-            with lookup.locked(timeout=0):
-                if not lookup.exists():
-                    lookup.write_all(self._resources.summaries.records())
-
-    def _refuse_taken_name(self, record: SessionRecord) -> None:
-        name = str(record.name)
-        for other in self._resources.named(record.owner, record.project, name):
-            if other.id != record.id:
-                raise name_taken_error(name)
+    def _refuse_taken_name(self, writer: SessionWriter, entries: Sequence[Entry]) -> None:
+        record = updated_record(writer.record, writer.fresh(entries))
+        before = writer.record.name if writer.record else None
+        if record is None or record.name in {None, before}:
+            return
+        wanted = (record.owner, record.project, record.name)
+        for other in self._resources.reader.records():
+            is_same = (other.owner, other.project, other.name) == wanted
+            if is_same and other.id != record.id:
+                raise name_taken_error(str(record.name))
 
     def _inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
-        path = self._folder.log(session_id)
+        path, scan = self._folder.log(session_id), LogScan()
+        for piece in self._resources.reader.pieces(session_id):
+            scan.damaged += piece.damaged
+            scan.head, scan.end, scan.torn = piece.head, piece.end, piece.torn
         with translated_os_errors(path):
-            scan = scan_log(read_or_empty(path))
-            decode_scanned(scan, blob_finder(self._folder.blobs(session_id)))
             quarantine = read_or_empty(self._folder.quarantine(session_id))
             found = [*quarantined_in(quarantine), *scan.damaged]
             reached = read_lease_state(self._folder.lease(session_id)).head
+            # A holder may be writing just now; only without one is the tail really torn.
             if not self._is_held(session_id):
-                # A holder may be writing just now; only without one is the tail really torn.
-                if scan.torn is not None:
-                    found.append(scan.torn)
-                if scan.head < reached:
-                    reason = f"the log ends with entry {scan.head}, but had reached {reached}"
-                    found.append(DamagedBytes(scan.end, 0, reason))
+                found += [scan.torn] if scan.torn is not None else []
+                found += [missing_end(scan, reached)] if scan.head < reached else []
             inbox = self._folder.inbox(session_id)
             marks = [(path, mark) for mark in found]
             marks += [(inbox, mark) for mark in damaged_commands(read_or_empty(inbox))]
@@ -166,40 +134,48 @@ class JsonlLog:
         )
 
     def _is_held(self, session_id: SessionId) -> bool:
-        try:
-            descriptor = os.open(self._folder.lease(session_id), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        path = self._folder.lease(session_id)
+        if not path.exists():
             return False
-        try:
-            # A lock that was free is ours until the file is closed. `LockFile.try_lock` waits for
-            # that.
-            return not try_lock(descriptor)
-        finally:
-            os.close(descriptor)
+        # A lock that was free is ours for a moment. Who acquires the session waits for that.
+        with contextlib.closing(LockFile.open(path)) as lock:
+            return not lock.try_lock()
 
     def _delete(self, session_id: SessionId) -> None:
         if (writer := self._resources.writers.pop(session_id, None)) is not None:
             self._resources.deleted_epochs[session_id] = writer.epoch
             writer.close()
         with translated_os_errors(self._folder.log(session_id)):
-            # There is nothing to lock, and `create` would make an empty log.
-            if not self._folder.log(session_id).exists():
+            # There is nothing to lock, and a lock file would have to be made for it.
+            if not self._folder.lease(session_id).exists():
                 self._remove_files(session_id)
                 return
-            # Under the lock of the log, so that no process is inside an append to it.
-            with LogFile(self._folder.log(session_id)).create():
+            # As one who takes the session over: its holder gets FENCED, and no other can acquire it
+            # meanwhile.
+            lock = replace_lock(self._folder, session_id, LeaseState())
+            with contextlib.closing(lock):
                 self._remove_files(session_id)
 
     def _remove_files(self, session_id: SessionId) -> None:
+        self._folder.remove_former_caches()
         blobs = self._folder.blobs(session_id)
         if blobs.exists():
             shutil.rmtree(blobs)
             sync_folder(blobs.parent)
         remove_durably(self._folder.inbox(session_id))
         remove_durably(self._folder.quarantine(session_id))
-        # The lock file goes before the log, so that a holder gets FENCED and not UNAVAILABLE. A
-        # crash before the last line leaves a session that can be deleted again.
-        remove_durably(self._folder.lease(session_id))
         remove_durably(self._folder.log(session_id))
         # Again: one who sends meanwhile finds the log there, and leaves a command.
         remove_durably(self._folder.inbox(session_id))
+        # Last: its lock keeps others out. A crash before leaves a session that can be deleted
+        # again.
+        remove_durably(self._folder.lease(session_id))
+
+
+def _is_looked_up_by(entry: Entry) -> bool:
+    """Return whether an entry can give a session a name, or a note for its project."""
+    if isinstance(entry, SessionOpened):
+        return entry.name is not None
+    if isinstance(entry, SessionChanged):
+        return "name" in entry.changes
+    return isinstance(entry, ContextNoted)

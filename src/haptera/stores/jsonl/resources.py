@@ -1,21 +1,18 @@
-"""What the ports of a jsonl store share: its folder, threads, caches and held leases."""
+"""What the ports of a jsonl store share: its folder, threads, readers and held leases."""
 
 import asyncio
 import contextlib
 import zlib
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from haptera.model.errors import ErrorCode, SessionError
-from haptera.model.ids import SessionId, parse_session_id
-from haptera.ports.session_store import SessionRecord
+from haptera.model.ids import SessionId
 from haptera.stores.jsonl.folder import SessionFolder
-from haptera.stores.jsonl.lookup import Lookup, name_key
+from haptera.stores.jsonl.reader import SessionReader
 from haptera.stores.jsonl.session_writer import SessionWriter
-from haptera.stores.jsonl.summaries import Summaries
 from haptera.stores.notifications import ChangeNotifier
 from haptera.system.processes import ForkGuard
 
@@ -85,73 +82,31 @@ class WorkerThreads:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
 
 
-@dataclass(slots=True)
 class JsonlResources:
-    """The folder, the threads, the caches and the leases of one store."""
+    """The folder, the threads and the leases of one store; nothing is read or written yet."""
 
-    folder: SessionFolder
-    summaries: Summaries
-    lookup: Lookup
-    notifier: ChangeNotifier
-    """Wakes those who wait for entries or a lease."""
-    inbox_notifier: ChangeNotifier
-    """Wakes those who wait for commands. Every holder of a session does, so entries must not wake
-    them."""
-    lease_seconds: float
-    threads: WorkerThreads = field(default_factory=WorkerThreads)
-    writers: dict[SessionId, SessionWriter] = field(default_factory=dict)
-    """By session; only the thread that writes a session uses its writer."""
-    deleted_epochs: dict[SessionId, int] = field(default_factory=dict)
-    """The last epoch of sessions that were deleted while held here: it must not come again."""
-    tickets: set[Path] = field(default_factory=set)
-    """The files of callers of this store that wait for a lease."""
-
-    def named(self, owner: str, project: str, name: str) -> list[SessionRecord]:
-        """Return the sessions that have a name, as their logs say, without looking at all logs.
-
-        Looked at are those that took the name, those that had it at the last look, and those that
-        neither the file of names nor this process knows: logs that were copied into the folder. A
-        log itself is read only when its lock file does not tell its record.
-        """
-        wanted = (owner, project, name)
-        led_to = self.lookup.sessions(name_key(*wanted))
-        if led_to is None:
-            return [each for each in self.summaries.records() if _bears(each, wanted)]
-        found = self._bearers({*led_to, *self.summaries.named(name)}, wanted)
-        if not found:
-            # Last, because it lists the whole folder.
-            unseen = {each for each in self.summaries.unseen() if each not in self.lookup}
-            found = self._bearers(unseen, wanted)
-        return found
-
-    def _bearers(
-        self, ids: Collection[SessionId], wanted: tuple[str, str, str]
-    ) -> list[SessionRecord]:
-        records = [self.summaries.record_of(each) for each in ids if parse_session_id(each)]
-        return [each for each in records if each is not None and _bears(each, wanted)]
+    def __init__(self, root: Path, *, lease_seconds: float) -> None:
+        self.folder = SessionFolder(root)
+        self.reader = SessionReader(self.folder)
+        self.threads = WorkerThreads()
+        self.notifier = ChangeNotifier(FileSizes(self.folder.log).changed)
+        """Wakes those who wait for entries or a lease."""
+        self.inbox_notifier = ChangeNotifier(FileSizes(self.folder.inbox).changed)
+        """Wakes those who wait for commands. Every holder of a session does, so entries must not
+        wake them."""
+        self.lease_seconds = lease_seconds
+        self.writers: dict[SessionId, SessionWriter] = {}
+        """By session; only the thread that writes a session uses its writer."""
+        self.deleted_epochs: dict[SessionId, int] = {}
+        """The last epoch of sessions that were deleted while held here: it must not come again."""
+        self.tickets: set[Path] = set()
+        """The files of callers of this store that wait for a lease."""
 
     def remove_ticket(self, path: Path) -> None:
         """Remove the ticket of a caller of this store; a file that stays behind is no error."""
         self.tickets.discard(path)
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-def _bears(record: SessionRecord, wanted: tuple[str, str, str]) -> bool:
-    return (record.owner, record.project, record.name) == wanted
-
-
-def make_resources(root: Path, *, lease_seconds: float) -> JsonlResources:
-    """Prepare the resources of a store; nothing is read or written yet."""
-    folder = SessionFolder(root)
-    return JsonlResources(
-        folder=folder,
-        summaries=Summaries(folder),
-        lookup=Lookup(folder),
-        notifier=ChangeNotifier(FileSizes(folder.log).changed),
-        inbox_notifier=ChangeNotifier(FileSizes(folder.inbox).changed),
-        lease_seconds=lease_seconds,
-    )
 
 
 class FileSizes:

@@ -1,12 +1,13 @@
-"""Finds what can be read in the bytes of a log: the good lines, the damage, and where it ends.
+"""Reads logs: the entries of good lines, the damage, and where the last whole append ends.
 
 A damaged line is reported and skipped; later lines are still read. An append counts only as a
 whole: when the end of the file cuts one off, its lines are a torn tail and no part of the log.
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,12 +21,14 @@ from haptera.stores.jsonl.lines import (
     kind_of,
     parse_entry_lines,
     parse_log_line,
-    parse_log_lines,
 )
 from haptera.stores.stored_records import FindBlob, from_stored_bodies, from_stored_body
+from haptera.system.private_files import read_range
 
-_BYTES_AT_ONCE = 128 * 1024
-"""As much as is read in one step: small enough that memory is used again for the next one."""
+_PIECE = 128 * 1024
+"""How many bytes are read at a time: so few that memory is used again for the next ones."""
+_NEAR = 16 * 1024
+"""From so many bytes before a place on, reading costs less than looking for the place."""
 
 
 class FoundLine(msgspec.Struct, frozen=True, gc=False):
@@ -36,133 +39,199 @@ class FoundLine(msgspec.Struct, frozen=True, gc=False):
     starts_append: bool
 
 
-class UnreadableEnd(msgspec.Struct, frozen=True, kw_only=True):
+_Mark: TypeAlias = FoundLine | DamagedBytes
+
+
+class LostEnd(msgspec.Struct, frozen=True):
     """Entries at the end of a log whose lines are good but whose blobs cannot be read."""
 
-    offset: int
-    """Where the append begins that holds the first of them."""
     seq: int
     """The `seq` of the first of them."""
-    kept: list[tuple[int, bytes]]
-    """The entries before it in the same append, as pairs of `seq` and stored entry."""
-    consumed: list[CommandId]
-    """The commands that were consumed from there on."""
+    lines: list[FoundLine]
+    """All lines from the beginning of the append that holds it."""
 
 
 @dataclass(slots=True)
 class LogScan:
     """What a stretch of a log holds."""
 
-    end: int
+    end: int = 0
     """The offset after the last whole append."""
-    head: int
+    head: int = 0
     """The last `seq`."""
+    epoch: int = 0
+    """The greatest of its lines."""
+    entries: list[Entry] = field(default_factory=list)
+    consumed: set[CommandId] = field(default_factory=set)
     lines: list[FoundLine] = field(default_factory=list)
+    """The good lines of where the log is not as plain as this version writes most of it."""
     damaged: list[DamagedBytes] = field(default_factory=list)
     torn: DamagedBytes | None = None
     """The append that the end of the file cuts off."""
     is_unterminated: bool = False
     """Whether the last line is good and only its line end is missing."""
+    is_after_damage: bool = False
+    """Whether it ends with damaged bytes: they explain entries that are missing behind it."""
+
+    def add(self, following: "LogScan") -> None:
+        """Add the stretch that follows."""
+        self.end, self.head = following.end, following.head
+        self.epoch = max(self.epoch, following.epoch)
+        self.entries += following.entries
+        self.consumed |= following.consumed
+        self.lines += following.lines
+        self.damaged += following.damaged
+        self.torn, self.is_unterminated = following.torn, following.is_unterminated
 
 
-@dataclass(slots=True)
-class WholeLog:
-    """Everything that a log holds, as its writer needs it."""
-
-    entries: list[Entry]
-    consumed: set[CommandId]
-    epoch: int
-    """The greatest of its lines."""
-    head: int
-    """The last `seq`."""
-    end: int
-    """The offset after the last whole append."""
+def scan_whole(descriptor: int, find_blob: FindBlob) -> LogScan:
+    """Read all of a log."""
+    whole = LogScan()
+    for piece in scan_pieces(descriptor, find_blob):
+        whole.add(piece)
+    return whole
 
 
-def read_undamaged(descriptor: int) -> WholeLog | None:
-    """Read a log of lines that simply follow one another, each as this version writes it.
-
-    Returns None for any other log, which has to be scanned. Nearly all logs are read so: their
-    lines are decoded in one pass, together with their entries.
-    """
-    log = WholeLog(entries=[], consumed=set(), epoch=0, head=0, end=0)
-    rest, left = b"", 0
-    # `log.end` bytes were taken as whole lines, and `rest` is the beginning of the next line.
-    while piece := os.pread(descriptor, _BYTES_AT_ONCE, log.end + len(rest)):
-        *ended, rest = (rest + piece).split(b"\n")
-        lines = parse_entry_lines(ended)
-        if lines is None:
-            return None
-        for line in lines:
-            if line.seq != log.head + 1 or (left and line.left != left - 1):
-                return None
-            log.head, left = line.seq, line.left
-            log.entries.append(line.entry)
-            log.consumed.update(line.consumed)
-        log.epoch = max([log.epoch, *(line.epoch for line in lines)])
-        log.end += sum(map(len, ended)) + len(ended)
-    return None if rest or left else log
-
-
-def whole_log(scan: LogScan, find_blob: FindBlob) -> WholeLog:
-    """Make a `WholeLog` of what a scan found."""
-    return WholeLog(
-        entries=decode_scanned(scan, find_blob),
-        consumed={item for found in scan.lines for item in found.line.consumed},
-        epoch=max((found.line.epoch for found in scan.lines), default=0),
-        head=scan.head,
-        end=scan.end,
-    )
-
-
-def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
-    """Scan `content`, which starts at `offset` with the append that follows `seq` `after`."""
-    pieces = content.split(b"\n")
-    rest = pieces.pop()
-    if not rest and (scan := _scan_undamaged(pieces, offset=offset, after=after)) is not None:
-        return scan
-    scanner = _Scanner(LogScan(end=offset, head=after))
-    position = offset
-    for piece in pieces:
-        scanner.take_piece(position, piece, is_ended=True)
-        position += len(piece) + 1
-    if rest:
-        scanner.take_piece(position, rest, is_ended=False)
-    return scanner.finish(offset + len(content))
-
-
-def _scan_undamaged(pieces: Sequence[bytes], *, offset: int, after: int) -> LogScan | None:
-    """Scan lines that simply follow one another; None for anything else.
-
-    Nearly all logs are read so, in a fraction of the time that looking for damage takes.
-    """
-    lines = parse_log_lines(pieces)
-    if lines is None:
-        return None
-    scan = LogScan(end=offset, head=after)
-    left = 0
-    for piece, line in zip(pieces, lines, strict=True):
-        has_entry = line.has_entry
-        # A line without an entry repeats the `seq` of the head.
-        if line.seq != scan.head + has_entry or (left and line.left != left - 1):
-            return None
-        scan.lines.append(FoundLine(scan.end, line, not left))
-        scan.head, left = line.seq, line.left
-        scan.end += len(piece) + 1
-    return None if left else scan
-
-
-def decode_scanned(
-    scan: LogScan,
+def scan_pieces(
+    descriptor: int,
     find_blob: FindBlob,
     *,
     after: int = 0,
     kinds: Collection[str] | None = None,
-) -> list[Entry]:
-    """Decode the entries after a `seq`, all or only those of some kinds.
+) -> Iterator[LogScan]:
+    """Read the entries of a log after a `seq`, all or those of some kinds, some appends at a time.
 
-    A good line whose entry cannot be decoded is added to the damage.
+    Only the last piece can have a torn tail. What is appended meanwhile is not read.
     """
+    size, length, is_after_damage = os.fstat(descriptor).st_size, _PIECE, False
+    offset, head = _place_before(descriptor, size, after)
+    while offset < size:
+        stop = min(offset + length, size)
+        content = read_range(descriptor, offset, stop=stop)
+        scan = _scan_plain(content, offset=offset, head=head, is_last=stop == size)
+        if scan is None:
+            # A line without its end is no torn one before the end of the file.
+            whole = content if stop == size else content[: content.rfind(b"\n") + 1]
+            scan = scan_bytes(whole, offset=offset, head=head, is_after_damage=is_after_damage)
+            _decode_lines(scan, find_blob, after=after, kinds=kinds)
+        elif after or kinds is not None:
+            scan.entries = [
+                entry
+                for entry in scan.entries
+                if entry.seq > after and (kinds is None or entry.kind in kinds)
+            ]
+        if scan.end == offset and stop < size:
+            length *= 2  # one append is longer than this
+            continue
+        yield scan
+        if stop == size:
+            return
+        offset, head, length = scan.end, scan.head, _PIECE
+        is_after_damage = scan.is_after_damage
+
+
+def scan_bytes(
+    content: bytes, *, offset: int = 0, head: int = 0, is_after_damage: bool = False
+) -> LogScan:
+    """Find the good lines in bytes of any kind, which begin at `offset` behind the entry `head`."""
+    scan = LogScan(end=offset + len(content), head=head, is_after_damage=is_after_damage)
+    marks, torn_at = _marks_of(content, offset)
+    if torn_at is not None:
+        scan.torn = DamagedBytes(torn_at, scan.end - torn_at, "the last append was cut off")
+        scan.end = torn_at
+    scan.is_unterminated = torn_at is None and content[-1:] not in {b"", b"\n"}
+    for mark in marks:
+        if isinstance(mark, DamagedBytes):
+            scan.damaged.append(mark)
+            scan.is_after_damage = True
+        else:
+            _accept(scan, mark)
+    return scan
+
+
+def lost_at_end(scan: LogScan) -> LostEnd | None:
+    """Return the end of a log in which no entry can be read; None when there is none.
+
+    It has to go before a writer appends: it would give the same `seq` to other entries.
+    """
+    readable = scan.entries[-1].seq if scan.entries else 0
+    lost = (
+        index
+        for index, found in enumerate(scan.lines)
+        if found.line.has_entry and found.line.seq > readable
+    )
+    if (first := next(lost, None)) is None:
+        return None
+    start = first
+    while start and not scan.lines[start].starts_append:
+        start -= 1
+    return LostEnd(seq=scan.lines[first].line.seq, lines=scan.lines[start:])
+
+
+def _scan_plain(content: bytes, *, offset: int, head: int, is_last: bool) -> LogScan | None:
+    """Read lines that simply follow one another, each as this version writes it.
+
+    Returns None for anything else. Nearly all logs are read so: their lines are decoded in one
+    pass, together with their entries.
+    """
+    *ended, rest = content.split(b"\n")
+    lines = parse_entry_lines(ended)
+    if lines is None or (rest and is_last):
+        return None
+    left = whole = 0
+    for number, line in enumerate(lines, start=1):
+        if line.seq != head + number or (left and line.left != left - 1):
+            return None
+        left = line.left
+        whole = whole if left else number
+    if left and is_last:
+        return None
+    del lines[whole:]
+    return LogScan(
+        end=offset + sum(map(len, ended[:whole])) + whole,
+        head=head + whole,
+        epoch=max((line.epoch for line in lines), default=0),
+        entries=[line.entry for line in lines],
+        consumed={item for line in lines for item in line.consumed},
+    )
+
+
+def _place_before(descriptor: int, size: int, after: int) -> tuple[int, int]:
+    """Return where a line ends that is not behind an entry, perhaps long before it, and its `seq`.
+
+    Lines are in the order of their `seq`, so the place is found in a few steps.
+    """
+    low, head, high = 0, 0, size
+    while after > 0 and high - low > _NEAR:
+        middle = (low + high) // 2
+        end, line = _good_line_behind(descriptor, middle, high)
+        if line is None or line.seq > after:
+            high = middle
+        else:
+            low, head = end, line.seq
+    return low, head
+
+
+def _good_line_behind(descriptor: int, start: int, stop: int) -> tuple[int, LogLine | None]:
+    """Return the first good line that begins behind an offset, with the offset of its end."""
+    length = _NEAR
+    while True:
+        content = read_range(descriptor, start, stop=min(start + length, stop))
+        first, *lines = content.split(b"\n")
+        end = start + len(first) + 1
+        for piece in lines[:-1]:
+            end += len(piece) + 1
+            if (line := parse_log_line(piece)) is not None:
+                return end, line
+        if start + length >= stop:
+            return stop, None
+        length *= 2
+
+
+def _decode_lines(
+    scan: LogScan, find_blob: FindBlob, *, after: int, kinds: Collection[str] | None
+) -> None:
+    """Decode the wanted entries of a scan; one that cannot be decoded is added to the damage."""
     # What is not wanted is not decoded: it may have a large blob.
     wanted = [
         found
@@ -174,146 +243,68 @@ def decode_scanned(
     try:
         # All at once is faster, and nearly always succeeds. Its error does not say which entry it
         # was.
-        return from_stored_bodies([bytes(found.line.entry) for found in wanted], find_blob)
+        scan.entries = from_stored_bodies([bytes(found.line.entry) for found in wanted], find_blob)
     except StoreError:
-        return _decode_one_by_one(scan, wanted, find_blob)
+        for found in wanted:
+            try:
+                scan.entries.append(from_stored_body(bytes(found.line.entry), find_blob))
+            except StoreError as error:
+                scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
 
 
-def _decode_one_by_one(
-    scan: LogScan, wanted: Sequence[FoundLine], find_blob: FindBlob
-) -> list[Entry]:
-    entries = []
-    for found in wanted:
-        try:
-            entries.append(from_stored_body(bytes(found.line.entry), find_blob))
-        except StoreError as error:
-            scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
-    return entries
+def _marks_of(content: bytes, offset: int) -> tuple[list[_Mark], int | None]:
+    """Return good lines and damage in order, and where an append begins that the end cuts off.
 
-
-def find_unreadable_end(scan: LogScan, find_blob: FindBlob) -> UnreadableEnd | None:
-    """Return the entries at the end of a log whose blobs are gone; None when there are none.
-
-    They have to go before a writer appends: it would give their `seq` to other entries.
+    Nothing from there on is among them. Damage inside of that append is part of it.
     """
-    lines = scan.lines
-    first = len(lines)
-    # Lines that only consume have no entry. They neither end the search nor belong to what is lost.
-    for index in range(len(lines) - 1, -1, -1):
-        if lines[index].line.has_entry:
-            if _is_readable(lines[index].line, find_blob):
-                break
-            first = index
-    if first == len(lines):
-        return None
-    start = first
-    while start and not lines[start].starts_append:
-        start -= 1
-    return UnreadableEnd(
-        offset=lines[start].offset,
-        seq=lines[first].line.seq,
-        kept=[(found.line.seq, bytes(found.line.entry)) for found in lines[start:first]],
-        consumed=[item for found in lines[start:] for item in found.line.consumed],
-    )
-
-
-def _is_readable(line: LogLine, find_blob: FindBlob) -> bool:
-    try:
-        from_stored_body(bytes(line.entry), find_blob)
-    except StoreError:
-        return False
-    return True
-
-
-class _Scanner:
-    """Takes the pieces between line ends and decides which of them belong to the log.
-
-    Lines of an append that is not complete yet, and damage among them, are kept open.
-    """
-
-    def __init__(self, result: LogScan) -> None:
-        self._result = result
-        self._open: list[FoundLine] = []
-        self._open_damage: list[DamagedBytes] = []
-        self._open_at: int | None = None
-        self._left = 0
-        self._is_after_damage = False
-        """Whether damaged bytes precede the next line: they explain entries that are missing."""
-
-    def take_piece(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
-        """Take any piece; the last one of a file may have no line end."""
+    marks: list[_Mark] = []
+    pieces = content.split(b"\n")
+    open_from: int | None = None
+    left = 0
+    for number, piece in enumerate(pieces, start=1):
+        if not piece and number == len(pieces):
+            break
         skipped, line = _find_line(piece)
-        if line is None:
+        if line is None and number == len(pieces):
             # A last line without its end may be one that is being written: it is torn, not damaged.
-            if not is_ended:
-                self._open_at = offset if self._open_at is None else self._open_at
-                return
-            self._take_damage(offset, piece)
-            return
-        if skipped:
-            self._take_damage(offset, piece[:skipped], is_whole=False)
-        self._take_line(offset + skipped, line)
-        if self._open_at is None:
-            self._result.end = offset + len(piece) + is_ended
-            self._result.is_unterminated = not is_ended
+            return (marks, offset) if open_from is None else _without(marks, open_from)
+        if skipped or line is None:
+            marks.append(DamagedBytes(offset, skipped, _reason(piece[:skipped])))
+        if line is None:
+            # The damaged line was one of the append's lines, so the countdown goes on over it.
+            left -= 1
+        else:
+            # Where another append begins, lines of the open one are missing, but not torn off.
+            open_from = open_from if line.left == left - 1 else None
+            found = FoundLine(offset + skipped, line, starts_append=open_from is None)
+            open_from = len(marks) if open_from is None else open_from
+            marks.append(found)
+            left = line.left
+        open_from = open_from if left > 0 else None
+        offset += len(piece) + 1
+    return (marks, None) if open_from is None else _without(marks, open_from)
 
-    def finish(self, size: int) -> LogScan:
-        """Return the result; what is still open is torn."""
-        if self._open_at is not None:
-            self._result.torn = DamagedBytes(
-                self._open_at, size - self._open_at, "the last append was cut off"
-            )
-            # Damage before the torn lines of the same append is part of the torn tail.
-            self._result.end = self._open_at
-        return self._result
 
-    def _take_line(self, offset: int, line: LogLine) -> None:
-        if self._open and line.left != self._left - 1:
-            # Another append begins, so lines of the open one are missing; it is not a torn tail.
-            self._close_append()
-        found = FoundLine(offset, line, starts_append=not self._open)
-        if self._open_at is None:
-            self._open_at = offset
-        self._open.append(found)
-        self._left = line.left
-        if not line.left:
-            self._close_append()
+def _without(marks: list[_Mark], first: int) -> tuple[list[_Mark], int]:
+    return marks[:first], marks[first].offset
 
-    def _take_damage(self, offset: int, piece: bytes, *, is_whole: bool = True) -> None:
-        self._open_damage.append(DamagedBytes(offset, len(piece), _reason(piece)))
-        # The damaged line was one of the append's lines, so the countdown goes on over it.
-        if self._open and is_whole:
-            self._left -= 1
-        if not self._open or not self._left:
-            self._close_append()
-            self._result.end = offset + len(piece) + is_whole
 
-    def _close_append(self) -> None:
-        marks: list[FoundLine | DamagedBytes] = [*self._open, *self._open_damage]
-        if self._open_damage:
-            marks.sort(key=lambda item: item.offset)
-        for mark in marks:
-            if isinstance(mark, DamagedBytes):
-                self._result.damaged.append(mark)
-                self._is_after_damage = True
-            else:
-                self._accept(mark)
-        self._open, self._open_damage, self._open_at = [], [], None
-
-    def _accept(self, found: FoundLine) -> None:
-        seq, head = found.line.seq, self._result.head
-        if found.line.has_entry:
-            if seq <= head:
-                reason = f"a second entry calls itself {seq}"
-                self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
-                return
-            # Damage in front is in the list already, and says where the missing entries were.
-            if seq > head + 1 and not self._is_after_damage:
-                reason = f"entries {head + 1} to {seq - 1} are missing"
-                self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
-            self._result.head = seq
-        self._is_after_damage = False
-        self._result.lines.append(found)
+def _accept(scan: LogScan, found: FoundLine) -> None:
+    """Take a good line; report entries that are missing before it, or that it is there twice."""
+    line, head = found.line, scan.head
+    if line.has_entry and line.seq <= head:
+        reason = f"a second entry calls itself {line.seq}"
+        scan.damaged.append(DamagedBytes(found.offset, 0, reason))
+        return
+    # Damage in front is in the list already, and says where the missing entries were.
+    if line.has_entry and line.seq > head + 1 and not scan.is_after_damage:
+        reason = f"entries {head + 1} to {line.seq - 1} are missing"
+        scan.damaged.append(DamagedBytes(found.offset, 0, reason))
+    scan.head = line.seq if line.has_entry else head
+    scan.is_after_damage = False
+    scan.epoch = max(scan.epoch, line.epoch)
+    scan.consumed.update(line.consumed)
+    scan.lines.append(found)
 
 
 def _find_line(piece: bytes) -> tuple[int, LogLine | None]:

@@ -1,4 +1,6 @@
-"""The store behind `jsonl:DIR`: sessions as files that any tool can read. Also its two small ports.
+"""The store behind `jsonl:DIR`: sessions as files that any tool can read. Also its small ports.
+
+The index and the search read the folder, and store nothing themselves.
 
 The inbox is a file of commands beside each log. Commands stay in it; the log says which of them
 were consumed, in the lines of the append that answers them. Blobs are files named by their content.
@@ -6,18 +8,21 @@ were consumed, in the lines of the append that answers them. Blobs are files nam
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from haptera.model.commands import Command
+from haptera.model.commands import Command, CommandId
 from haptera.model.errors import StoreError
-from haptera.model.ids import SessionId
+from haptera.model.ids import SessionId, parse_session_id
+from haptera.model.log.entry import Entry
+from haptera.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
+from haptera.stores.append_rules import is_visible, page_of
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
-from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases
 from haptera.stores.jsonl.lines import commands_in, encode_command
+from haptera.stores.jsonl.lock_file import read_lease_state
 from haptera.stores.jsonl.log import JsonlLog
-from haptera.stores.jsonl.resources import JsonlResources, make_resources
+from haptera.stores.jsonl.resources import JsonlResources
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.stored_records import (
@@ -27,6 +32,7 @@ from haptera.stores.stored_records import (
     no_session_error,
     verified_blob,
 )
+from haptera.stores.text_search import SEARCHABLE_KINDS, TextScan
 from haptera.system.atomic_files import write_all
 from haptera.system.own_places import hold_store
 from haptera.system.private_files import (
@@ -44,7 +50,7 @@ class JsonlStore:
         self.files_at = root
         """The folder."""
         hold_store(self, folder=root)
-        self._resources = make_resources(root, lease_seconds=lease_seconds)
+        self._resources = JsonlResources(root, lease_seconds=lease_seconds)
         self.log = JsonlLog(self._resources)
         self.index = JsonlIndex(self._resources)
         self.leases = JsonlLeases(self._resources)
@@ -68,7 +74,89 @@ class JsonlStore:
         self._resources.writers.clear()
         for ticket in tuple(self._resources.tickets):
             self._resources.remove_ticket(ticket)
-        self._resources.summaries.save()
+
+
+class JsonlIndex:
+    """Finds sessions by the records in their lock files."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._reader = resources.reader
+        self._threads = resources.threads
+
+    async def find(
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        session_id: SessionId | None = None,
+        name: str | None = None,
+    ) -> SessionRecord | None:
+        """Find by id or by name; a session of another owner or project is not found."""
+
+        def find_record() -> SessionRecord | None:
+            if session_id is not None and parse_session_id(session_id) is not None:
+                record = self._reader.record(session_id)
+                if record is not None and is_visible(record, owner, project):
+                    return record
+            named = SessionFilter(name=name)
+            owned = [] if name is None else self._owned(owner, project)
+            page = page_of(owned, named, limit=1, after=None)
+            return page[0] if page else None
+
+        return await self._threads.read(find_record)
+
+    async def browse(
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
+    ) -> Sequence[SessionRecord]:
+        """List sessions, the last updated first."""
+
+        def list_records() -> list[SessionRecord]:
+            return page_of(self._owned(owner, project), matching, limit=limit, after=after)
+
+        return await self._threads.read(list_records)
+
+    async def rebuild(self) -> int:
+        """Derive the index again from the logs."""
+        return await self._threads.read(self._reader.rebuild)
+
+    def _owned(self, owner: str, project: str | None) -> list[SessionRecord]:
+        return [
+            record
+            for record in self._reader.records()
+            if record.owner == owner and project in {None, record.project}
+        ]
+
+
+class JsonlSearch:
+    """Finds texts by reading the logs of all sessions of an owner, some appends at a time."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._reader = resources.reader
+        self._threads = resources.threads
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+
+        def scan() -> list[SearchHit]:
+            texts = TextScan(query, limit=limit)
+            for record in [] if texts.is_pointless else self._reader.records():
+                if is_visible(record, owner, project):
+                    texts.scan(record.id, self._searchable_entries(record.id))
+            return texts.hits()
+
+        return await self._threads.read(scan)
+
+    def _searchable_entries(self, session_id: SessionId) -> Iterator[Entry]:
+        for piece in self._reader.pieces(session_id, kinds=SEARCHABLE_KINDS):
+            yield from piece.entries
 
 
 class JsonlInbox(NotifiedInbox):
@@ -99,11 +187,17 @@ class JsonlInbox(NotifiedInbox):
                     if command.id not in commands_in(content):
                         _append_line(descriptor, content, encode_command(command))
                     # Last: a deletion removes the log, and the commands after it.
-                    if not self._resources.folder.log(session_id).exists():
+                    if not self._is_there(session_id):
                         path.unlink(missing_ok=True)
                         raise no_session_error(session_id)
             finally:
                 os.close(descriptor)
+
+    def _is_there(self, session_id: SessionId) -> bool:
+        folder = self._resources.folder
+        # A session that was just opened has a holder, and no log before its first entries.
+        is_held = read_lease_state(folder.lease(session_id)).holder is not None
+        return is_held or folder.log(session_id).exists()
 
     def _pending(self, session_id: SessionId) -> tuple[Command, ...]:
         path = self._resources.folder.inbox(session_id)
@@ -113,8 +207,16 @@ class JsonlInbox(NotifiedInbox):
             commands = commands_in(read_or_empty(path))
             if not commands:
                 return ()
-            consumed = self._resources.summaries.of(session_id).consumed
+            consumed = self._consumed(session_id)
         return tuple(item for key, item in commands.items() if key not in consumed)
+
+    def _consumed(self, session_id: SessionId) -> set[CommandId]:
+        writer = self._resources.writers.get(session_id)
+        now = read_lease_state(self._resources.folder.lease(session_id))
+        # What a holder here knows saves reading the log, unless another took over.
+        if writer is not None and writer.epoch == now.epoch:
+            return writer.consumed
+        return self._resources.reader.consumed(session_id)
 
 
 class JsonlBlobs:
