@@ -183,13 +183,14 @@ def _readers() -> set[str]:
 
 
 _IN_LOOPS = {
+    "stores.jsonl.scan:scan_pieces": "goes from one piece of a file to the next",
     "stores.jsonl.scan:_line_starts": "goes from one line to the next, each found once",
     "tools.editing:_lines_of": "ends after ten places",
     "access.finding:SessionFinder.search": "asks a store",
     "tools.option_tools:recall_tool.recall": "asks a store",
     "access.transfer:_lineage": "each step reads from a store, which takes far longer",
-    "kernel.blocks.conversation.carried_state:fold_from_compaction": "compactions of ours: few",
-    "kernel.blocks.conversation.conversation:SentCounts.update": "each message is looked at once",
+    "model.log.carried_state:fold_from_compaction": "compactions of ours: few",
+    "model.log.conversation:SentCounts.update": "each message is looked at once",
     "access.config.context_files:ContextFolders._folders": "the folders above one",
     "providers.schema_targets:_Counts.count": "a method of its own",
     "providers.wire.chat_completions.request:nearest_effort": "names of ours",

@@ -27,9 +27,10 @@ from haptera.formats.archive_reading import (
 from haptera.formats.values import ImportLimits
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode, StoreError
-from haptera.model.ids import EntryId, SessionId
+from haptera.model.ids import EntryId, MessageId, SessionId
 from haptera.model.log.entry import Entry, UnknownEntry
 from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import HistoryEdited
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionOpened
 from tests.strategies_logs import logs, write_log
@@ -157,6 +158,19 @@ def test_no_more_entries_may_be_missing_than_are_filled(last: int, is_read: bool
         return
     with pytest.raises(AgentError, match="more than 1,000 entries are missing") as caught:
         read(raw)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_a_history_that_was_edited_too_often_is_refused() -> None:
+    edits = [
+        HistoryEdited(
+            id=EntryId(f"e{seq}"), time=1, seq=seq, action="remove", target=MessageId("m")
+        )
+        for seq in range(2, 4_600)
+    ]
+    assert len(entries_of(read(archived([opened(), *edits[:4_000]])))) == 4_001
+    with pytest.raises(AgentError, match="edited too often") as caught:
+        read(archived([opened(), *edits]))
     assert caught.value.code is ErrorCode.CORRUPT
 
 

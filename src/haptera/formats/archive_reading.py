@@ -35,6 +35,7 @@ from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry, UnknownEntry
+from haptera.model.log.history import HistoryEdited
 from haptera.model.log.sessions import FORMAT_VERSION, SessionOpened
 from haptera.model.own_name import FORMER_NAME
 
@@ -46,6 +47,8 @@ _MOST_LOGS = 10_001
 
 MOST_MISSING = 1_000
 """How many entries may be missing in all the logs of an archive."""
+MOST_EDITED = 10_000_000
+"""How many entries may stand before the edits of all logs, added up: an edit looks at all messages."""
 
 
 class LogBegun(NamedTuple):
@@ -135,7 +138,7 @@ class _Reading:
         self._open: SessionId | None = None
         self._log_digest = hashlib.sha256()
         self._log_entries = 0
-        self._last_seq = self._missing = 0
+        self._last_seq = self._missing = self._edited = 0
         self._complete: set[SessionId] = set()
         self._content: list[bytes] = []
         self._content_size = 0
@@ -253,6 +256,10 @@ class _Reading:
         self._missing += entry.seq - self._last_seq - 1
         if self._missing > MOST_MISSING:
             raise _corrupt(f"more than {MOST_MISSING:,} entries are missing before line {number}")
+        if isinstance(entry, HistoryEdited):
+            self._edited += entry.seq
+            if self._edited > MOST_EDITED:
+                raise _corrupt(f"line {number} edits a history that was edited too often")
         self._last_seq = entry.seq
         # Whose session it is, and which parent it has, cannot be replaced in an entry that is
         # opaque.
