@@ -48,7 +48,7 @@ _MOST_LOGS = 10_001
 MOST_MISSING = 1_000
 """How many entries may be missing in all the logs of an archive."""
 MOST_EDITED = 10_000_000
-"""How many entries may stand before the edits of all logs, added up: an edit looks at all messages."""
+"""How many entries may stand before the edits of all logs, in all: each looks at all messages."""
 
 
 class LogBegun(NamedTuple):
