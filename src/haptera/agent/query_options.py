@@ -153,29 +153,6 @@ class NameOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-class UndoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What taking a rewind back may be told."""
-
-    force: Annotated[
-        bool, Option("Whether files that others changed since then are overwritten, too.")
-    ] = False
-
-
-class RewindOptions(UndoOptions, frozen=True, kw_only=True):
-    """What a rewind may be told."""
-
-    files: Annotated[
-        bool,
-        Option(
-            "Whether the files of the workspace become what they were after that message; only "
-            "those that this session changed since then are touched."
-        ),
-    ] = False
-    dry_run: Annotated[
-        bool, Option("Whether to say only which messages and files would change.")
-    ] = False
-
-
 _ANSWER = (WrittenSettings, QueryOptions, QueryInput)
 
 QUERY = Keywords(structs=(*_ANSWER, SendOptions), configured=(Settings,))

@@ -15,7 +15,7 @@ from haptera.server.access import COOKIE, COOKIE_SECONDS, LOGIN_HEADER
 from haptera.server.decoding import described
 from haptera.server.loop_slices import Durations
 from haptera.server.openapi import document
-from haptera.server.operations import Call, Operation, OperationAnswer
+from haptera.server.operations import Call, OperationAnswer, ServedOperation
 from haptera.server.problems import ProblemError
 
 _LOGIN_BYTES = 8 * 1024
@@ -150,7 +150,7 @@ async def openapi(call: Call) -> OperationAnswer:
 
 
 @lru_cache(maxsize=4)
-def _encoded_document(operations: tuple[Operation, ...], root: str) -> msgspec.Raw:
+def _encoded_document(operations: tuple[ServedOperation, ...], root: str) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document(operations, root=root)))
 
 
@@ -249,7 +249,7 @@ async def _grouped(
 
 
 SERVER_OPERATIONS = (
-    Operation(
+    ServedOperation(
         method="GET",
         path="/healthz",
         name="health",
@@ -260,7 +260,7 @@ SERVER_OPERATIONS = (
         scope=None,
         answer=Health,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/readyz",
         name="readiness",
@@ -271,7 +271,7 @@ SERVER_OPERATIONS = (
         scope=None,
         answer=Health,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/openapi.json",
         name="openapi",
@@ -282,7 +282,7 @@ SERVER_OPERATIONS = (
         scope=None,
         answer=dict[str, Any],
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path="/api/v1/login",
         name="log_in",
@@ -295,7 +295,7 @@ SERVER_OPERATIONS = (
         body_bytes=_LOGIN_BYTES,
         tag="server",
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path="/api/v1/logout",
         name="log_out",
@@ -306,7 +306,7 @@ SERVER_OPERATIONS = (
         status=204,
         tag="server",
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/info",
         name="describe_server",
@@ -317,7 +317,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ServerDescription,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/load",
         name="server_load",
@@ -328,7 +328,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ServerLoad,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/models",
         name="list_models",
@@ -339,7 +339,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ModelList,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/tools",
         name="list_tools",
@@ -350,7 +350,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ToolList,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/usage",
         name="usage",

@@ -5,9 +5,9 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Sequence
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error, name_taken_error
 from haptera.stores.jsonl.folder import StillLockedError, blob_finder, try_lock

@@ -9,9 +9,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from haptera.model.commands import Command
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId
+from haptera.model.operations.session import Command
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from haptera.stores.jsonl.index import JsonlIndex, JsonlSearch
 from haptera.stores.jsonl.leases import JsonlLeases

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from haptera.model.believed_values import time_of
-from haptera.model.commands import CommandId
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.append_rules import updated_record
 from haptera.stores.jsonl.folder import SessionFolder, blob_finder
