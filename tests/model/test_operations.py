@@ -45,7 +45,7 @@ def test_every_operation_has_exactly_one_handler() -> None:
 def test_a_handler_takes_its_operation_and_knows_no_surface(kind: type[Operation]) -> None:
     parameters = list(inspect.signature(HANDLERS[kind]).parameters.values())
     assert parameters[1].annotation is kind
-    assert HANDLERS[kind].__module__.split(".")[1] in {"session", "administration"}
+    assert HANDLERS[kind].__module__.split(".")[1] in {"kernel", "access"}
 
 
 @EACH

@@ -1,7 +1,7 @@
 """What prompts, queries and opened sessions can be told, by the structs that declare the options.
 
 Options of a query that its runner looks at are fields of `ports.runner.QueryInput`, those that a
-log keeps of `vocabulary.messages.KeptOptions`.
+log keeps of `model.messages.KeptOptions`.
 """
 
 import re

@@ -18,7 +18,7 @@ from haptera.model.errors import ConfigError, ErrorCode
 
 CANARY = "sk-canary-0123456789"
 PROVIDERS = provider_variables()
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "src" / "haptera"
 
 

@@ -15,7 +15,7 @@ from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.settings import ModelStep
 from haptera.providers.vendors import VENDORS
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 CANARY = "sk-canary-0123456789"
 
 

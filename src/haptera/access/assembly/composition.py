@@ -199,7 +199,7 @@ class Composition:
             clock=self.clock,
             random=inputs.random,
             runtime=inputs.runtime,
-            hooks=HookDispatch(inputs.hooks, seconds=inputs.runtime.hook_seconds),
+            hooks=HookDispatch(self.hooks, seconds=inputs.runtime.hook_seconds),
             safety=CallSafety(
                 permissions=CallPermissions(
                     configuration.permission_rules,
