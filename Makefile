@@ -10,7 +10,7 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 SHARED = -n $(shell expr $(CORES) + 1) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test fallback sweep coverage check soak docs reference bench toolloop exchange environment keywords lock clean
+.PHONY: help demo quick test fallback sweep coverage check soak docs sync reference bench toolloop exchange environment keywords lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -40,6 +40,8 @@ check: environment  ## run all linters and type checkers
 	$(RUN) -m ruff format --check $(CODE)
 	$(RUN) -m ruff check $(CODE)
 	$(RUN) -m mypy $(CODE)
+	$(RUN) -m scripts.write_verbs --check
+	$(RUN) -m scripts.write_sync_faces --check
 	.venv/bin/lint-imports --no-logo
 	$(RUN) scripts/write_keywords.py --check
 
@@ -52,6 +54,10 @@ docs: environment  ## write what is derived from options and entries: tables, un
 
 keywords: environment  ## write the keywords of functions from the declarations of options
 	$(RUN) scripts/write_keywords.py
+
+sync: environment  ## write the methods of faces, and the blocking faces
+	$(RUN) -m scripts.write_verbs
+	$(RUN) -m scripts.write_sync_faces
 
 reference: environment  ## build the documentation with the API reference into .cache/site
 	$(RUN) -m mkdocs build --strict

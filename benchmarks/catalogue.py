@@ -207,7 +207,7 @@ async def _looked_at(agent: Agent) -> object:
 async def _found_fork(agent: Agent) -> object:
     remote = await agent.remote(_LONG)
     composition = agent._composition  # noqa: SLF001 - what `sessions.fork` asks before it opens one
-    return (await composition.read_fork(remote.session_id, None)).forked_at
+    return (await composition.stored.read_fork(remote.session_id, None)).forked_at
 
 
 async def _told_status(session: AgentSession) -> object:

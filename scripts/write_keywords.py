@@ -21,7 +21,6 @@ from haptera.access.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
-    ShareOptions,
 )
 from haptera.agent.agent_options import AGENT, CONFIGURE, SubAgentOptions
 from haptera.agent.query_options import (
@@ -32,8 +31,6 @@ from haptera.agent.query_options import (
     SESSION,
     SINGLE_QUERY,
     AdmissionOptions,
-    RewindOptions,
-    UndoOptions,
 )
 from haptera.kernel.blocks.hook_dispatch.registration import HookFunctions
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
@@ -46,7 +43,6 @@ FILES: dict[str, dict[str, Taken]] = {
     "haptera/access/keywords.py": {
         "ListKeywords": ListOptions,
         "SessionChangeKeywords": SessionChanges,
-        "ShareKeywords": ShareOptions,
         "ExportKeywords": ExportOptions,
     },
     "haptera/agent/keywords.py": {
@@ -59,8 +55,6 @@ FILES: dict[str, dict[str, Taken]] = {
         "QueryKeywords": QUERY,
         "OneCallKeywords": ONE_CALL,
         "AdmissionKeywords": AdmissionOptions,
-        "UndoKeywords": UndoOptions,
-        "RewindKeywords": RewindOptions,
         "SubAgentKeywords": SubAgentOptions,
     },
     "haptera/access/assembly/keywords.py": {

@@ -26,7 +26,6 @@ from haptera.access.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
-    ShareOptions,
 )
 from haptera.access.pool import PoolLimits
 from haptera.agent.agent_options import (
@@ -39,7 +38,6 @@ from haptera.agent.query_options import (
     QUERY,
     SESSION,
     AdmissionOptions,
-    RewindOptions,
     SendOptions,
 )
 from haptera.cli.main import run
@@ -49,6 +47,11 @@ from haptera.model.agent_defaults import Permissions
 from haptera.model.budgets import Budgets, Watchdogs
 from haptera.model.compaction_settings import CompactionSettings
 from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.operations import session as session_operations
+from haptera.model.operations import sessions as sessions_operations
+from haptera.model.operations.operation import Operation
+from haptera.model.operations.session import RewindSession
+from haptera.model.operations.sessions import ShareSession
 from haptera.model.settings import (
     Limits,
     ModelStep,
@@ -59,9 +62,12 @@ from haptera.model.settings import (
 )
 from haptera.model.vendors import VENDOR_FIELDS, VendorFields
 from haptera.options.declarations import Declared, Keywords, Taken, declared_fields, options_of
+from haptera.options.operations import given_fields
 from haptera.providers.vendors import VENDORS
 from haptera.server import ServerSettings
+from haptera.server.app import OPERATIONS
 from haptera.server.command import serve
+from haptera.server.rpc_methods import RpcParams
 from haptera.tools.coding import CodingOptions
 from haptera.tools.mcp.server_settings import McpOptions
 
@@ -76,6 +82,8 @@ PAGES = tuple(
         "mcp",
         "server",
         "command-line",
+        "architecture",
+        "rpc",
     )
 )
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -149,6 +157,53 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
+def _operations() -> str:
+    """Return the table of operations: how each is asked for, and where."""
+    rows: list[tuple[str, ...]] = []
+    for module, face in ((session_operations, "session"), (sessions_operations, "agent.sessions")):
+        for kind in vars(module).values():
+            facts = vars(kind).get("facts") if isinstance(kind, type) else None
+            if facts is None or not facts.face:
+                continue
+            route, command, slash = facts.route, facts.command, facts.slash
+            asked = [
+                route and f"{route.method} …{route.path or f'/{facts.face}'}",
+                route and (route.rpc or f"session/{facts.face}"),
+                command and f"sessions {command.name}",
+                slash and slash[0],
+            ]
+            where = "waits" if facts.waits else "yes" if module is session_operations else "no"
+            cells = (f"`{each}`" if each else "" for each in asked)
+            rows.append((f"`{face}.{facts.face}`", where, *cells))
+    head = ("method", "another process", "HTTP", "JSON-RPC", "command", "in the chat")
+    return _markdown(head, rows)
+
+
+def _routes() -> str:
+    """Return the table of the routes of HTTP."""
+    rows = [(f"`{each.method} {each.path}`", each.summary) for each in OPERATIONS]
+    return _markdown(("route", "does"), rows)
+
+
+def _methods() -> str:
+    """Return the table of the methods of JSON-RPC."""
+    rows = [
+        (
+            f"`{each.rpc}`",
+            ", ".join(f"`{name}`" for name in RpcParams.of(each).names),
+            f"`{each.method} {each.path}`",
+        )
+        for each in sorted(OPERATIONS, key=lambda each: str(each.rpc))
+        if each.rpc is not None
+    ]
+    return _markdown(("method", "parameters", "result as of"), rows)
+
+
+def _asked(kind: type[Operation]) -> list[Declared]:
+    """Return what may be given of an operation, and need not be."""
+    return [each for each in given_fields(kind).values() if each.default is not msgspec.UNSET]
+
+
 def _own(taken: Taken, *others: Taken) -> list[Declared]:
     """Return the options that a function takes, and that none of others has."""
     known = {name for other in others for name in _names(other)}
@@ -191,9 +246,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "coding tools": lambda: option_table(_own(CodingOptions)),
     "hooks": lambda: option_table(_own(HookFunctions)),
     "list of sessions": lambda: option_table(_own(ListOptions)),
-    "link": lambda: option_table(_own(ShareOptions)),
+    "link": lambda: option_table(_asked(ShareSession)),
     "export": lambda: option_table(_own(ExportOptions)),
-    "rewind": lambda: option_table(_own(RewindOptions)),
+    "operations": _operations,
+    "routes": _routes,
+    "methods": _methods,
+    "rewind": lambda: option_table(_asked(RewindSession)),
     "changes of a session": lambda: option_table(_own(SessionChanges), first="field"),
     "blocks": lambda: option_table(_own(BlockChoices)),
     "held conversation": lambda: option_table(_own(HoldChoices)),

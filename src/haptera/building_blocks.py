@@ -68,14 +68,6 @@ from haptera.kernel.engine.query_runner import QueryRunner
 from haptera.kernel.engine.recorder import Recorder
 from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
 from haptera.kernel.session.unstored_session import UnstoredSession
-from haptera.model.commands import (
-    AbortQuery,
-    ApproveCall,
-    Command,
-    DenyCall,
-    SendPrompt,
-    new_command_id,
-)
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.json_types import JsonObject
@@ -83,6 +75,8 @@ from haptera.model.log.conversation import Conversation, ConversationInterface
 from haptera.model.log.history import heal_history
 from haptera.model.native_messages import NativeAnswer, NativeMessage, NativeResult
 from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.operations.operation import new_command_id
+from haptera.model.operations.session import AbortQuery, ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.parts import (
     CompactionPart,
     MediaPart,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from haptera import AgentError, AgentResult, AgentSession, ErrorCode, SessionError, tool
-from haptera.model.commands import CommandId
 from haptera.model.events import Idle
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued
+from haptera.model.operations.operation import CommandId
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore

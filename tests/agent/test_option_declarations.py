@@ -15,10 +15,12 @@ from haptera.agent.agent_options import AGENT, CONFIGURE
 from haptera.agent.option_checks import setting_names
 from haptera.agent.query_options import QUERY
 from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.operations.operation import Operation
 from haptera.model.option import Option
 from haptera.model.settings import PoolSettings, RuntimeSettings, Settings
 from haptera.options.checks import UnknownOptionError, check, checked_table, filled
 from haptera.options.declarations import Declared, Keywords, declared_fields
+from haptera.options.operations import given_fields
 from haptera.options.signatures import takes
 from scripts import write_option_tables
 from scripts.write_option_tables import option_table, variable_table
@@ -146,7 +148,10 @@ def declarations() -> Iterator[tuple[str, Declared]]:
     kinds = [kind for kind in vars(write_option_tables).values() if isinstance(kind, type)]
     structs = {struct for kind in kinds for struct in structs_in(kind)} | declared_structs()
     structs |= set(QUERY.structs)
-    found = [(kind, declared_fields(kind)) for kind in structs - {Option, Declared, Keywords}]
+    found = [
+        (kind, given_fields(kind) if issubclass(kind, Operation) else declared_fields(kind))
+        for kind in structs - {Option, Declared, Keywords}
+    ]
     for kind, options in found:
         for name, declared in options.items():
             yield f"{kind.__name__}.{name}", declared

@@ -14,10 +14,10 @@ from haptera import (
     MediaPart,
     QueryEnded,
 )
-from haptera.model.commands import SendPrompt
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued
 from haptera.model.messages import Sender
+from haptera.model.operations.session import SendPrompt
 from haptera.stores.memory import MemoryStore
 from haptera.testing import Gate, ScriptedProvider, says
 from haptera.testing.scripted_provider import Step

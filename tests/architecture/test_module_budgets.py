@@ -30,6 +30,15 @@ BESIDES = modules_under(*(ROOT / name for name in ("tests", "examples", "benchma
 parsed = cache(ast.parse)
 
 
+WRITTEN_BY_A_SCRIPT = re.compile(r"^ *# Made by scripts/.*?^ *# End\.$", re.DOTALL | re.MULTILINE)
+"""Lines of a module that are made, and read where they are made from."""
+
+
+def lines_by_hand(text: str) -> int:
+    """Return how many lines of a file are written by hand."""
+    return WRITTEN_BY_A_SCRIPT.sub("", text).count("\n")
+
+
 def functions_longer_than(limit: int, text: str) -> list[str]:
     """Return the functions that have more lines than the limit, each with its length."""
     lengths = [
@@ -112,7 +121,7 @@ def test_no_module_and_no_function_is_longer_than_its_budget() -> None:
     texts = {name_of(path): path.read_text(encoding="utf-8") for path in SOURCE}
     long = {name: functions_longer_than(FUNCTION_LINES, text) for name, text in texts.items()}
     assert {name: found for name, found in long.items() if found} == {}
-    assert [name for name, text in texts.items() if text.count("\n") > MODULE_LINES] == []
+    assert [name for name, text in texts.items() if lines_by_hand(text) > MODULE_LINES] == []
 
 
 def test_the_first_line_of_every_file_says_what_it_is_for() -> None:
@@ -174,6 +183,8 @@ def test_a_noqa_without_a_reason_is_noticed() -> None:
 def test_the_budget_tests_notice_what_breaks_a_budget() -> None:
     long = "def sprawl():\n" + "    pass\n" * FUNCTION_LINES
     assert functions_longer_than(FUNCTION_LINES, long) == ["sprawl has 61 lines"]
+    made = "class Face:\n    # Made by scripts/write_verbs.py.\n\n    pass\n    # End.\n"
+    assert (lines_by_hand(long), lines_by_hand(made)) == (FUNCTION_LINES + 1, 2)
     assert not says_what_it_is_for('"""Too short."""\n')
     assert not says_what_it_is_for("import os\n")
     texts = {

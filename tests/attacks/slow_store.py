@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 

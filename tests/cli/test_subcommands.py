@@ -11,13 +11,14 @@ from typing import TypeAlias, get_args
 import click
 import pytest
 
-from haptera.access.descriptions import ShareOptions
 from haptera.cli.main import haptera
 from haptera.cli.sessions_commands import command as sessions
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.agent_defaults import AgentDefaults
+from haptera.model.operations.sessions import ShareSession
 from haptera.model.settings import Limits, PermissionMode, Thinking
-from haptera.options.declarations import declared_fields, options_of
+from haptera.options.declarations import declared_fields
+from haptera.options.operations import given_fields
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 
@@ -93,7 +94,7 @@ def test_the_days_of_a_link_are_those_of_the_option_and_given_only_if_they_are_s
     run: Run, session: str
 ) -> None:
     flag = _flags(sessions.commands["share"])["days"]
-    option = options_of(ShareOptions)["days"]
+    option = given_fields(ShareSession)["days"]
     assert isinstance(flag.type, click.FloatRange)
     assert (flag.type.min, flag.type.max, flag.type.min_open) == (0, option.option.most, True)
     assert (flag.default, flag.show_default) == (None, f"{option.default}")

@@ -6,7 +6,6 @@ from typing import Any, Literal, get_args
 import pytest
 
 from haptera.model import events
-from haptera.model.commands import AbortQuery, ApproveCall, CommandId, DenyCall
 from haptera.model.errors import ErrorCode, ProviderError
 from haptera.model.events import (
     Failed,
@@ -51,6 +50,8 @@ from haptera.model.log.turns import (
 )
 from haptera.model.log.workspace import Snapshot
 from haptera.model.messages import UserMessage
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import AbortQuery, ApproveCall, DenyCall
 from haptera.model.parts import (
     CompactionPart,
     PartKind,

@@ -14,7 +14,7 @@ from haptera.server import Access, ApiKey, ServerSettings, create_app, new_token
 from haptera.server.app import OPERATIONS
 from haptera.server.endpoint import Endpoint
 from haptera.server.limits import RateLimit
-from haptera.server.operations import Operation
+from haptera.server.operations import ServedOperation
 from haptera.server.problems import ProblemError
 from haptera.server.rpc_routes import RpcEndpoint
 from haptera.testing import FakeClock, Gate, calls, says
@@ -189,7 +189,7 @@ async def test_a_websocket_from_elsewhere_is_closed_before_anything_looks_at_it(
     assert (sent[0]["code"] == 1008) == is_refused
 
 
-def _path(operation: Operation, session_id: str) -> str:
+def _path(operation: ServedOperation, session_id: str) -> str:
     named = {"approval_id": "apr_1", "share_id": "shr_1", "token": "A" * 44}
     return operation.path.format(session_id=session_id, **named)
 
@@ -272,7 +272,7 @@ async def test_every_route_is_declared_and_only_the_public_ones_lack_a_scope() -
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 async def test_a_route_answers_no_caller_without_the_right_credential(
-    operation: Operation, tmp_path: Any
+    operation: ServedOperation, tmp_path: Any
 ) -> None:
     store = f"sqlite:{tmp_path / 'sessions.db'}"
     own, _ = make_agent([says("hi")], store=store)
@@ -324,7 +324,7 @@ async def test_a_route_answers_no_caller_without_the_right_credential(
             assert there == json.loads(unknown)["detail"].replace(missing.split("/")[4], "")
 
 
-def _body(operation: Operation) -> bytes:
+def _body(operation: ServedOperation) -> bytes:
     bodies = {
         "send_message": {"content": "hi"},
         "answer_approval": {"decision": "allow_once"},

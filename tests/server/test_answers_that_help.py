@@ -165,6 +165,6 @@ async def test_paths_of_a_mounted_application_begin_where_it_is_mounted() -> Non
 
 def test_the_page_lists_every_route() -> None:
     page = (Path(__file__).parents[2] / "docs/server.md").read_text()
-    table = page.partition("<!-- routes -->\n")[2].partition("\n\n")[0].splitlines()
+    table = page.partition("<!-- table: routes -->\n")[2].partition("\n<!--")[0].splitlines()
     rows = [f"| `{each.method} {each.path}` | {each.summary} |" for each in OPERATIONS]
-    assert table == ["| route | does |", "|---|---|", *rows]
+    assert table == ["| route | does |", "| --- | --- |", *rows]

@@ -22,7 +22,7 @@ from haptera.server.bodies import largest_body
 from haptera.server.connections import HEAD_BYTES, HttpConnection
 from haptera.server.decoding import MOST_VALUES, decode_body
 from haptera.server.endpoint import Endpoint
-from haptera.server.operations import Operation
+from haptera.server.operations import ServedOperation
 from haptera.server.problems import ProblemError
 from haptera.system.clock import SystemClock
 from haptera.testing import Gate, says
@@ -91,9 +91,9 @@ async def _answer(
     return sent[0]["status"], json.loads(content) if content else None
 
 
-def _routes(app: Any) -> list[tuple[str, str, int | None, Operation | None]]:
+def _routes(app: Any) -> list[tuple[str, str, int | None, ServedOperation | None]]:
     """Return every route of an application: method, path, bound and operation; from its table."""
-    found: list[tuple[str, str, int | None, Operation | None]] = []
+    found: list[tuple[str, str, int | None, ServedOperation | None]] = []
     settings = app.hub.settings
     for route in app.inner.routes:
         if not isinstance(route, Route):

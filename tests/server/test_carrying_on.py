@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from haptera import Agent, Event
-from haptera.model.commands import SendPrompt, new_command_id
 from haptera.model.ids import (
     InputId,
     MessageId,
@@ -22,6 +21,8 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import UserMessage
+from haptera.model.operations.operation import new_command_id
+from haptera.model.operations.session import SendPrompt
 from haptera.model.parts import TextPart
 from haptera.model.secrets import token_digest
 from haptera.ports.session_store import Store

@@ -18,7 +18,7 @@ from haptera.server.app import OPERATIONS
 from haptera.server.event_stream import SSE
 from haptera.server.limits import OpenLimit, RateLimit
 from haptera.server.openapi import document
-from haptera.server.operations import Operation
+from haptera.server.operations import ServedOperation
 from haptera.server.problems import TITLES, ProblemError, problem_of
 from haptera.server.responses import problem_response
 from haptera.server.serving import ServerState, announced
@@ -35,7 +35,7 @@ DOCUMENT = json.loads(json.dumps(document(OPERATIONS)))
 READS = [each for each in OPERATIONS if each.method == "GET"]
 
 
-def _path(operation: Operation, session_id: str) -> str:
+def _path(operation: ServedOperation, session_id: str) -> str:
     named = {"approval_id": "apr_1", "share_id": "shr_1", "token": "A" * 44}
     return operation.path.format(session_id=session_id, **named)
 
@@ -80,7 +80,7 @@ async def test_every_response_has_the_id_of_its_request(
 
 @pytest.mark.parametrize("operation", READS, ids=lambda each: each.name)
 async def test_a_head_is_answered_as_its_get_and_needs_the_same_credential(
-    operation: Operation,
+    operation: ServedOperation,
 ) -> None:
     agent, _ = make_agent([])
     app = create_app(agent, token=TOKEN)

@@ -15,7 +15,7 @@ from haptera import tool
 from haptera.model.ids import new_session_id
 from haptera.server import ServerSettings
 from haptera.server.app import OPERATIONS
-from haptera.server.operations import Operation
+from haptera.server.operations import ServedOperation
 from haptera.server.rpc_messages import error_to, read_rpc_message, rpc_error
 from haptera.server.rpc_methods import RpcParams
 from haptera.testing import calls, says
@@ -100,15 +100,15 @@ def test_the_sequence_has_every_operation_that_is_no_stream() -> None:
     assert {name for name, _ in SEQUENCE} | streams == set(BY_RPC)
 
 
-def _row(operation: Operation) -> str:
+def _row(operation: ServedOperation) -> str:
     names = ", ".join(f"`{name}`" for name in RpcParams.of(operation).names)
     return f"| `{operation.rpc}` | {names} | `{operation.method} {operation.path}` |"
 
 
 def test_the_page_lists_every_method_with_its_parameters() -> None:
     page = (Path(__file__).parents[2] / "docs/rpc.md").read_text()
-    table = page.partition("<!-- methods -->\n")[2].partition("\n\n")[0].splitlines()
-    head = ["| method | parameters | result as of |", "|---|---|---|"]
+    table = page.partition("<!-- table: methods -->\n")[2].partition("\n<!--")[0].splitlines()
+    head = ["| method | parameters | result as of |", "| --- | --- | --- |"]
     assert table == [*head, *map(_row, sorted(BY_RPC.values(), key=lambda each: str(each.rpc)))]
 
 
@@ -168,7 +168,7 @@ class Script:
         self.note(name, told)
         return told
 
-    async def _result(self, operation: Operation, headers: Any, content: bytes) -> Any:
+    async def _result(self, operation: ServedOperation, headers: Any, content: bytes) -> Any:
         if operation.rpc not in {"session/export", "share/page"}:
             return json.loads(content) if content else None
         told = headers.get("content-disposition", '"session.html"')

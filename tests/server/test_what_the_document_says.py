@@ -10,14 +10,16 @@ from haptera.access.descriptions import (
     ExportOptions,
     ListOptions,
     SessionChanges,
-    ShareOptions,
 )
 from haptera.agent.agent_options import CONFIGURE
-from haptera.agent.query_options import AdmissionOptions, RewindOptions
+from haptera.agent.query_options import AdmissionOptions
+from haptera.model.operations.session import RewindSession
+from haptera.model.operations.sessions import ShareSession
 from haptera.options.declarations import Declared, Shown, options_of
+from haptera.options.operations import given_fields
 from haptera.server.app import OPERATIONS
 from haptera.server.openapi import document
-from haptera.server.operations import Operation
+from haptera.server.operations import ServedOperation
 from haptera.server.rpc_aliases import RPC_ALIASES
 from haptera.server.rpc_methods import RpcParams
 
@@ -26,8 +28,8 @@ SETTINGS = options_of(CONFIGURE)
 CHANGES = options_of(SessionChanges)
 OPTIONS: dict[str, Mapping[str, Declared]] = {
     "send_message": options_of(AdmissionOptions),
-    "rewind_session": options_of(RewindOptions),
-    "share_session": options_of(ShareOptions),
+    "rewind_session": given_fields(RewindSession),
+    "share_session": given_fields(ShareSession),
     "export_session": options_of(ExportOptions),
     "list_sessions": options_of(ListOptions),
     "create_session": {**CHANGES, **SETTINGS},
@@ -50,7 +52,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def sent_to(operation: Operation) -> Iterator[tuple[str, dict[str, Any], str | None]]:
+def sent_to(operation: ServedOperation) -> Iterator[tuple[str, dict[str, Any], str | None]]:
     """Yield what a client can send to an operation: name, schema and sentence."""
     told = DOCUMENT["paths"][operation.path][operation.method.lower()]
     for each in told["parameters"]:
@@ -86,7 +88,7 @@ def test_every_parameter_of_every_method_of_json_rpc_is_explained() -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 def test_a_field_that_is_an_option_has_its_sentence_bounds_and_default(
-    operation: Operation,
+    operation: ServedOperation,
 ) -> None:
     options = OPTIONS.get(operation.name, {})
     found = 0

@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import new_session_id
+from haptera.model.operations.operation import CommandId
 from haptera.testing.store_conformance.crash_sweep import note_acknowledged
 from haptera.testing.store_conformance.samples import change, command, note, opening
 from tests.stores.store_factories import open_store

@@ -7,9 +7,9 @@ import apsw
 import msgspec
 import pytest
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId, new_session_id
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Store
 from haptera.stores.stored_records import LARGEST_ENTRY
 from haptera.testing.store_conformance.samples import change, command, note, opening

@@ -23,7 +23,6 @@ _DEFAULT_TITLE = re.compile(
     r"(?:New|Child) session - \d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", re.ASCII
 )
 
-LONGEST_SHARE_DAYS = 365
 SessionEventKind: TypeAlias = Literal["created", "updated", "deleted", "switched"]
 
 
@@ -264,25 +263,6 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     limit: Annotated[int | None, Option("Sessions on one page; None: all of them.", least=0)] = 50
     after: Annotated[str | None, Option("The id of the last session of the previous page.")] = None
-
-
-class ShareOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link to a session may be told."""
-
-    days: Annotated[
-        float,
-        Option("How many days the link is valid.", above=0, most=LONGEST_SHARE_DAYS),
-    ] = 7
-    redact: Annotated[
-        bool,
-        Option("Whether secrets, paths, media and notes to the model are masked."),
-    ] = True
-    live: Annotated[
-        bool,
-        Option(
-            "Whether it shows the session as it is, and not as it was when it was shared.",
-        ),
-    ] = False
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TypeVar
 
 import msgspec
 
+from haptera.access.catalogue import Catalogue
 from haptera.access.descriptions import (
     ActiveContext,
+    FoundPrompt,
     FoundText,
     ListOptions,
     MessageDescription,
@@ -17,226 +19,181 @@ from haptera.access.descriptions import (
     SessionTree,
     describe,
 )
-from haptera.access.history import described_messages, stats_of
-from haptera.access.keywords import ListKeywords
-from haptera.kernel.session.log_reading import beside_the_loop, fold_log, inherited_entries
+from haptera.access.history import described_messages, stats_of, usage_of
+from haptera.kernel.session.log_reading import beside_the_loop, fold_log
+from haptera.kernel.session.notes import ProjectNote, project_notes
 from haptera.model.errors import ErrorCode, SessionError
-from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.json_types import JsonObject, writable
-from haptera.model.log.entry import Entry
-from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionChanged
-from haptera.options.checks import checked
-from haptera.options.signatures import takes
+from haptera.model.operations.operation import handles
+from haptera.model.operations.sessions import (
+    CountUse,
+    DescribeTree,
+    FindPrompt,
+    GetSession,
+    GroupUse,
+    ListChildren,
+    ListMessages,
+    ListNotes,
+    ReadContext,
+    ReadSummary,
+    SearchSessions,
+)
 from haptera.ports.session_store import SessionFilter, SessionRecord
-
-if TYPE_CHECKING:
-    from haptera.access.assembly.composition import Composition
-
-_ELSEWHERE = 3
-"""How many other projects an error names."""
 
 ValueT = TypeVar("ValueT")
 
 
-class SessionFinder:
-    """Reads the sessions of one owner and project. Needs no session to be open.
+async def list_sessions(
+    sessions: Catalogue, told: ListOptions, *, project: str
+) -> tuple[SessionDescription, ...]:
+    """List sessions by checked options."""
+    chosen = msgspec.structs.asdict(told)
+    everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
+    after = chosen.pop("after")
+    del chosen["project"]
+    if not chosen.pop("children") and chosen["spawned_by"] is None:
+        chosen["spawned"] = False
+    records = await sessions.composition.store.index.browse(
+        sessions.owner,
+        None if everywhere else project,
+        matching=SessionFilter(**chosen),
+        limit=limit,
+        after=after,
+    )
+    return tuple(map(describe, records))
 
-    A session is named by its id or its name. Sessions of other projects are seen only where
-    `everywhere` is asked for; those of other owners never.
-    """
 
-    def __init__(self, composition: "Composition", *, owner: str, project: str) -> None:
-        self._composition = composition
-        self._owner = owner
-        self._project = project
+@handles(GetSession)
+async def get_session(sessions: Catalogue, order: GetSession) -> SessionDescription:
+    """Describe one session."""
+    return describe(await sessions.record(order.reference))
 
-    @takes(ListOptions)
-    async def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
-        """List sessions, the last updated first, a page at a time.
 
-        Raises:
-            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
-                wrong.
+@handles(SearchSessions)
+async def search(sessions: Catalogue, order: SearchSessions) -> tuple[FoundText, ...]:
+    """Find what was said: texts that hold every word, the best first."""
+    store, project = sessions.composition.store, None if order.everywhere else sessions.project
+    hits = await store.search.find(
+        writable(order.text), owner=sessions.owner, project=project, limit=order.limit
+    )
+    found: list[FoundText] = []
+    for hit in hits:
+        record = await store.index.find(sessions.owner, project, session_id=hit.session_id)
+        if record is not None:  # it may have been deleted since
+            found.append(FoundText(session=describe(record), hit=hit))
+    return tuple(found)
 
-        """
-        chosen = msgspec.structs.asdict(checked(options, ListOptions, function="sessions.list()"))
-        everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
-        after = chosen.pop("after")
-        del chosen["project"]
-        project = options.get("project", self._project)
-        if not chosen.pop("children") and chosen["spawned_by"] is None:
-            chosen["spawned"] = False
-        records = await self._composition.store.index.browse(
-            self._owner,
-            None if everywhere else project,
-            matching=SessionFilter(**chosen),
-            limit=limit,
-            after=after,
+
+@handles(ListChildren)
+async def children(sessions: Catalogue, order: ListChildren) -> tuple[SessionDescription, ...]:
+    """List the sessions that were forked from one, and those that its tool calls made."""
+    session_id = (await sessions.record(order.reference)).id
+    forks = await sessions.browse(SessionFilter(parent=session_id))
+    spawned = await sessions.browse(SessionFilter(spawned_by=session_id))
+    return tuple(map(describe, (*forks, *spawned)))
+
+
+@handles(DescribeTree)
+async def tree(sessions: Catalogue, order: DescribeTree) -> SessionTree:
+    """Describe a session with those of its sub-agents, and theirs; forks are not among them."""
+    return await _tree_of(sessions, await sessions.record(order.reference))
+
+
+async def _tree_of(sessions: Catalogue, record: SessionRecord) -> SessionTree:
+    spawned = await sessions.browse(SessionFilter(spawned_by=record.id))
+    first_began = sorted(spawned, key=lambda each: (each.created, each.id))
+    return SessionTree(
+        session=describe(record),
+        children=tuple([await _tree_of(sessions, each) for each in first_began]),
+    )
+
+
+@handles(CountUse)
+async def stats(sessions: Catalogue, order: CountUse) -> SessionStats:
+    """Add up messages, tokens, cost and duration over the log of a session."""
+    record = await sessions.record(order.reference)
+    entries = await sessions.composition.store.log.read(record.id)
+    fold = await fold_log(sessions.composition.store.log, entries)
+    added = await beside_the_loop(entries, lambda: stats_of(fold, entries))
+    if order.children:
+        for child in await sessions.browse(SessionFilter(spawned_by=record.id)):
+            added += await stats(sessions, CountUse(reference=child.id, children=True))
+    return added
+
+
+@handles(ListMessages)
+async def messages(sessions: Catalogue, order: ListMessages) -> tuple[MessageDescription, ...]:
+    """Return messages with their time, parent, model, cost and error, oldest first."""
+    record = await sessions.record(order.reference)
+    fold, entries = await sessions.folded(record.id, through=order.through)
+    describe_all = partial(described_messages, folder=record.project)
+    found = await beside_the_loop(entries, lambda: describe_all(fold.messages(), entries))
+    start = 0 if order.after is None else _position_of(found, order.after) + 1
+    end = len(found) if order.before is None else _position_of(found, order.before)
+    page = found[start:end]
+    if order.limit is not None:
+        # Not `page[-limit:]`, which is the whole page with a limit of 0.
+        page = (
+            page[: order.limit] if order.before is None else page[max(0, len(page) - order.limit) :]
         )
-        return tuple(map(describe, records))
+    return tuple(page)
 
-    async def get(self, reference: str) -> SessionDescription:
-        """Describe one session.
 
-        Raises:
-            SessionError: NOT_FOUND naming the project, and where else there is such a name.
+@handles(ReadContext)
+async def context(sessions: Catalogue, order: ReadContext) -> ActiveContext:
+    """Return what a person was looking at when it was last saved."""
+    return await _saved(sessions, order.reference, field="context", kind=ActiveContext)
 
-        """
-        return describe(await self.record(reference))
 
-    async def search(
-        self, text: str, *, limit: int = 20, everywhere: bool = False
-    ) -> tuple[FoundText, ...]:
-        """Find what was said: texts that hold every word, the best first."""
-        store, project = self._composition.store, None if everywhere else self._project
-        text = writable(text)
-        hits = await store.search.find(text, owner=self._owner, project=project, limit=limit)
-        found: list[FoundText] = []
-        for hit in hits:
-            record = await store.index.find(self._owner, project, session_id=hit.session_id)
-            if record is not None:  # it may have been deleted since
-                found.append(FoundText(session=describe(record), hit=hit))
-        return tuple(found)
+@handles(ReadSummary)
+async def summary(sessions: Catalogue, order: ReadSummary) -> SessionSummary | None:
+    """Return the summary of a session, when one was made."""
+    found = await _saved(sessions, order.reference, field="summary", kind=SessionSummary)
+    # `_saved` returns the default when nothing, or nothing valid, was saved.
+    return found if found != SessionSummary() else None
 
-    async def children(self, reference: str) -> tuple[SessionDescription, ...]:
-        """List the sessions that were forked from one, and those that its tool calls made."""
-        session_id = (await self.record(reference)).id
-        forks = await self._browse(SessionFilter(parent=session_id))
-        spawned = await self._browse(SessionFilter(spawned_by=session_id))
-        return tuple(map(describe, (*forks, *spawned)))
 
-    async def tree(self, reference: str) -> SessionTree:
-        """Describe a session with those of its sub-agents, and theirs; forks are not among them."""
-        return await self._tree_of(await self.record(reference))
+@handles(FindPrompt)
+async def find_prompt(sessions: Catalogue, order: FindPrompt) -> FoundPrompt | None:
+    """Find a prompt that was sent with an id of its sender's choice; None without one."""
+    record = await sessions.record(order.reference)
+    return await sessions.sent_prompts.find(
+        sessions.composition.store.log, record, order.message_id
+    )
 
-    async def _tree_of(self, record: SessionRecord) -> SessionTree:
-        spawned = await self._browse(SessionFilter(spawned_by=record.id))
-        first_began = sorted(spawned, key=lambda each: (each.created, each.id))
-        return SessionTree(
-            session=describe(record),
-            children=tuple([await self._tree_of(each) for each in first_began]),
-        )
 
-    async def stats(self, reference: str, *, children: bool = False) -> SessionStats:
-        """Add up messages, tokens, cost and duration over the log of a session.
+@handles(GroupUse)
+async def usage(sessions: Catalogue, order: GroupUse) -> dict[str, SessionStats]:
+    """Add up what a session used for each day (UTC, such as 2026-05-17), or for each model."""
+    record = await sessions.record(order.reference)
+    entries = await sessions.composition.store.log.read(record.id)
+    add_up = partial(usage_of, entries, order.by, model=record.model)
+    return await beside_the_loop(entries, add_up)
 
-        With `children` the sessions of its sub-agents are added, too. Without it what they used is
-        not in the numbers: adding up the numbers of all sessions counts everything once.
-        """
-        record = await self.record(reference)
-        entries = await self._composition.store.log.read(record.id)
-        fold = await fold_log(self._composition.store.log, entries)
-        stats = await beside_the_loop(entries, lambda: stats_of(fold, entries))
-        if children:
-            for child in await self._browse(SessionFilter(spawned_by=record.id)):
-                stats += await self.stats(child.id, children=True)
-        return stats
 
-    async def messages(
-        self,
-        reference: str,
-        *,
-        limit: int | None = None,
-        before: str | None = None,
-        after: str | None = None,
-        through: int | None = None,
-    ) -> tuple[MessageDescription, ...]:
-        """Return messages with their time, parent, model, cost and error, oldest first.
+@handles(ListNotes)
+async def list_notes(sessions: Catalogue, _order: ListNotes) -> tuple[ProjectNote, ...]:
+    """List the notes of this project, the oldest first; a text comes once."""
+    return await project_notes(
+        sessions.composition.store, owner=sessions.owner, project=sessions.project
+    )
 
-        With `before` the last ones before a message, with `after` the first ones after it. With
-        `through` the messages as they were after this `seq` of the log.
 
-        Raises:
-            SessionError: NOT_FOUND; MESSAGE_NOT_FOUND when there is no such message.
-
-        """
-        record = await self.record(reference)
-        fold, entries = await self.folded(record.id, through=through)
-        describe_all = partial(described_messages, folder=record.project)
-        messages = fold.messages()
-        found = await beside_the_loop(entries, lambda: describe_all(messages, entries))
-        start = 0 if after is None else _position_of(found, after) + 1
-        end = len(found) if before is None else _position_of(found, before)
-        page = found[start:end]
-        if limit is not None:
-            # Not `page[-limit:]`, which is the whole page with a limit of 0.
-            page = page[:limit] if before is None else page[max(0, len(page) - limit) :]
-        return tuple(page)
-
-    async def context(self, reference: str) -> ActiveContext:
-        """Return what a person was looking at when it was last saved."""
-        return await self._saved(reference, "context", ActiveContext)
-
-    async def summary(self, reference: str) -> SessionSummary | None:
-        """Return the summary of a session, when one was made."""
-        found = await self._saved(reference, "summary", SessionSummary)
-        # `_saved` returns the default when nothing, or nothing valid, was saved.
-        return found if found != SessionSummary() else None
-
-    async def record(self, reference: str) -> SessionRecord:
-        """Find a session of this project by its id or name, or of any project by its id.
-
-        Raises:
-            SessionError: NOT_FOUND.
-
-        """
-        if writable(reference) != reference:  # no store can keep such a name, or look for it
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {reference!r}")
-        # An id is unique in the whole store, a name only in its project.
-        session_id = parse_session_id(reference)
-        index = self._composition.store.index
-        found = await index.find(
-            self._owner,
-            self._project if session_id is None else None,
-            session_id=session_id,
-            name=None if session_id else reference,
-        )
-        if found is None:
-            raise await self._not_found(reference)
-        return found
-
-    async def folded(
-        self, session_id: SessionId, *, through: int | None = None
-    ) -> tuple[SessionFold, Sequence[Entry]]:
-        """Return a session as its log leaves it, and its entries with those that it inherits.
-
-        With `through` as it was after this `seq`.
-        """
-        log = self._composition.store.log
-        entries = await log.read(session_id, limit=through)
-        if through is not None:  # a log may have gaps
-            entries = [entry for entry in entries if entry.seq <= through]
-        inherited = await inherited_entries(log, entries[0] if entries else None)
-        return await fold_log(log, entries), (*inherited, *entries)
-
-    async def _not_found(self, reference: str) -> SessionError:
-        told = f"there is no session {reference!r} in project {self._project!r}"
-        named = SessionFilter(name=reference)
-        others = await self._composition.store.index.browse(
-            self._owner, None, matching=named, limit=_ELSEWHERE
-        )
-        if others:
-            told += f"; there is one in {', '.join(repr(each.project) for each in others)}"
-        return SessionError(ErrorCode.NOT_FOUND, told)
-
-    async def _saved(self, reference: str, field: str, kind: type[ValueT]) -> ValueT:
-        record = await self.record(reference)
-        entries = await self._composition.store.log.read(record.id)
-        saved: JsonObject = {}
-        for entry in entries:
-            if isinstance(entry, SessionChanged) and isinstance(entry.changes.get(field), dict):
-                # Field by field, as it was saved: a change holds only the fields that it sets.
-                saved |= entry.changes[field]
-        try:
-            return msgspec.convert(saved, kind)
-        # Any program can save such a field in the log; a wrong one must not make a session
-        # unreadable.
-        except msgspec.ValidationError:
-            return kind()
-
-    async def _browse(self, matching: SessionFilter) -> Sequence[SessionRecord]:
-        return await self._composition.store.index.browse(self._owner, None, matching=matching)
+async def _saved(sessions: Catalogue, reference: str, *, field: str, kind: type[ValueT]) -> ValueT:
+    record = await sessions.record(reference)
+    entries = await sessions.composition.store.log.read(record.id)
+    saved: JsonObject = {}
+    for entry in entries:
+        if isinstance(entry, SessionChanged) and isinstance(entry.changes.get(field), dict):
+            # Field by field, as it was saved: a change holds only the fields that it sets.
+            saved |= entry.changes[field]
+    try:
+        return msgspec.convert(saved, kind)
+    # Any program can save such a field in the log; a wrong one must not make a session
+    # unreadable.
+    except msgspec.ValidationError:
+        return kind()
 
 
 def _position_of(messages: Sequence[MessageDescription], message_id: str) -> int:

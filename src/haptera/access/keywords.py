@@ -64,17 +64,6 @@ class SessionChangeKeywords(TypedDict, total=False):
     next query begins a new one."""
 
 
-class ShareKeywords(TypedDict, total=False):
-    """What a link to a session may be told."""
-
-    days: float
-    """How many days the link is valid."""
-    redact: bool
-    """Whether secrets, paths, media and notes to the model are masked."""
-    live: bool
-    """Whether it shows the session as it is, and not as it was when it was shared."""
-
-
 class ExportKeywords(TypedDict, total=False):
     """What an export may be told."""
 

@@ -5,14 +5,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from haptera.access.catalogue import Catalogue
+from haptera.access.changing import delete
+from haptera.access.descriptions import SessionDescription, describe
 from haptera.kernel.session.log_reading import fold_log
 from haptera.model.errors import AgentError, ErrorReport, SessionError
 from haptera.model.ids import SessionId
+from haptera.model.operations.operation import handles
+from haptera.model.operations.sessions import (
+    DeleteSession,
+    PruneSessions,
+    RepairIndex,
+    VerifySession,
+)
 from haptera.ports.session_store import Damage, SessionFilter, SessionRecord
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
-    from haptera.access.catalogue import Catalogue
 
 _DAY_MS = 86_400_000
 
@@ -60,7 +69,7 @@ async def old_sessions(
 
 
 async def prune_sessions(
-    catalogue: "Catalogue", sessions: tuple[SessionRecord, ...]
+    catalogue: Catalogue, sessions: tuple[SessionRecord, ...]
 ) -> tuple[SessionRecord, ...]:
     """Delete sessions, and return those that were. One that another process holds is left."""
     deleted: list[SessionRecord] = []
@@ -68,6 +77,27 @@ async def prune_sessions(
         # BUSY, or NOT_FOUND because another process was faster. A store that fails is not
         # suppressed.
         with contextlib.suppress(SessionError):
-            await catalogue.delete(record.id)
+            await delete(catalogue, DeleteSession(reference=record.id))
             deleted.append(record)
     return tuple(deleted)
+
+
+@handles(VerifySession)
+async def verify(sessions: Catalogue, order: VerifySession) -> SessionHealth:
+    """Read a whole session and say what cannot be read, and whether it can be opened."""
+    return await check_session(sessions.composition, await sessions.record(order.reference))
+
+
+@handles(RepairIndex)
+async def repair(sessions: Catalogue, _order: RepairIndex) -> int:
+    """Derive the index again from the logs; returns how many sessions it holds."""
+    return await sessions.composition.store.index.rebuild()
+
+
+@handles(PruneSessions)
+async def prune(sessions: Catalogue, order: PruneSessions) -> tuple[SessionDescription, ...]:
+    """Delete the sessions of this project that were not updated for a number of days."""
+    old = await old_sessions(
+        sessions.composition, owner=sessions.owner, project=sessions.project, days=order.days
+    )
+    return tuple(map(describe, old if order.dry_run else await prune_sessions(sessions, old)))

@@ -16,15 +16,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 
-from haptera.access.catalogue import NotedSessions
-from haptera.access.descriptions import ShareOptions
-from haptera.access.keywords import ShareKeywords
+from haptera.access.catalogue import Catalogue
 from haptera.access.transfer import conversation_of
 from haptera.formats.formats import format_named
 from haptera.formats.forms import with_content
@@ -34,11 +31,11 @@ from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.messages import AssistantMessage, Message
+from haptera.model.operations.operation import handles
+from haptera.model.operations.sessions import ListShares, ReadShared, RevokeShare, ShareSession
 from haptera.model.parts import MediaPart, Part, ProviderPart, ReminderPart, ToolResultPart
 from haptera.model.secrets import token_digest
 from haptera.model.shares import ShareId, StoredShare, new_share_id, sharing, unsharing
-from haptera.options.checks import checked
-from haptera.options.signatures import takes
 from haptera.ports.session_store import SessionRecord
 
 MOST_SHARES = 100
@@ -101,125 +98,111 @@ class SharedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return b"".join(format_named("html").write(export))
 
 
-class SharedSessions(NotedSessions):
-    """Links to the sessions of an owner, beside what can be done with the sessions themselves."""
+@handles(ShareSession)
+async def share(sessions: Catalogue, order: ShareSession) -> Share:
+    """Record a link to a session, by the digest of its token."""
+    record = await sessions.record(order.reference)
+    now = sessions.composition.clock.time_ms()
+    valid = valid_shares(record, now=now)
+    if len(valid) >= MOST_SHARES:
+        full = f"the session has {MOST_SHARES} links; revoke one before you make another"
+        raise SessionError(ErrorCode.BUSY, full)
+    token = new_share_token(record.id, record.owner)
+    stored = StoredShare(
+        id=new_share_id(),
+        digest=token_digest(token),
+        created=now,
+        expires=now + math.ceil(order.days * _DAY_MS),
+        through=None if order.live else record.head,
+        redact=order.redact,
+    )
+    # What has expired is removed with the next link: to read a link changes nothing.
+    expired = [each for each in record.shares if each not in valid]
+    changes = sharing(stored, expired=expired)
+    await _change_shares(sessions, record, changes, share_id=stored.id, is_there=True)
+    return replace(_described(record.id, stored), token=token, path=f"/s/{token}")
 
-    @takes(ShareOptions)
-    async def share(self, reference: str, **options: Unpack[ShareKeywords]) -> Share:
-        """Make a link under which others may read a session; the result has its token, once.
 
-        The link shows the session as it is now, or (with `live`) as it is when it is read. It is
-        valid when this returns. Forks and imports of the session do not have it, and it ends with
-        the session.
+@handles(ListShares)
+async def shares(sessions: Catalogue, order: ListShares) -> tuple[Share, ...]:
+    """List the links that have not expired."""
+    record = await sessions.record(order.reference)
+    valid = valid_shares(record, now=sessions.composition.clock.time_ms())
+    return tuple(_described(record.id, each) for each in valid)
 
-        Raises:
-            ConfigError: CONFIG_INVALID naming an option whose value is wrong.
-            SessionError: NOT_FOUND; BUSY when the process that holds the session does not answer,
-                or the session has 100 valid links.
 
-        """
-        told = checked(options, ShareOptions, function="sessions.share()")
-        record = await self.record(reference)
-        now = self._composition.clock.time_ms()
-        valid = valid_shares(record, now=now)
-        if len(valid) >= MOST_SHARES:
-            full = f"the session has {MOST_SHARES} links; revoke one before you make another"
-            raise SessionError(ErrorCode.BUSY, full)
-        token = new_share_token(record.id, record.owner)
-        stored = StoredShare(
-            id=new_share_id(),
-            digest=token_digest(token),
-            created=now,
-            expires=now + math.ceil(told.days * _DAY_MS),
-            through=None if told.live else record.head,
-            redact=told.redact,
-        )
-        # What has expired is removed with the next link: to read a link changes nothing.
-        expired = [each for each in record.shares if each not in valid]
-        changes = sharing(stored, expired=expired)
-        await self._change_shares(record, changes, share_id=stored.id, is_there=True)
-        return replace(_described(record.id, stored), token=token, path=f"/s/{token}")
+@handles(RevokeShare)
+async def revoke_share(sessions: Catalogue, order: RevokeShare) -> None:
+    """Record that a link is not valid any more."""
+    record = await sessions.record(order.reference)
+    valid = valid_shares(record, now=sessions.composition.clock.time_ms())
+    found = next((each for each in valid if each.id == order.share_id), None)
+    if found is None:
+        told = f"the session has no share {order.share_id[:60]!r}"
+        raise SessionError(ErrorCode.NOT_FOUND, told)
+    await _change_shares(sessions, record, unsharing(found.id), share_id=found.id, is_there=False)
 
-    async def shares(self, reference: str) -> tuple[Share, ...]:
-        """List the valid links to a session, the first made first; without their tokens."""
-        record = await self.record(reference)
-        valid = valid_shares(record, now=self._composition.clock.time_ms())
-        return tuple(_described(record.id, each) for each in valid)
 
-    async def unshare(self, reference: str, share_id: str) -> None:
-        """Revoke a link, for good. It shows nothing any more when this returns.
+@handles(ReadShared)
+async def shared(sessions: Catalogue, order: ReadShared) -> SharedSession:
+    """Find the session of a token, and what its link shows."""
+    session_id = session_of(order.token)
+    record = session_id and await sessions.composition.store.index.find(
+        sessions.owner, None, session_id=session_id
+    )
+    now = sessions.composition.clock.time_ms()
+    stored = find_share(valid_shares(record, now=now) if record else (), order.token)
+    if not record or stored is None:
+        told = "this link is not valid; it may have expired or been revoked"
+        raise SessionError(ErrorCode.NOT_FOUND, told)
+    folded = await sessions.folded(record.id, through=stored.through)
+    export = await conversation_of(
+        sessions.composition, record, folded, has_media=not stored.redact
+    )
+    fold, entries = folded
+    if stored.through is not None:
+        updated = entries[-1].time if entries else record.created
+        # The record has the title of now, which may say what was added after the session was
+        # shared.
+        export = replace(export, title=fold.title, updated=updated)
+    # In a thread: masking searches all of the text, and a server has other requests.
+    shown = await asyncio.to_thread(shown_to_others, export, redact=stored.redact)
+    return SharedSession(
+        title=shown.title or "Session",
+        model=shown.model,
+        created=shown.created,
+        updated=shown.updated,
+        expires=stored.expires,
+        redacted=stored.redact,
+        live=stored.through is None,
+        messages=tuple(each.message for each in shown.messages),
+    )
 
-        Raises:
-            SessionError: NOT_FOUND when there is no such session or no such link; BUSY when the
-                process that holds the session does not answer. That process is asked to revoke it
-                all the same.
 
-        """
-        record = await self.record(reference)
-        valid = valid_shares(record, now=self._composition.clock.time_ms())
-        found = next((each for each in valid if each.id == share_id), None)
-        if found is None:
-            told = f"the session has no share {share_id[:60]!r}"
-            raise SessionError(ErrorCode.NOT_FOUND, told)
-        await self._change_shares(record, unsharing(found.id), share_id=found.id, is_there=False)
+async def _change_shares(
+    sessions: Catalogue,
+    record: SessionRecord,
+    changes: JsonObject,
+    *,
+    share_id: ShareId,
+    is_there: bool,
+) -> None:
+    """Record a change, and wait until the log has it, also when another process writes it."""
+    await sessions.change(record, changes)
+    # Only for its waits: what an append contains is looked up in the index.
+    log = sessions.composition.store.log.follow(record.id, after=record.head)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_HOLDER_SECONDS), contextlib.aclosing(log) as pages:
+            # The index changes with the append, so it is looked at again with every page.
+            while await _has_share(sessions, record.id, share_id) != is_there:
+                await anext(pages, None)
+            return
+    told = "another process holds the session and has not recorded the change yet; it will"
+    raise SessionError(ErrorCode.BUSY, told)
 
-    async def shared(self, token: str) -> SharedSession:
-        """Return what a link shows.
 
-        Raises:
-            SessionError: NOT_FOUND when the token is not valid, has expired or was revoked.
-
-        """
-        session_id = session_of(token)
-        record = session_id and await self._composition.store.index.find(
-            self._owner, None, session_id=session_id
-        )
-        now = self._composition.clock.time_ms()
-        stored = find_share(valid_shares(record, now=now) if record else (), token)
-        if not record or stored is None:
-            told = "this link is not valid; it may have expired or been revoked"
-            raise SessionError(ErrorCode.NOT_FOUND, told)
-        folded = await self.folded(record.id, through=stored.through)
-        export = await conversation_of(
-            self._composition, record, folded, has_media=not stored.redact
-        )
-        fold, entries = folded
-        if stored.through is not None:
-            updated = entries[-1].time if entries else record.created
-            # The record has the title of now, which may say what was added after the session was
-            # shared.
-            export = replace(export, title=fold.title, updated=updated)
-        # In a thread: masking searches all of the text, and a server has other requests.
-        shown = await asyncio.to_thread(shown_to_others, export, redact=stored.redact)
-        return SharedSession(
-            title=shown.title or "Session",
-            model=shown.model,
-            created=shown.created,
-            updated=shown.updated,
-            expires=stored.expires,
-            redacted=stored.redact,
-            live=stored.through is None,
-            messages=tuple(each.message for each in shown.messages),
-        )
-
-    async def _change_shares(
-        self, record: SessionRecord, changes: JsonObject, *, share_id: ShareId, is_there: bool
-    ) -> None:
-        """Record a change, and wait until the log has it, also when another process writes it."""
-        await self._change(record, changes)
-        # Only for its waits: what an append contains is looked up in the index.
-        log = self._composition.store.log.follow(record.id, after=record.head)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_HOLDER_SECONDS), contextlib.aclosing(log) as pages:
-                # The index changes with the append, so it is looked at again with every page.
-                while await self._has_share(record.id, share_id) != is_there:
-                    await anext(pages, None)
-                return
-        told = "another process holds the session and has not recorded the change yet; it will"
-        raise SessionError(ErrorCode.BUSY, told)
-
-    async def _has_share(self, session_id: SessionId, share_id: ShareId) -> bool:
-        return any(each.id == share_id for each in (await self.record(session_id)).shares)
+async def _has_share(sessions: Catalogue, session_id: SessionId, share_id: ShareId) -> bool:
+    return any(each.id == share_id for each in (await sessions.record(session_id)).shares)
 
 
 def new_share_token(session_id: SessionId, owner: str) -> str:

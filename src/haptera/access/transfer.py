@@ -57,7 +57,7 @@ from haptera.system.clock import Stamp
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
-    from haptera.access.finding import SessionFinder
+    from haptera.access.catalogue import Catalogue
 
 _PAGE = 512
 """How many entries are held at a time."""
@@ -74,7 +74,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def export_session(
-    finder: "SessionFinder",
+    finder: "Catalogue",
     composition: "Composition",
     record: SessionRecord,
     *,
@@ -383,7 +383,7 @@ async def _import_archive(
 async def _check_models(composition: "Composition", session_id: SessionId) -> None:
     """Refuse a session whose model may not be used here; most agents may use any."""
     if composition.configuration.bounds is not None:
-        fold = await composition.read_fold(session_id)
+        fold = await composition.stored.read_fold(session_id)
         composition.configuration.check_models(fold.settings)
 
 

@@ -62,11 +62,26 @@ if TYPE_CHECKING:
     from haptera.kernel.engine.query_handle import QueryHandle
 
 
-class AgentFacts:
-    """What can be read of an agent."""
+@takes(AGENT)
+class Agent:
+    """Holds what queries share. Constructed once; use it with `async with`, or close it.
 
-    _composition: "Composition"
-    _new_session: SessionRequest
+    Raises:
+        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong with an option.
+
+    """
+
+    def __init__(self, model: str = "", /, **options: Unpack[AgentKeywords]) -> None:
+        # Before anything can fail: a traceback may show what its frames hold.
+        hide_key(options)
+        if model:
+            if "model" in options:
+                told = f"Agent(): two models are given, {model!r} and {options['model']!r}"
+                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+            options["model"] = model
+        check_options(options, AGENT, function="Agent()")
+        self._composition, self._new_session = _prepare(options)
+        self._sessions: AgentSessions | None = None
 
     @property
     def settings(self) -> Settings:
@@ -97,28 +112,6 @@ class AgentFacts:
         Register functions with `@agent.hooks.on("before_tool")`.
         """
         return self._composition.hooks
-
-
-@takes(AGENT)
-class Agent(AgentFacts):
-    """Holds what queries share. Constructed once; use it with `async with`, or close it.
-
-    Raises:
-        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong with an option.
-
-    """
-
-    def __init__(self, model: str = "", /, **options: Unpack[AgentKeywords]) -> None:
-        # Before anything can fail: a traceback may show what its frames hold.
-        hide_key(options)
-        if model:
-            if "model" in options:
-                told = f"Agent(): two models are given, {model!r} and {options['model']!r}"
-                raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-            options["model"] = model
-        check_options(options, AGENT, function="Agent()")
-        self._composition, self._new_session = _prepare(options)
-        self._sessions: AgentSessions | None = None
 
     @property
     def sessions(self) -> "AgentSessions":
@@ -186,7 +179,7 @@ class Agent(AgentFacts):
         check_reference(reference)
         request = replace(self._new_session, reference=reference)
         try:
-            found = await self._composition.find(request)
+            found = await self._composition.stored.find(request)
         except AgentError as error:
             raise without_frames(error) from error.__cause__
         return AgentRemote(self._composition, replace(request, reference=found))

@@ -348,23 +348,6 @@ class AdmissionKeywords(TypedDict, total=False):
     has already is not taken in again, so sending may be repeated."""
 
 
-class UndoKeywords(TypedDict, total=False):
-    """What taking a rewind back may be told."""
-
-    force: bool
-    """Whether files that others changed since then are overwritten, too."""
-
-
-class RewindKeywords(UndoKeywords, total=False):
-    """What a rewind may be told."""
-
-    files: bool
-    """Whether the files of the workspace become what they were after that message; only those that
-    this session changed since then are touched."""
-    dry_run: bool
-    """Whether to say only which messages and files would change."""
-
-
 class SubAgentKeywords(TypedDict, total=False):
     """What `as_tool` may be told beside the name and the description of the tool."""
 

@@ -1,7 +1,7 @@
 """What prompts, queries and opened sessions can be told, by the structs that declare the options.
 
 Options of a query that its runner looks at are fields of `ports.runner.QueryInput`, those that a
-log keeps of `vocabulary.messages.KeptOptions`.
+log keeps of `model.messages.KeptOptions`.
 """
 
 import re
@@ -151,29 +151,6 @@ class NameOptions(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Option("The session's name or id; without one it is new.", fits=is_anything),
     ] = None
-
-
-class UndoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What taking a rewind back may be told."""
-
-    force: Annotated[
-        bool, Option("Whether files that others changed since then are overwritten, too.")
-    ] = False
-
-
-class RewindOptions(UndoOptions, frozen=True, kw_only=True):
-    """What a rewind may be told."""
-
-    files: Annotated[
-        bool,
-        Option(
-            "Whether the files of the workspace become what they were after that message; only "
-            "those that this session changed since then are touched."
-        ),
-    ] = False
-    dry_run: Annotated[
-        bool, Option("Whether to say only which messages and files would change.")
-    ] = False
 
 
 _ANSWER = (WrittenSettings, QueryOptions, QueryInput)

@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
 from haptera.agent.query_options import QueryOptions
 from haptera.agent.query_stream import aborted_before
-from haptera.agent.session import AgentSession
-from haptera.agent.verbs import SessionVerbs
+from haptera.agent.session import AgentSession, compact_here
+from haptera.agent.verbs import OrderT, SessionVerbs, ValueT
 from haptera.kernel.session.session_descriptions import (
     Fork,
     NamedSettings,
@@ -19,23 +19,20 @@ from haptera.kernel.session.session_descriptions import (
     Unfinished,
 )
 from haptera.model.approvals import ApprovalRequest
-from haptera.model.commands import (
-    AbortQuery,
-    AnsweredCommand,
-    CompactSession,
-    ConfigureSession,
-    PlainCommand,
-    RewindSession,
-    UndoRewind,
-    new_command_id,
-)
 from haptera.model.errors import AgentError, ErrorCode, SessionError, error_from_report
 from haptera.model.events import Event, SessionStatus
-from haptera.model.file_snapshots import RewindReport
 from haptera.model.ids import QueryId, SessionId
 from haptera.model.json_types import writable_or_none
+from haptera.model.late_names import on_first_use
 from haptera.model.log.compactions import Compaction
 from haptera.model.messages import Message
+from haptera.model.operations.operation import new_command_id
+from haptera.model.operations.session import (
+    AbortQuery,
+    AnsweredCommand,
+    Command,
+    CompactSession,
+)
 from haptera.model.requests import TokenCount
 from haptera.model.results import ResumeKind
 from haptera.system.abort import AbortSignal
@@ -43,34 +40,11 @@ from haptera.system.abort import AbortSignal
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.access.assembly.stored_sessions import CommandOutcome
-
-ValueT = TypeVar("ValueT")
-
-
-class _MomentarySession(AgentSession):
-    """A session that is opened here to carry out one order, because no other process holds it."""
-
-    async def rewound(self, order: RewindSession | UndoRewind) -> RewindReport:
-        """Make a rewind, or take one back."""
-        return await self._rewind(order)
-
-    async def compacted(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
-        """Compact the conversation."""
-        return await self._compact(order, options)
-
-    async def configured(self, order: ConfigureSession) -> None:
-        """Change settings."""
-        await self._configure(order)
-
-    async def leave(self) -> None:
-        """Close it; a prompt that came meanwhile is answered."""
-        try:
-            # What the session was opened for has been done by now: its outcome must not become an
-            # error.
-            with suppress(AgentError):
-                await self.wait_idle()
-        finally:
-            await self.close()
+    from haptera.kernel.session import command_effects
+    from haptera.kernel.session.command_effects import HeldSession
+    from haptera.kernel.session.live_session import LiveSession
+else:
+    command_effects = on_first_use("haptera.kernel.session.command_effects")
 
 
 class AgentRemote(SessionVerbs[AgentSession]):
@@ -95,7 +69,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def messages(self) -> tuple[Message, ...]:
         """Read the conversation so far."""
-        return (await self._composition.look_at(self._session_id)).messages
+        return (await self._composition.stored.look_at(self._session_id)).messages
 
     async def pending(self) -> tuple[ApprovalRequest, ...]:
         """Read the approvals without an answer; one that was just sent from anywhere counts.
@@ -103,7 +77,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
         Their `facts` are found out now, by the tools of this agent.
         """
         return await self._anew(
-            (await self._composition.look_at(self._session_id, whole=False)).pending
+            (await self._composition.stored.look_at(self._session_id, whole=False)).pending
         )
 
     async def status(self) -> SessionStatus:
@@ -111,15 +85,15 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
         `Busy` while a query has no recorded end, also when the process that ran it is gone.
         """
-        return (await self._composition.look_at(self._session_id, whole=False)).status
+        return (await self._composition.stored.look_at(self._session_id, whole=False)).status
 
     async def view(self) -> SessionView:
         """Read what the session is at this moment, by its log."""
-        return (await self._composition.look_at(self._session_id)).view
+        return (await self._composition.stored.look_at(self._session_id)).view
 
     async def unfinished(self) -> Unfinished:
         """Read what has no recorded end: a query that runs elsewhere, too."""
-        found = (await self._composition.look_at(self._session_id, whole=False)).unfinished
+        found = (await self._composition.stored.look_at(self._session_id, whole=False)).unfinished
         return replace(found, approvals=await self._anew(found.approvals))
 
     async def _anew(self, asked: tuple[ApprovalRequest, ...]) -> tuple[ApprovalRequest, ...]:
@@ -127,12 +101,12 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def is_native(self) -> bool:
         """Read whether its model is run by an agent that keeps a session of its own."""
-        fold = await self._composition.read_fold(self._session_id, whole=False)
+        fold = await self._composition.stored.read_fold(self._session_id, whole=False)
         return self._composition.clients.is_native(fold.settings.model)
 
     async def resume_kind(self) -> ResumeKind | None:
         """Read how the next query would get the conversation; None when there is none."""
-        fold = await self._composition.read_fold(self._session_id)
+        fold = await self._composition.stored.read_fold(self._session_id)
         return await self._composition.native_sessions.resume_kind(fold)
 
     async def count_tokens(self) -> TokenCount:
@@ -142,54 +116,66 @@ class AgentRemote(SessionVerbs[AgentSession]):
             SessionError: NOTHING_TO_SEND when nothing was said yet.
 
         """
-        fold = await self._composition.read_fold(self._session_id)
+        fold = await self._composition.stored.read_fold(self._session_id)
         return await self._composition.count_tokens(fold, self._composition.registry, None)
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Read what happened after a `seq`, then what happens, until closed or deleted."""
-        return self._composition.follow(self._session_id, after=after)
+        return self._composition.stored.follow(self._session_id, after=after)
 
     async def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
         """Ask for the running query to be stopped; with an id, only if it is that one."""
         told, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
-        await self._tell(AbortQuery(id=new_command_id(), reason=told, query_id=meant))
+        order = AbortQuery(id=new_command_id(), reason=told, query_id=meant)
+        await self._carry_out(command_effects.abort, order)
 
-    async def _tell(self, command: PlainCommand) -> None:
-        # No holder will ever read a command to a session that was deleted.
-        await self._composition.require(self._session_id)
-        await self._composition.store.inbox.put(self._session_id, command)
+    async def _carry_out(
+        self, handler: "Callable[[HeldSession, OrderT], Awaitable[ValueT]]", order: OrderT
+    ) -> ValueT:
+        if not order.facts.waits:
+            # No holder will ever read a command to a session that was deleted.
+            await self._composition.stored.require(self._session_id)
+            await self._composition.store.inbox.put(self._session_id, cast("Command", order))
+            return cast("ValueT", None)
 
-    async def _rewind(self, order: RewindSession | UndoRewind) -> RewindReport:
-        return await self._carried_out(order, lambda session: session.rewound(order), _report_in)
+        async def here() -> ValueT:
+            return await handler((await self._live()).held, order)
+
+        def read(outcome: "CommandOutcome") -> ValueT:
+            kind = get_type_hints(handler)["return"]
+            told = outcome.ended.result or (None if kind is type(None) else {})
+            return cast("ValueT", msgspec.convert(told, kind))
+
+        return await self._answered(cast("AnsweredCommand", order), here, read)
 
     async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
         signal = options.signal
         # A command that is in the inbox cannot be taken back.
         if signal is not None and signal.aborted:
             raise aborted_before(signal)
-        return await self._carried_out(
-            order,
-            lambda session: session.compacted(order, options),
-            _compaction_in,
-            signal=signal,
-        )
 
-    async def _configure(self, order: ConfigureSession) -> None:
-        await self._carried_out(
-            order, lambda session: session.configured(order), lambda _outcome: None
-        )
+        async def here() -> Compaction:
+            return await compact_here(self._live, order, options)
+
+        return await self._answered(order, here, _compaction_in, signal=signal)
+
+    async def _live(self) -> "LiveSession":
+        """Return the session that this process has opened for one command."""
+        if (live := self._composition.held(self._session_id)) is None:
+            raise SessionError(ErrorCode.CLOSED, "the session was closed meanwhile")
+        return live
 
     async def _fork_point(self, after: str | None) -> Fork:
-        await self._composition.require(self._session_id)
-        return await self._composition.read_fork(self._session_id, after)
+        await self._composition.stored.require(self._session_id)
+        return await self._composition.stored.read_fork(self._session_id, after)
 
     async def _open_session(self, request: SessionRequest) -> AgentSession:
         return await AgentSession(self._composition, request).open()
 
-    async def _carried_out(
+    async def _answered(
         self,
-        command: AnsweredCommand,
-        here: Callable[[_MomentarySession], Awaitable[ValueT]],
+        order: AnsweredCommand,
+        here: Callable[[], Awaitable[ValueT]],
         read: "Callable[[CommandOutcome], ValueT]",
         *,
         signal: AbortSignal | None = None,
@@ -199,11 +185,11 @@ class AgentRemote(SessionVerbs[AgentSession]):
         session = await self._open_if_free()
         if session is not None:
             try:
-                return await here(session)
+                return await here()
             finally:
-                await session.leave()
-        outcome = await self._composition.ask_holder(
-            self._session_id, command, self._open_when_silent, signal=signal
+                await _leave(session)
+        outcome = await self._composition.stored.ask_holder(
+            self._session_id, order, self._open_when_silent, signal=signal
         )
         if outcome.ended.error is not None:
             raise error_from_report(outcome.ended.error)
@@ -212,20 +198,27 @@ class AgentRemote(SessionVerbs[AgentSession]):
     async def _open_when_silent(self) -> None:
         """Open the session if its holder is gone: that carries out what is in its inbox."""
         if (session := await self._open_if_free()) is not None:
-            await session.leave()
+            await _leave(session)
 
-    async def _open_if_free(self) -> _MomentarySession | None:
+    async def _open_if_free(self) -> AgentSession | None:
         """Open the session here; None when another process holds it."""
         try:
-            return await _MomentarySession(self._composition, self._request).open()
+            return await self._open_session(self._request)
         except SessionError as error:
             if error.code is not ErrorCode.BUSY:
                 raise
             return None
 
 
-def _report_in(outcome: "CommandOutcome") -> RewindReport:
-    return msgspec.convert(outcome.ended.result or {}, RewindReport)
+async def _leave(session: AgentSession) -> None:
+    """Close a session that was opened for one command; a prompt that came meanwhile is answered."""
+    try:
+        # What the session was opened for has been done by now: its outcome must not become an
+        # error.
+        with suppress(AgentError):
+            await session.wait_idle()
+    finally:
+        await session.close()
 
 
 def _compaction_in(outcome: "CommandOutcome") -> Compaction:

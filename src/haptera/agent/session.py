@@ -1,23 +1,20 @@
 """AgentSession: a conversation that holds, as users see it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from haptera.agent import late
-from haptera.agent.history_editing import HistoryEditing
+from haptera.agent import context_notes, late
+from haptera.agent.context_notes import IncludedAs
 from haptera.agent.keywords import QueryKeywords, ResumeKeywords
-from haptera.agent.option_checks import (
-    check_options,
-    named_settings,
-)
-from haptera.agent.prompts import make_prompt, make_query, with_attachments, with_options
+from haptera.agent.option_checks import check_options, named_settings
+from haptera.agent.prompts import make_prompt, make_query, parts_of, with_attachments, with_options
 from haptera.agent.query_options import QUERY, RESUME, Prompt, QueryOptions, SendOptions
 from haptera.agent.query_stream import QueryStream
-from haptera.agent.session_surroundings import SessionSurroundings
+from haptera.agent.verbs import OrderT, SessionVerbs, ValueT
 from haptera.kernel.session.session_descriptions import (
     Fork,
     NamedSettings,
@@ -29,15 +26,23 @@ from haptera.kernel.session.session_descriptions import (
     state_of,
     view_of,
 )
-from haptera.model.commands import ConfigureSession, PlainCommand
-from haptera.model.errors import AgentError, ErrorCode, SessionError
+from haptera.model.budgets import Budgets
+from haptera.model.context_files import ContextFile, Skill
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
 from haptera.model.events import Event, Idle, SessionStatus, check_handler
-from haptera.model.ids import SessionId, new_query_id
-from haptera.model.messages import Message, UserMessage
+from haptera.model.file_snapshots import FileDiff
+from haptera.model.ids import MessageId, SessionId, new_message_id, new_query_id
+from haptera.model.late_names import on_first_use
+from haptera.model.log.compactions import Compaction
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.operations.session import CompactSession
+from haptera.model.operations.sessions import DeleteSession
+from haptera.model.parts import Part
 from haptera.model.requests import TokenCount
-from haptera.model.results import AgentResult, OutputT
+from haptera.model.results import AgentResult, OutputT, ResumeKind
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, changed_settings
+from haptera.model.tools import ToolSpec
 from haptera.options.checks import filled
 from haptera.options.signatures import takes
 from haptera.ports.runner import QueryInput
@@ -45,14 +50,19 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
+    from haptera.kernel.blocks.control_channel.subscription import Subscription
     from haptera.kernel.engine.query_handle import QueryHandle
+    from haptera.kernel.session import command_effects
     from haptera.kernel.session.branching import Branches
+    from haptera.kernel.session.command_effects import HeldSession
     from haptera.kernel.session.live_session import LiveSession
+else:
+    command_effects = on_first_use("haptera.kernel.session.command_effects")
 
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSession"]):
+class AgentSession(SessionVerbs["AgentSession"]):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -121,6 +131,50 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         """What an earlier process or query left to be carried on."""
         return find_unfinished(self._opened().fold)
 
+    @property
+    def taken_over(self) -> bool:
+        """Whether another process has taken the session: nothing more can be written here.
+
+        It is known of sessions in a PostgreSQL store, and False until the session is open.
+        """
+        return self._live is not None and self._live.taken_over
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its model is run by an agent that keeps a session of its own."""
+        return self._composition.clients.is_native(self._opened().fold.settings.model)
+
+    async def resume_kind(self) -> ResumeKind | None:
+        """Find out how the next query gets the conversation; None when there is none.
+
+        `native`: its agent has a session of its own that agrees with the log. `replay`: it is
+        handed over, as to any model.
+        """
+        live = self._opened()
+        if live.has_native_open:
+            return "native"
+        return await self._composition.native_sessions.resume_kind(live.fold)
+
+    @property
+    def context_files(self) -> tuple[ContextFile, ...]:
+        """The instruction files that the model is told, as the last query found them."""
+        context = self._opened().fold.context
+        return () if context is None else context.files
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that the model can load, as the last query found them."""
+        context = self._opened().fold.context
+        return () if context is None else context.skills
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that its queries offer to the model."""
+        live = self._opened()
+        settings = live.settings
+        offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
+        return tuple(offered.wire_tools)
+
     def view(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
         live = self._opened()
@@ -157,7 +211,8 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             cwd = self._composition.configuration.cwd
             message = query.message and await with_attachments(query.message, send, cwd=cwd)
             ready = replace(query, message=message, is_only=self._closes_after_query)
-            return await self._submit(ready, named, options, delivery=send.delivery)
+            live = await self._live_session()
+            return await _submit(live, ready, options, named=named, delivery=send.delivery)
 
         return QueryStream(start, self.close if self._closes_after_query else None, options)
 
@@ -179,7 +234,7 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             live = await self._live_session()
             query = resume_input(live.fold, live.recorder.waiting().values())
             ready = with_options(query, options)
-            return await self._submit(ready, named, told, delivery=delivery)
+            return await _submit(live, ready, told, named=named, delivery=delivery)
 
         return QueryStream(start, None, told)
 
@@ -190,23 +245,13 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
             return NamedSettings()
         return named_settings(options, self._composition.configuration.changed)
 
-    async def _submit(
-        self,
-        query: QueryInput,
-        named: NamedSettings,
-        options: QueryOptions[Any],
-        *,
-        delivery: Delivery = "queue",
-    ) -> "QueryHandle":
-        live = await self._live_session()
-        # A table that is named in part is laid over what the query was told before, if it was.
-        now = changed_settings(live.fold.settings, query.settings)
-        settings = query.settings | named.over(now)
-        handle = live.new_handle(
-            replace(query, settings=settings), total_timeout=options.total_timeout
-        )
-        await live.submit(handle, delivery)
-        return handle
+    async def remaining_budget(self) -> Budgets:
+        """Return the budgets of the agent less what was spent, for what this session starts.
+
+        What an agent of your own does for this session stays within it if it gets these `budgets`.
+        """
+        session_id = (await self._live_session()).session_id
+        return await self._composition.budget.remaining(session_id)
 
     async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
         """Count the tokens that the next request would hold; with a prompt, if it were said now.
@@ -244,6 +289,103 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         if self._live is not None:
             self._live.abort(reason, query_id=query_id)
 
+    # The conversation, and notes beside it. What edits raises BUSY while a query runs or a call
+    # waits for an approval, and MESSAGE_NOT_FOUND when there is no such message. A call without
+    # a result gets one that says so, and is never run.
+
+    async def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
+        """Return the messages that a compaction left out, by the id of its event.
+
+        Without an id, those of the last compaction. Nothing is changed by it.
+
+        Raises:
+            SessionError: NOT_FOUND when there is no such compaction, or it left nothing out.
+
+        """
+        return await (await self._branches()).expand(compaction_id)
+
+    async def diff(self, turn: str | None = None) -> FileDiff:
+        """Return what a turn changed in the workspace, what its commands changed context_notes.
+
+        Args:
+            turn: The id of a turn, of an answer or of a whole query; without one, the last query
+                whose tools could change files.
+
+        Raises:
+            SessionError: NOT_FOUND when the session has nothing of that id.
+            StoreError: UNAVAILABLE when no snapshot could be taken, or it is kept no longer.
+            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
+
+        """
+        return await (await self._live_session()).held.files().diff(turn)
+
+    async def add_message(
+        self,
+        content: str | Sequence[Part],
+        *,
+        role: Literal["user", "assistant"] = "user",
+        after: str | None = None,
+    ) -> MessageId:
+        """Add a message after another, or at the end, and return its id; no model is asked.
+
+        Neighbours of one role become one message, which keeps the id of the first.
+        """
+        if role not in {"user", "assistant"}:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"the role {role!r} is neither 'user' nor 'assistant'"
+            )
+        kind = UserMessage if role == "user" else AssistantMessage
+        message = kind(id=new_message_id(), parts=parts_of(content))
+        await (await self._branches()).edit("add", after, message)
+        return message.id
+
+    async def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
+        """Let a message say something else; its id, model and usage stay."""
+        branches = await self._branches()
+        changed = replace(await branches.message(message_id), parts=parts_of(content))
+        await branches.edit("replace", message_id, changed)
+
+    async def remove_message(self, message_id: str) -> None:
+        """Take a message out of the conversation."""
+        await (await self._branches()).edit("remove", message_id)
+
+    async def replace_part(self, message_id: str, place: int, part: Part) -> None:
+        """Put another part in the place of one; the first part of a message has place 0."""
+        await (await self._branches()).replace_part(message_id, place, (part,))
+
+    async def remove_part(self, message_id: str, place: int) -> None:
+        """Take a part out of a message; a message without parts is taken out as a whole."""
+        await (await self._branches()).replace_part(message_id, place, ())
+
+    async def note(self, text: str) -> None:
+        """Keep a note for every session of this project.
+
+        The model gets it with the next prompt of this session, and with the first one of each
+        session that is opened anew. `agent.sessions.notes()` lists notes, and `forget_note()` takes
+        one back.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when it is blank.
+
+        """
+        await context_notes.keep_note(await self._live_session(), text)
+
+    async def include(self, other: str, *, as_: IncludedAs = "summary") -> None:
+        """Tell this session's model of another session, with its next prompt.
+
+        The summary is the stored one (`agent.sessions.set_summary`), or else this session's model
+        is asked for one now. `full` is the whole conversation as text, without reasoning.
+
+        Raises:
+            SessionError: NOT_FOUND when there is no such session of this owner and project.
+            ConfigError: CONFIG_INVALID when there is nothing in it, or sessions are kept apart.
+            AgentError: when the model cannot be asked for a summary.
+
+        """
+        context_notes.check_asked(self._composition, other, as_)
+        live = await self._live_session()
+        await context_notes.include(self._composition, self._request, live, other=other, as_=as_)
+
     # The session as a whole.
 
     async def export(self) -> SessionState:
@@ -277,6 +419,19 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         check_handler(kind, handler)  # also of a session that is not open yet
         return self._opened().channel.on(kind, handler)
 
+    def attach(self, subscription: "Subscription[Event]") -> "Callable[[], None]":
+        """Publish every event from now on to a buffer, for a program with many observers.
+
+        The consumer of the `haptera.building_blocks.Subscription` pulls the events, in batches as
+        they were published, on the event loop of the session. It ends when the session is closed.
+        Returns a function that ends this earlier.
+
+        Raises:
+            SessionError: CLOSED when the session is not open.
+
+        """
+        return self._opened().channel.attach(subscription)
+
     async def close(self, *, force: bool = False, abort: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, and is suspended then.
 
@@ -301,7 +456,8 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         session_id = (await self._live_session()).session_id
         await self.close(abort=True)
         owner, project = self._request.owner, self._request.project
-        await late.Catalogue(self._composition, owner=owner, project=project).delete(session_id)
+        sessions = late.Catalogue(self._composition, owner=owner, project=project)
+        await late.delete(sessions, DeleteSession(reference=session_id))
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.
@@ -314,11 +470,13 @@ class AgentSession(HistoryEditing["AgentSession"], SessionSurroundings["AgentSes
         await self._live_session()
         return self
 
-    async def _tell(self, command: PlainCommand) -> None:
-        await (await self._live_session()).commands.carry_out(command)
+    async def _carry_out(
+        self, handler: "Callable[[HeldSession, OrderT], Awaitable[ValueT]]", order: OrderT
+    ) -> ValueT:
+        return await handler((await self._live_session()).held, order)
 
-    async def _configure(self, order: ConfigureSession) -> None:
-        await (await self._live_session()).change({"settings": order.settings})
+    async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
+        return await compact_here(self._live_session, order, options)
 
     async def _fork_point(self, after: str | None) -> Fork:
         return await (await self._branches()).fork(after)
@@ -381,6 +539,38 @@ class QuerySession(AgentSession):
     def answer(self, prompt: Prompt, options: Mapping[str, Any]) -> QueryStream[Any]:
         """Send the prompt and watch the answer come."""
         return self._stream(prompt, options)
+
+
+async def compact_here(
+    opened: "Callable[[], Awaitable[LiveSession]]",
+    order: CompactSession,
+    options: QueryOptions[Any],
+) -> Compaction:
+    """Have a session that is held here compacted; an abort ends the wait for it, too."""
+
+    async def start() -> "QueryHandle":
+        live = await opened()
+        query = command_effects.compaction_query(live.held, order)
+        return await _submit(live, query, options, named=NamedSettings())
+
+    result = await QueryStream[Any](start, None, options).result()
+    return command_effects.compaction_made((await opened()).held, order, result)
+
+
+async def _submit(
+    live: "LiveSession",
+    query: QueryInput,
+    options: QueryOptions[Any],
+    *,
+    named: NamedSettings,
+    delivery: Delivery = "queue",
+) -> "QueryHandle":
+    # A table that is named in part is laid over what the query was told before, if it was.
+    now = changed_settings(live.fold.settings, query.settings)
+    settings = query.settings | named.over(now)
+    handle = live.new_handle(replace(query, settings=settings), total_timeout=options.total_timeout)
+    await live.submit(handle, delivery)
+    return handle
 
 
 async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":

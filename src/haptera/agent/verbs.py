@@ -1,18 +1,20 @@
-"""Verbs: what a session can be told, by the process that holds it and by any other."""
+"""Verbs: what a session can be told, by the process that holds it and by any other.
+
+Those between the lines `Made by` and `End` are made by scripts/write_verbs.py from the structs of
+`model/operations`, never edited by hand. The others prepare what is told: they read files,
+check decisions and settings, or follow a signal.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from haptera.agent.agent_options import CONFIGURE
 from haptera.agent.keywords import (
     AdmissionKeywords,
-    RewindKeywords,
     SettingsKeywords,
-    UndoKeywords,
 )
 from haptera.agent.option_checks import (
     check_id,
@@ -23,26 +25,9 @@ from haptera.agent.option_checks import (
     settings_changes,
 )
 from haptera.agent.prompts import make_prompt, with_attachments
-from haptera.agent.query_options import (
-    AdmissionOptions,
-    Prompt,
-    QueryOptions,
-    RewindOptions,
-    UndoOptions,
-)
+from haptera.agent.query_options import AdmissionOptions, Prompt, QueryOptions
 from haptera.kernel.session.session_descriptions import Fork, SessionRequest
 from haptera.model.approvals import ApprovalScope, Approve, Deny
-from haptera.model.commands import (
-    ApproveCall,
-    CompactSession,
-    ConfigureSession,
-    DenyCall,
-    PlainCommand,
-    RewindSession,
-    SendPrompt,
-    UndoRewind,
-    new_command_id,
-)
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.ids import (
     ApprovalId,
@@ -53,24 +38,41 @@ from haptera.model.ids import (
     query_id_for,
 )
 from haptera.model.json_types import Json, writable_or_none
+from haptera.model.late_names import on_first_use
 from haptera.model.log.compactions import Compaction
+from haptera.model.operations.operation import SessionCommand, new_command_id
+from haptera.model.operations.session import (
+    ApproveCall,
+    CompactSession,
+    ConfigureSession,
+    DenyCall,
+    RewindSession,
+    SendPrompt,
+    UndoRewind,
+)
+from haptera.options.operations import check_order
 from haptera.options.signatures import takes
 from haptera.system.abort import AbortSignal
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
+    from haptera.kernel.session import command_effects
+    from haptera.kernel.session.command_effects import HeldSession
+else:
+    command_effects = on_first_use("haptera.kernel.session.command_effects")
 
 SessionT = TypeVar("SessionT")
 """What a fork is: an `AgentSession`, whose module imports this one."""
+OrderT = TypeVar("OrderT", bound=SessionCommand)
+ValueT = TypeVar("ValueT")
 
 
 class SessionVerbs(ABC, Generic[SessionT]):
     """What a session can be told, wherever it is held.
 
-    Each verb is checked here and becomes a command, except `fork`, which changes nothing in the
-    session. The session that carries it out is in this process (`AgentSession`) or in another one
-    (`AgentRemote`). `abort` is not among them: it takes effect at once in this process, and is
-    awaited for another one.
+    The session that carries it out is in this process (`AgentSession`) or in another one
+    (`AgentRemote`). `fork` changes nothing in the session. `abort` is not among them: it takes
+    effect at once in this process, and is awaited for another one.
     """
 
     _request: SessionRequest
@@ -79,20 +81,14 @@ class SessionVerbs(ABC, Generic[SessionT]):
         self._composition = composition
 
     @abstractmethod
-    async def _tell(self, command: PlainCommand) -> None:
-        """Hand a command to the session; it is durable when this returns."""
-
-    @abstractmethod
-    async def _rewind(self, order: RewindSession | UndoRewind) -> RewindReport:
-        """Have a rewind made or taken back."""
+    async def _carry_out(
+        self, handler: "Callable[[HeldSession, OrderT], Awaitable[ValueT]]", order: OrderT
+    ) -> ValueT:
+        """Have a command carried out; it is durable when this returns."""
 
     @abstractmethod
     async def _compact(self, order: CompactSession, options: QueryOptions[Any]) -> Compaction:
         """Have the conversation compacted."""
-
-    @abstractmethod
-    async def _configure(self, order: ConfigureSession) -> None:
-        """Have settings changed."""
 
     @abstractmethod
     async def _fork_point(self, after: str | None) -> Fork:
@@ -129,14 +125,15 @@ class SessionVerbs(ABC, Generic[SessionT]):
             message = replace(message, id=MessageId(message_id))
         # Read here: a relative path, and the file itself, may not exist where the session is held.
         message = await with_attachments(message, told, cwd=self._composition.configuration.cwd)
-        await self._tell(
+        await self._carry_out(
+            command_effects.send,
             SendPrompt(
                 id=new_command_id(),
                 input_id=new_input_id(),
                 message=message,
                 delivery=told.delivery,
                 once=message_id is not None,
-            )
+            ),
         )
         return query_id
 
@@ -171,7 +168,8 @@ class SessionVerbs(ABC, Generic[SessionT]):
         """
         check_id(approval_id, of="the id of an approval")
         decision = decided(Approve(arguments=arguments, scope=scope, by=by, feedback=feedback))
-        await self._tell(
+        await self._carry_out(
+            command_effects.approve,
             ApproveCall(
                 id=new_command_id(),
                 by=decision.by,
@@ -179,7 +177,7 @@ class SessionVerbs(ABC, Generic[SessionT]):
                 arguments=decision.arguments,
                 scope=decision.scope,
                 feedback=decision.feedback,
-            )
+            ),
         )
 
     async def deny(
@@ -188,13 +186,14 @@ class SessionVerbs(ABC, Generic[SessionT]):
         """Refuse a waiting tool call; the model is told why."""
         check_id(approval_id, of="the id of an approval")
         decision = decided(Deny(reason, by=by))
-        await self._tell(
+        await self._carry_out(
+            command_effects.deny,
             DenyCall(
                 id=new_command_id(),
                 by=decision.by,
                 approval_id=ApprovalId(approval_id),
                 reason=decision.reason,
-            )
+            ),
         )
 
     @takes(CONFIGURE)
@@ -208,36 +207,8 @@ class SessionVerbs(ABC, Generic[SessionT]):
         check_options(options, CONFIGURE, function="session.configure()")
         # Short names of models are those of this process's file; the holder may have another one.
         settings = self._composition.configuration.changed(settings_changes(options))
-        await self._configure(ConfigureSession(id=new_command_id(), settings=settings))
-
-    @takes(RewindOptions)
-    async def rewind(self, *, to: str, **options: Unpack[RewindKeywords]) -> RewindReport:
-        """Make the message with the id `to` the last one of the conversation; nothing is lost.
-
-        The files are those of the process that holds the session.
-
-        Raises:
-            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
-            StoreError: CONFLICT when others changed files that would be overwritten; UNAVAILABLE
-                when the files of that time are not known. Nothing is changed then.
-            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
-
-        """
-        told = checked_options(options, RewindOptions, function="session.rewind()")
-        order = RewindSession(id=new_command_id(), to=MessageId(to), **structs.asdict(told))
-        return await self._rewind(order)
-
-    @takes(UndoOptions)
-    async def undo_rewind(self, **options: Unpack[UndoKeywords]) -> RewindReport:
-        """Take the last rewind back; files that it changed become again what they were before.
-
-        Raises:
-            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
-            StoreError: CONFLICT when such files were changed since, unless forced.
-
-        """
-        told = checked_options(options, UndoOptions, function="session.undo_rewind()")
-        return await self._rewind(UndoRewind(id=new_command_id(), force=told.force))
+        order = ConfigureSession(id=new_command_id(), settings=settings)
+        await self._carry_out(command_effects.configure, order)
 
     async def compact(
         self, instructions: str | None = None, *, signal: AbortSignal | None = None
@@ -260,8 +231,54 @@ class SessionVerbs(ABC, Generic[SessionT]):
         options: QueryOptions[Any] = checked_options(
             {"signal": signal}, QueryOptions, function="session.compact()"
         )
-        told = writable_or_none(instructions)
-        return await self._compact(CompactSession(id=new_command_id(), instructions=told), options)
+        order = CompactSession(id=new_command_id(), instructions=writable_or_none(instructions))
+        return await self._compact(order, options)
+
+    # Made by scripts/write_verbs.py.
+
+    async def undo_rewind(self, *, force: bool = False) -> RewindReport:
+        """Take the last rewind back; files that it changed become again what they were before.
+
+        Args:
+            force: Whether files that others changed since then are overwritten, too.
+
+        Raises:
+            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+            StoreError: CONFLICT when such files were changed since, unless forced.
+
+        """
+        order = UndoRewind(id=new_command_id(), force=force)
+        check_order(order, function="session.undo_rewind()")
+        return await self._carry_out(command_effects.undo_rewind, order)
+
+    async def rewind(
+        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
+    ) -> RewindReport:
+        """Make the message with the id `to` the last one of the conversation; nothing is lost.
+
+        The files are those of the process that holds the session.
+
+        Args:
+            to: The message that becomes the last one.
+            files: Whether the files of the workspace become what they were after that message; only
+                those that this session changed since then are touched.
+            dry_run: Whether to say only which messages and files would change.
+            force: Whether files that others changed since then are overwritten, too.
+
+        Raises:
+            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when others changed files that would be overwritten; UNAVAILABLE
+                when the files of that time are not known. Nothing is changed then.
+            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
+
+        """
+        order = RewindSession(
+            id=new_command_id(), to=MessageId(to), files=files, dry_run=dry_run, force=force
+        )
+        check_order(order, function="session.rewind()")
+        return await self._carry_out(command_effects.rewind, order)
+
+    # End.
 
     async def fork(self, *, after: str | None = None, name: str | None = None) -> SessionT:
         """Go on from a message (itself included) in a new session, which the caller closes.

@@ -3,8 +3,8 @@
 import codecs
 import contextlib
 import sys
-from collections.abc import AsyncGenerator
-from typing import BinaryIO, cast
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, BinaryIO, cast
 
 import click
 import msgspec
@@ -18,7 +18,9 @@ from haptera.access.descriptions import (
 )
 from haptera.access.keywords import ListKeywords
 from haptera.access.maintenance import SessionHealth
+from haptera.access.sharing import Share
 from haptera.cli.choices import find_session_by_words, with_agent
+from haptera.cli.operation_commands import session_commands
 from haptera.cli.outcomes import Exit
 from haptera.cli.session_texts import (
     counted,
@@ -28,7 +30,7 @@ from haptera.cli.session_texts import (
     shown_titles,
     shown_value,
 )
-from haptera.cli.share_commands import share, shares, unshare
+from haptera.cli.share_commands import share, show_shares
 from haptera.cli.terminal import (
     Output,
     Sanitiser,
@@ -42,6 +44,7 @@ from haptera.cli.terminal import (
 )
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.file_snapshots import RewindReport
+from haptera.model.log.compactions import Compaction
 from haptera.options.declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
@@ -77,8 +80,7 @@ def command(context: click.Context, /, store: str | None) -> None:
         context.obj = type(context.obj)(store=store).over(context.obj)
 
 
-for _each in (share, shares, unshare):
-    command.add_command(_each)
+command.add_command(share)
 
 
 @command.command("list")
@@ -218,20 +220,6 @@ def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], rem
 
 @command.command()
 @_EXACT_REFERENCE
-@click.option("--undo", is_flag=True, help="Bring it back.")
-@click.pass_context
-def archive(context: click.Context, /, *, reference: str, undo: bool) -> None:
-    """Take a session out of the lists; nothing is deleted."""
-
-    async def change(agent: Agent) -> SessionDescription:
-        session_id = await find_session_by_words(agent, reference, by_text=False)
-        return await agent.sessions.archive(session_id, undo=undo)
-
-    _say_changed(with_agent(context, change))
-
-
-@command.command()
-@_EXACT_REFERENCE
 @_YES
 @click.pass_context
 def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
@@ -262,55 +250,6 @@ def fork(context: click.Context, /, *, reference: str, after: str | None, name: 
             return forked.session_id
 
     Output().line(str(with_agent(context, work)))
-
-
-@command.command()
-@_REFERENCE
-@click.option("--to", metavar="MESSAGE", help="The message that becomes the last one.")
-@click.option("--undo", is_flag=True, help="Take the last rewind back, with its files.")
-@click.option("--files", is_flag=True, help="Bring the files of this folder back, too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would happen to files.")
-@click.option("--force", is_flag=True, help="Overwrite files that others changed since then.")
-@click.pass_context
-def rewind(context: click.Context, /, *, reference: str, to: str | None, **told: bool) -> None:
-    """Go back to a message; nothing is lost by it. `show --format json` has the message ids."""
-    undo = told.pop("undo")
-    if (to is None) != undo:
-        raise click.UsageError("give either --to MESSAGE or --undo")
-    if undo and (told["files"] or told["dry_run"]):
-        raise click.UsageError("--files and --dry-run need --to")
-
-    async def work(agent: Agent) -> RewindReport:
-        session_id = await find_session_by_words(agent, reference)
-        async with await agent.sessions.switch_to(session_id) as session:
-            if to is None:
-                return await session.undo_rewind(force=told["force"])
-            return await session.rewind(to=to, **told)
-
-    report, output = with_agent(context, work), Output()
-    for change in report.changes:
-        output.line(safe_line(f"{change.kind}  {change.path}"))
-    for each in report.left:
-        output.line(safe_line(f"left alone  {each.path}: {each.reason}"))
-    for each in report.refused:
-        output.line(safe_line(f"refused  {each.path}: {each.reason}"))
-    for path in report.conflicts:
-        output.line(safe_line(f"also changed by others  {path}"))
-
-
-@command.command()
-@_REFERENCE
-@click.argument("instructions", nargs=-1)
-@click.pass_context
-def compact(context: click.Context, /, *, reference: str, instructions: tuple[str, ...]) -> None:
-    """Send a summary in place of the earlier messages; INSTRUCTIONS say what matters in it."""
-
-    async def work(agent: Agent) -> str:
-        session_id = await find_session_by_words(agent, reference)
-        async with await agent.sessions.switch_to(session_id) as session:
-            return (await session.compact(" ".join(instructions) or None)).outcome
-
-    Output().line(with_agent(context, work))
 
 
 @command.command()
@@ -363,20 +302,6 @@ def import_session(
 
 
 @command.command()
-@_REFERENCE
-@click.pass_context
-def verify(context: click.Context, /, *, reference: str) -> None:
-    """Read a whole session and say what is damaged; the exit code is 1 then."""
-
-    async def work(agent: Agent) -> SessionHealth:
-        return await agent.sessions.verify(await find_session_by_words(agent, reference))
-
-    health = with_agent(context, work)
-    print_json(Output(), health)
-    context.exit(Exit.OK if health.ok else Exit.ERROR)
-
-
-@command.command()
 @click.pass_context
 def repair(context: click.Context, /) -> None:
     """Derive the index of all sessions again from their logs."""
@@ -426,3 +351,32 @@ def _say_changed(found: SessionDescription) -> None:
     name = f"  {found.name}" if found.name else ""
     state = "  archived" if found.archived else ""
     Output().line(safe_line(f"{found.id}{name}  {found.title}{tags}{state}"))
+
+
+def _show_rewind(report: RewindReport) -> None:
+    output = Output()
+    for change in report.changes:
+        output.line(safe_line(f"{change.kind}  {change.path}"))
+    for each in report.left:
+        output.line(safe_line(f"left alone  {each.path}: {each.reason}"))
+    for each in report.refused:
+        output.line(safe_line(f"refused  {each.path}: {each.reason}"))
+    for path in report.conflicts:
+        output.line(safe_line(f"also changed by others  {path}"))
+
+
+def _show_health(health: SessionHealth) -> None:
+    print_json(Output(), health)
+    click.get_current_context().exit(Exit.OK if health.ok else Exit.ERROR)
+
+
+_SHOWN: dict[Any, Callable[[Any], None]] = {
+    Compaction: lambda made: Output().line(made.outcome),
+    RewindReport: _show_rewind,
+    SessionDescription: _say_changed,
+    SessionHealth: _show_health,
+    tuple[Share, ...]: show_shares,
+}
+"""What prints that which an operation returns, by its type."""
+for _made in session_commands(_SHOWN):
+    command.add_command(_made)

@@ -1,4 +1,4 @@
-"""`haptera sessions share`, `shares` and `unshare`: a session for others to read.
+"""`haptera sessions share`: a session for others to read, and how its links are listed.
 
 As a page in a file, or as a link that a server of this user answers.
 """
@@ -6,6 +6,7 @@ As a page in a file, or as a link that a server of this user answers.
 import contextlib
 import socket
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -14,17 +15,16 @@ import msgspec
 from haptera import Agent
 from haptera.access.administration import state_folder
 from haptera.access.command_flags import flag
-from haptera.access.descriptions import ShareOptions
-from haptera.access.keywords import ShareKeywords
 from haptera.access.sharing import Share
 from haptera.cli.choices import find_session_by_words, with_agent
 from haptera.cli.session_texts import short_time
-from haptera.cli.terminal import Output, print_json, print_table, writing_file
-from haptera.options.declarations import options_of
+from haptera.cli.terminal import Output, print_table, writing_file
+from haptera.model.operations.sessions import ShareSession
+from haptera.options.operations import given_fields
 
 _STATE_FILE = "server.json"
 _CONNECT_SECONDS = 1.0
-_OPTIONS = options_of(ShareOptions)
+_FIELDS = given_fields(ShareSession)
 
 
 class _RunningServer(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ class _RunningServer(msgspec.Struct, frozen=True):
 @click.option("-o", "--output", "path", type=click.Path(), help="A new file.")
 @click.option("--no-redact", is_flag=True, help="Leave secrets, paths and media as they are.")
 @click.option("--link", is_flag=True, help="Make a link that a server shows, and no file.")
-@flag("--days", declared=_OPTIONS["days"], otherwise=f"{_OPTIONS['days'].default}")
-@flag("--live", declared=_OPTIONS["live"])
+@flag("--days", declared=_FIELDS["days"], otherwise=f"{_FIELDS['days'].default}")
+@flag("--live", declared=_FIELDS["live"])
 @click.pass_context
 def share(
     context: click.Context,
@@ -59,46 +59,20 @@ def share(
     if not flags["link"] and (days is not None or flags["live"]):
         raise click.UsageError("--days and --live are for --link")
     if flags["link"]:
-        told: ShareKeywords = {"redact": not flags["no_redact"], "live": flags["live"]}
-        if days is not None:
-            told["days"] = days
+        lasting = _FIELDS["days"].default if days is None else days
+        told = {"days": lasting, "redact": not flags["no_redact"], "live": flags["live"]}
         _print_link(context, reference, told)
     else:
         _write_page(context, reference, path, redact=not flags["no_redact"])
 
 
-@click.command()
-@click.argument("reference", metavar="ID|NAME|TEXT")
-@click.option("--format", "shown_as", type=click.Choice(("table", "json")), default="table")
-@click.pass_context
-def shares(context: click.Context, /, *, reference: str, shown_as: str) -> None:
-    """List the links to a session that are valid."""
-
-    async def read(agent: Agent) -> tuple[Share, ...]:
-        return await agent.sessions.shares(await find_session_by_words(agent, reference))
-
-    found, output = with_agent(context, read), Output()
-    if shown_as == "json":
-        print_json(output, found)
-    elif not found:
+def show_shares(found: tuple[Share, ...]) -> None:
+    """Print the links to a session."""
+    output = Output()
+    if not found:
         output.note("the session has no link; `haptera sessions share ID --link` makes one")
     else:
         print_table(output, ("id", "made", "until", "shows"), [_row(each) for each in found])
-
-
-@click.command()
-@click.argument("reference", metavar="ID|NAME")
-@click.argument("share_id", metavar="SHARE")
-@click.pass_context
-def unshare(context: click.Context, /, *, reference: str, share_id: str) -> None:
-    """Revoke a link to a session; `haptera sessions shares` lists them."""
-
-    async def work(agent: Agent) -> None:
-        session_id = await find_session_by_words(agent, reference, by_text=False)
-        await agent.sessions.unshare(session_id, share_id)
-
-    with_agent(context, work)
-    Output().line(f"{share_id} is revoked")
 
 
 def _write_page(context: click.Context, reference: str, path: str | None, *, redact: bool) -> None:
@@ -112,7 +86,7 @@ def _write_page(context: click.Context, reference: str, path: str | None, *, red
         Output().line(str(with_agent(context, work)))
 
 
-def _print_link(context: click.Context, reference: str, told: ShareKeywords) -> None:
+def _print_link(context: click.Context, reference: str, told: dict[str, Any]) -> None:
     async def work(agent: Agent) -> Share:
         return await agent.sessions.share(await find_session_by_words(agent, reference), **told)
 

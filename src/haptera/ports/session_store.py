@@ -10,10 +10,11 @@ from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from haptera.model.commands import Command, CommandId
 from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import Command
 from haptera.model.results import SessionPhase
 from haptera.model.shares import StoredShare
 

@@ -26,12 +26,13 @@ from haptera.server.responses import problem_response, request_id_of
 from haptera.server.resume_routes import RESUME_OPERATIONS
 from haptera.server.rpc_routes import rpc_routes
 from haptera.server.server_routes import SERVER_OPERATIONS
+from haptera.server.session_operations import served_besides
 from haptera.server.session_routes import SESSION_OPERATIONS
 from haptera.server.sessions import Hub
 from haptera.server.share_routes import SHARE_OPERATIONS
 
 _failures = FailureLog(__name__)
-OPERATIONS = (
+_ROWS = (
     *SERVER_OPERATIONS,
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
@@ -40,6 +41,7 @@ OPERATIONS = (
     *EVENT_OPERATIONS,
     *SHARE_OPERATIONS,
 )
+OPERATIONS = (*_ROWS, *served_besides(_ROWS))
 _CORS_REQUEST = [
     *("Authorization", "Content-Type", "If-Match", "Last-Event-ID", "Prefer"),
     *("X-Api-Key", "X-Request-Id"),

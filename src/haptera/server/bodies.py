@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from haptera.server.limits import ServerSettings
-from haptera.server.operations import FILE_TYPES, JSON, Operation
+from haptera.server.operations import FILE_TYPES, JSON, ServedOperation
 from haptera.server.problems import ProblemError
 
 _UNREAD_BYTES = 4 * 1024
@@ -19,7 +19,7 @@ _PUBLIC_SECONDS = 10.0
 """How long a body may take that comes without a credential."""
 
 
-def largest_body(operation: Operation, settings: ServerSettings) -> int:
+def largest_body(operation: ServedOperation, settings: ServerSettings) -> int:
     """Return how many bytes the body of a request to an operation has at most."""
     if operation.body is bytes:
         return settings.import_bytes
@@ -28,7 +28,7 @@ def largest_body(operation: Operation, settings: ServerSettings) -> int:
     return min(settings.body_bytes, operation.body_bytes or settings.body_bytes)
 
 
-def limited_by(operation: Operation, settings: ServerSettings, request: Request) -> Request:
+def limited_by(operation: ServedOperation, settings: ServerSettings, request: Request) -> Request:
     """Return a request whose body is as large and slow as its operation allows."""
     seconds = settings.import_seconds if operation.body is bytes else settings.body_seconds
     if operation.scope is None:

@@ -59,8 +59,25 @@ def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        told = f"the body is not valid: {_brief(error)}{_choices(kind, str(error))}"
-        raise ProblemError(400, "BODY_INVALID", told) from error
+        raise _wrong_body(error, kind) from error
+
+
+def convert_body(values: dict[str, Any], kind: type[BodyT]) -> BodyT:
+    """Check values that were read from JSON already, as `decode_body` checks its bytes.
+
+    Raises:
+        ProblemError: 400.
+
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
+        raise _wrong_body(error, kind) from error
+
+
+def _wrong_body(error: Exception, kind: type) -> ProblemError:
+    told = f"the body is not valid: {_brief(error)}{_choices(kind, str(error))}"
+    return ProblemError(400, "BODY_INVALID", told)
 
 
 def _brief(error: Exception) -> str:

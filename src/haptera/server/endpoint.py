@@ -22,7 +22,7 @@ from haptera.server.operations import (
     AnyAnswer,
     Call,
     EventAnswer,
-    Operation,
+    ServedOperation,
     Server,
 )
 from haptera.server.problems import ProblemError, problem_of
@@ -39,7 +39,7 @@ _UNAUTHENTICATED = Principal(owner="", scopes=frozenset())
 
 def routes_of(server: Server) -> list[Route]:
     """Return one route for each path of the operations."""
-    by_path: dict[str, dict[str, Operation]] = {}
+    by_path: dict[str, dict[str, ServedOperation]] = {}
     for operation in server.operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [Endpoint.route(server, path, methods) for path, methods in by_path.items()]
@@ -48,12 +48,12 @@ def routes_of(server: Server) -> list[Route]:
 class Endpoint:
     """Answers the requests to one path."""
 
-    def __init__(self, server: Server, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, server: Server, operations: Mapping[str, ServedOperation]) -> None:
         self._server = server
         self.operations = operations
 
     @classmethod
-    def route(cls, server: Server, path: str, operations: Mapping[str, Operation]) -> Route:
+    def route(cls, server: Server, path: str, operations: Mapping[str, ServedOperation]) -> Route:
         """Return the route of a path."""
         route = Route(path, cls(server, operations), methods=list(operations))
         route.methods = set(operations)
@@ -72,7 +72,7 @@ class Endpoint:
             await response(scope, request.receive, send)
 
     async def _response(
-        self, operation: Operation, request: Request, place: contextlib.ExitStack
+        self, operation: ServedOperation, request: Request, place: contextlib.ExitStack
     ) -> Response:
         try:
             answer = await self._call(operation, request, place)
@@ -88,7 +88,7 @@ class Endpoint:
         return response
 
     async def _call(
-        self, operation: Operation, request: Request, place: contextlib.ExitStack
+        self, operation: ServedOperation, request: Request, place: contextlib.ExitStack
     ) -> AnyAnswer:
         """Call the handler; `place` keeps the place of the request among those in progress.
 
@@ -148,7 +148,7 @@ async def noticing_departure(request: Request, left: asyncio.Event) -> AsyncGene
         yield
 
 
-def _refusal_of(operation: Operation, request: Request, problem: ProblemError) -> Response:
+def _refusal_of(operation: ServedOperation, request: Request, problem: ProblemError) -> Response:
     """Return a problem as a page where a person asked for one, and else as JSON."""
     if HTML in operation.media and HTML in request.headers.get("accept", ""):
         return problem_page(problem)

@@ -17,7 +17,7 @@ from haptera.server.event_stream import (
     told_event,
 )
 from haptera.server.feeds import Overview, Told
-from haptera.server.operations import Call, EventAnswer, Operation
+from haptera.server.operations import Call, EventAnswer, ServedOperation
 from haptera.server.problems import ProblemError
 from haptera.server.session_routes import ONE_SESSION
 
@@ -113,7 +113,7 @@ def _sent(call: Call, told: Told) -> SentEvent:
 
 
 EVENT_OPERATIONS = (
-    Operation(
+    ServedOperation(
         method="GET",
         path=f"{ONE_SESSION}/events",
         name="stream_events",
@@ -125,7 +125,7 @@ EVENT_OPERATIONS = (
         media=(SSE,),
         tag="messages",
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/events",
         name="stream_all",

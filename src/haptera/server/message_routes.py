@@ -13,15 +13,16 @@ from haptera.agent.query_options import AdmissionOptions
 from haptera.model.approval_cards import ApprovalCard, card_of
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import CHOSEN_MESSAGE_ID
+from haptera.model.operations.texts import Name
 from haptera.model.parts import MediaPart, Part, TextPart
 from haptera.model.settings import Delivery
 from haptera.options.declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.event_stream import SSE, EventStream, QueryWatch
 from haptera.server.feeds import SessionFeed
-from haptera.server.operations import JSON, Call, EventAnswer, Operation, OperationAnswer
+from haptera.server.operations import JSON, Call, EventAnswer, OperationAnswer, ServedOperation
 from haptera.server.problems import ProblemError
-from haptera.server.session_routes import ONE_SESSION, Name, Strict
+from haptera.server.session_routes import ONE_SESSION, Strict
 from haptera.system.owned_tasks import OwnedTasks
 
 _OPTIONS = options_of(AdmissionOptions)
@@ -284,7 +285,7 @@ async def answer_approval(call: Call) -> OperationAnswer:
 
 
 MESSAGE_OPERATIONS = (
-    Operation(
+    ServedOperation(
         method="POST",
         path=f"{ONE_SESSION}/messages",
         name="send_message",
@@ -301,7 +302,7 @@ MESSAGE_OPERATIONS = (
         media=(JSON, SSE),
         tag="messages",
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path=f"{ONE_SESSION}/cancel",
         name="cancel_query",
@@ -313,7 +314,7 @@ MESSAGE_OPERATIONS = (
         status=202,
         tag="messages",
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path=f"{ONE_SESSION}/approvals",
         name="list_approvals",
@@ -324,7 +325,7 @@ MESSAGE_OPERATIONS = (
         answer=Pending,
         tag="messages",
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path=f"{ONE_SESSION}/approvals/{{approval_id}}",
         name="answer_approval",

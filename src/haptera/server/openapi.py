@@ -9,7 +9,7 @@ from haptera import __version__
 from haptera.model.schemas import PUBLIC_TYPES, as_written, later_entry
 from haptera.server.access import COOKIE, LOGIN_HEADER
 from haptera.server.event_stream import SSE
-from haptera.server.operations import FILE_TYPES, JSON, Nothing, Operation
+from haptera.server.operations import FILE_TYPES, JSON, Nothing, ServedOperation
 from haptera.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
 from haptera.server.rpc_aliases import RPC_ALIASES
 from haptera.server.rpc_methods import RpcOptions, RpcParams
@@ -81,7 +81,7 @@ _RPC = "x-json-rpc"
 """The methods of JSON-RPC, by name, with their parameters."""
 
 
-def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, Any]:
+def document(operations: Sequence[ServedOperation], *, root: str = "") -> dict[str, Any]:
     """Return the document for some operations, of an application that is mounted at `root`."""
     schemas, components = _schemas_of(operations)
     responses = {str(status): _problem(title, schemas) for status, title in TITLES.items()}
@@ -109,7 +109,7 @@ def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, An
 
 
 def _rpc_methods(
-    operations: Sequence[Operation], schemas: dict[int, Any], components: dict[str, Any]
+    operations: Sequence[ServedOperation], schemas: dict[int, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what each method of JSON-RPC takes: of operations, and of the names beside them."""
     found = {
@@ -125,7 +125,7 @@ def _rpc_methods(
 
 
 def _rpc_params(
-    operation: Operation, schemas: dict[int, Any], components: dict[str, Any]
+    operation: ServedOperation, schemas: dict[int, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the parameters of a method: those that HTTP has in four places, in one object."""
     known = RpcParams.of(operation)
@@ -150,7 +150,7 @@ def _rpc_params(
 _EVENT_TYPES = (PUBLIC_TYPES["Entry"], PUBLIC_TYPES["LiveEvent"])
 
 
-def _types_of(operations: Iterable[Operation]) -> list[Any]:
+def _types_of(operations: Iterable[ServedOperation]) -> list[Any]:
     types: list[Any] = [ProblemBody, *_EVENT_TYPES, RpcOptions]
     types += [kind for kind, _ in RPC_ALIASES.values()]
     for operation in operations:
@@ -159,7 +159,7 @@ def _types_of(operations: Iterable[Operation]) -> list[Any]:
     return types
 
 
-def _schemas_of(operations: Sequence[Operation]) -> tuple[dict[int, Any], dict[str, Any]]:
+def _schemas_of(operations: Sequence[ServedOperation]) -> tuple[dict[int, Any], dict[str, Any]]:
     types = _types_of(operations)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
@@ -173,7 +173,7 @@ def _schemas_of(operations: Sequence[Operation]) -> tuple[dict[int, Any], dict[s
 
 
 def _described(
-    operation: Operation, schemas: dict[int, Any], components: dict[str, Any]
+    operation: ServedOperation, schemas: dict[int, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
@@ -199,7 +199,7 @@ def _described(
     return described
 
 
-def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _path_parameters(operation: ServedOperation) -> list[dict[str, Any]]:
     return [
         _parameter(name, _PATH_SCHEMAS[name], location="path", is_required=True)
         for name in operation.path_names
@@ -234,7 +234,7 @@ def _parameter(
     }
 
 
-def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _header_parameters(operation: ServedOperation) -> list[dict[str, Any]]:
     names: list[str] = [name for name in operation.options if name in _HEADERS]
     if operation.media == (SSE,) and operation.query is not Nothing:
         names.append("after")
@@ -259,7 +259,7 @@ def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, A
     return found
 
 
-def _responses(operation: Operation, schemas: dict[int, Any]) -> dict[str, Any]:
+def _responses(operation: ServedOperation, schemas: dict[int, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": operation.summary}
     if content := _content(operation, schemas):
         success["content"] = content
@@ -277,7 +277,7 @@ def _problem(description: str, schemas: dict[int, Any]) -> dict[str, Any]:
     return {"description": description, "content": content}
 
 
-def _problem_statuses(operation: Operation) -> list[int]:
+def _problem_statuses(operation: ServedOperation) -> list[int]:
     """Return what an operation is refused with, as far as its declaration says it."""
     is_change = operation.method != "GET" and "{session_id}" in operation.path
     found = {
@@ -296,7 +296,7 @@ def _problem_statuses(operation: Operation) -> list[int]:
     return [status for status, is_possible in found.items() if is_possible]
 
 
-def _content(operation: Operation, schemas: dict[int, Any]) -> dict[str, Any]:
+def _content(operation: ServedOperation, schemas: dict[int, Any]) -> dict[str, Any]:
     """Return what a successful response holds, by its media type."""
     content: dict[str, Any] = {}
     for media in operation.media:
@@ -311,7 +311,7 @@ def _content(operation: Operation, schemas: dict[int, Any]) -> dict[str, Any]:
     return content
 
 
-def _event_data(operation: Operation) -> dict[str, Any]:
+def _event_data(operation: ServedOperation) -> dict[str, Any]:
     """Return what an event carries; on the stream of all sessions it names its session."""
     event = {"$ref": _EVENT}
     if "{session_id}" in operation.path:

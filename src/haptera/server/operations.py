@@ -123,7 +123,7 @@ AnyAnswer: TypeAlias = OperationAnswer | FileAnswer | EventAnswer
 Handler: TypeAlias = Callable[[Call], Awaitable[AnyAnswer]]
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class ServedOperation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation: what it takes, what it answers, who may call it."""
 
     method: str
@@ -159,7 +159,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 class Server:
     """What all operations share."""
 
-    def __init__(self, hub: Hub, access: Access, operations: Sequence[Operation]) -> None:
+    def __init__(self, hub: Hub, access: Access, operations: Sequence[ServedOperation]) -> None:
         self.hub = hub
         self.access = access
         self.operations = tuple(operations)
@@ -171,7 +171,7 @@ class Server:
         self._requests = OpenLimit("requests", each=most)
         self._public = OpenLimit("requests", each=most)
 
-    def authorise(self, operation: Operation, principal: Principal) -> None:
+    def authorise(self, operation: ServedOperation, principal: Principal) -> None:
         """Check that a caller may use an operation.
 
         Raises:

@@ -12,7 +12,7 @@ from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.log.compactions import Compaction
 from haptera.server.decoding import described
-from haptera.server.operations import Call, Operation, OperationAnswer
+from haptera.server.operations import Call, OperationAnswer, ServedOperation
 from haptera.server.session_routes import ONE_SESSION, Strict, Text
 from haptera.server.sessions import SessionHandle
 
@@ -140,7 +140,7 @@ async def _compactions(handle: SessionHandle, *, head: int) -> int:
 
 
 RESUME_OPERATIONS = (
-    Operation(
+    ServedOperation(
         method="POST",
         path=f"{ONE_SESSION}/resume",
         name="resume_session",

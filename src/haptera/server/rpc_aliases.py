@@ -12,6 +12,7 @@ import msgspec
 from haptera import AgentError, SessionDescription
 from haptera.access.descriptions import SessionChanges
 from haptera.agent.agent_options import CONFIGURE
+from haptera.model.operations.texts import Name
 from haptera.model.source_names import METHODS
 from haptera.model.vendors import split_model
 from haptera.options.declarations import options_of
@@ -19,7 +20,7 @@ from haptera.server.decoding import described
 from haptera.server.problems import ProblemError
 from haptera.server.resume_routes import Resumed
 from haptera.server.rpc_messages import INVALID_PARAMS, rpc_error
-from haptera.server.session_routes import Name, SystemPrompt, Text
+from haptera.server.session_routes import SystemPrompt, Text
 from haptera.server.sessions import OwnerSessions
 
 _SETTINGS = CONFIGURE.options

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import msgspec
 
 from haptera.server.access import Principal
-from haptera.server.decoding import decode_body, described, field_names
+from haptera.server.decoding import convert_body, described, field_names
 from haptera.server.event_stream import SSE
 from haptera.server.operations import (
     AnyAnswer,
     Call,
     FileAnswer,
-    Operation,
     OperationAnswer,
+    ServedOperation,
     Server,
 )
 from haptera.server.rpc_aliases import RPC_ALIASES, AliasCall
@@ -55,7 +55,7 @@ class RpcParams(msgspec.Struct, frozen=True, kw_only=True):
     body: tuple[str, ...]
 
     @classmethod
-    def of(cls, operation: Operation) -> "RpcParams":
+    def of(cls, operation: ServedOperation) -> "RpcParams":
         """Return the parameters that an operation declares."""
         is_file = operation.body is bytes
         return cls(
@@ -105,19 +105,21 @@ class RpcMethods:
             raise rpc_error(INVALID_PARAMS, "STREAM_REFUSED", told)
         return await operation.handler(call)
 
-    def _call_of(self, operation: Operation, params: dict[str, Any], client: RpcCaller) -> Call:
+    def _call_of(
+        self, operation: ServedOperation, params: dict[str, Any], client: RpcCaller
+    ) -> Call:
         known = self._params[operation.rpc or ""]
         _check_names(params, known)
         query = {name: _query_value(params[name]) for name in known.query if name in params}
-        options = decode_body(_json(params, known.options), RpcOptions)
+        options = convert_body(_given(params, known.options), RpcOptions)
         body: object = None
         if operation.body not in {None, bytes}:
-            body = decode_body(_json(params, known.body), operation.body)
+            body = convert_body(_given(params, known.body), operation.body)
         return Call(
             principal=client.principal,
             server=self.server,
             path={name: params[name] for name in known.path},
-            query=decode_body(msgspec.json.encode(query), operation.query),
+            query=convert_body(query, operation.query),
             body=body,
             file=_pieces(options.content),
             if_match=None if options.if_match is None else f'"{options.if_match}"',
@@ -132,7 +134,7 @@ class RpcMethods:
             return answer.value if isinstance(answer, OperationAnswer) else None
 
         kind, method = RPC_ALIASES[name]
-        given = decode_body(msgspec.json.encode(params), kind)
+        given = convert_body(params, kind)
         sessions = self.server.hub.owner(client.principal.owner)
         return OperationAnswer(await method(AliasCall(invoke=invoke, sessions=sessions), given))
 
@@ -158,8 +160,8 @@ def _query_value(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _json(params: dict[str, Any], names: tuple[str, ...]) -> bytes:
-    return msgspec.json.encode({name: params[name] for name in names if name in params})
+def _given(params: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: params[name] for name in names if name in params}
 
 
 async def _pieces(content: str) -> AsyncGenerator[bytes, None]:

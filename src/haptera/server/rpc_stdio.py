@@ -20,7 +20,7 @@ from haptera.access.credentials import write_all
 from haptera.access.pool import PoolLimits
 from haptera.server.access import Access, Principal
 from haptera.server.limits import ServerSettings
-from haptera.server.operations import Operation, Server
+from haptera.server.operations import ServedOperation, Server
 from haptera.server.rpc_connection import RpcConnection
 from haptera.server.rpc_messages import too_large_message
 from haptera.server.rpc_methods import RpcMethods
@@ -32,7 +32,9 @@ _UNLIMITED = 1e9
 ResultT = TypeVar("ResultT")
 
 
-async def serve_stdio(agent: Agent, operations: Sequence[Operation], *, limits: PoolLimits) -> None:
+async def serve_stdio(
+    agent: Agent, operations: Sequence[ServedOperation], *, limits: PoolLimits
+) -> None:
     """Answer the owner of an agent until standard input ends, or SIGINT or SIGTERM comes.
 
     Then calls in flight and running queries may end.

@@ -16,7 +16,7 @@ from haptera.server.access import COOKIE, COOKIE_SECONDS, LOGIN_HEADER
 from haptera.server.decoding import described
 from haptera.server.loop_slices import Durations
 from haptera.server.openapi import document
-from haptera.server.operations import Call, Operation, OperationAnswer
+from haptera.server.operations import Call, OperationAnswer, ServedOperation
 from haptera.server.problems import ProblemError
 
 _LOGIN_BYTES = 8 * 1024
@@ -153,7 +153,7 @@ async def openapi(call: Call) -> OperationAnswer:
 
 
 @lru_cache(maxsize=4)
-def _encoded_document(operations: tuple[Operation, ...], root: str) -> msgspec.Raw:
+def _encoded_document(operations: tuple[ServedOperation, ...], root: str) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document(operations, root=root)))
 
 
@@ -253,7 +253,7 @@ async def _grouped(
 
 
 SERVER_OPERATIONS = (
-    Operation(
+    ServedOperation(
         method="GET",
         path="/healthz",
         name="health",
@@ -264,7 +264,7 @@ SERVER_OPERATIONS = (
         scope=None,
         answer=Health,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/readyz",
         name="readiness",
@@ -275,7 +275,7 @@ SERVER_OPERATIONS = (
         scope=None,
         answer=Health,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/openapi.json",
         name="openapi",
@@ -286,7 +286,7 @@ SERVER_OPERATIONS = (
         scope=None,
         answer=dict[str, Any],
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path="/api/v1/login",
         name="log_in",
@@ -299,7 +299,7 @@ SERVER_OPERATIONS = (
         body_bytes=_LOGIN_BYTES,
         tag="server",
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path="/api/v1/logout",
         name="log_out",
@@ -310,7 +310,7 @@ SERVER_OPERATIONS = (
         status=204,
         tag="server",
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/info",
         name="describe_server",
@@ -321,7 +321,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ServerDescription,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/load",
         name="server_load",
@@ -332,7 +332,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ServerLoad,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/models",
         name="list_models",
@@ -343,7 +343,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ModelList,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/tools",
         name="list_tools",
@@ -354,7 +354,7 @@ SERVER_OPERATIONS = (
         scope="read",
         answer=ToolList,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/usage",
         name="usage",

@@ -11,10 +11,11 @@ from haptera.access.keywords import ListKeywords, SessionChangeKeywords
 from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import parse_session_id
+from haptera.model.operations.texts import Name
 from haptera.model.results import SessionPhase
 from haptera.options.declarations import Declared, options_of
 from haptera.server.decoding import described
-from haptera.server.operations import Call, Operation, OperationAnswer
+from haptera.server.operations import Call, OperationAnswer, ServedOperation
 from haptera.server.problems import ProblemError
 
 ONE_SESSION = "/api/v1/sessions/{session_id}"
@@ -22,7 +23,6 @@ PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 # The handler checks that it is one, and says so: a limit of its length here would not.
 NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
 _SETTINGS = CONFIGURE.options
@@ -327,7 +327,7 @@ async def list_messages(call: Call) -> OperationAnswer:
 
 
 SESSION_OPERATIONS = (
-    Operation(
+    ServedOperation(
         method="GET",
         path="/api/v1/sessions",
         name="list_sessions",
@@ -338,7 +338,7 @@ SESSION_OPERATIONS = (
         query=ListQuery,
         answer=SessionPage,
     ),
-    Operation(
+    ServedOperation(
         method="POST",
         path="/api/v1/sessions",
         name="create_session",
@@ -351,7 +351,7 @@ SESSION_OPERATIONS = (
         also=(200,),
         answer=SessionDescription,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path=ONE_SESSION,
         name="get_session",
@@ -361,7 +361,7 @@ SESSION_OPERATIONS = (
         scope="read",
         answer=SessionDescription,
     ),
-    Operation(
+    ServedOperation(
         method="PATCH",
         path=ONE_SESSION,
         name="change_session",
@@ -373,7 +373,7 @@ SESSION_OPERATIONS = (
         options=("if_match",),
         answer=SessionDescription,
     ),
-    Operation(
+    ServedOperation(
         method="DELETE",
         path=ONE_SESSION,
         name="delete_session",
@@ -384,7 +384,7 @@ SESSION_OPERATIONS = (
         options=("if_match",),
         status=204,
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path=f"{ONE_SESSION}/messages",
         name="list_messages",

@@ -7,65 +7,27 @@ a wrong credential.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Annotated
 
-import msgspec
-
-from haptera.access.descriptions import ShareOptions
-from haptera.access.sharing import Share, SharedSession, owners_of
+from haptera.access.sharing import SharedSession, owners_of
 from haptera.formats.html_page import PAGE_POLICY
 from haptera.model.errors import AgentError, ErrorCode
-from haptera.options.declarations import options_of
-from haptera.server.decoding import described
-from haptera.server.operations import HTML, Call, FileAnswer, Operation, OperationAnswer, Server
+from haptera.model.operations.sessions import ListShares, RevokeShare, ShareSession
+from haptera.server.operations import (
+    HTML,
+    Call,
+    FileAnswer,
+    OperationAnswer,
+    ServedOperation,
+    Server,
+)
 from haptera.server.problems import ProblemError
-from haptera.server.session_routes import ONE_SESSION, Strict
+from haptera.server.session_operations import served
 
-_OPTIONS = options_of(ShareOptions)
 _NOT_INDEXED = {"x-robots-tag": "noindex, nofollow, noarchive"}
 _PAGE_HEADERS = {
     **_NOT_INDEXED,
     "content-security-policy": f"{PAGE_POLICY}; frame-ancestors 'none'",
 }
-
-
-class NewShare(Strict, frozen=True, kw_only=True):
-    """A link to make."""
-
-    days: Annotated[float, described(_OPTIONS["days"])] = _OPTIONS["days"].default
-    redact: Annotated[bool, described(_OPTIONS["redact"])] = _OPTIONS["redact"].default
-    live: Annotated[bool, described(_OPTIONS["live"])] = _OPTIONS["live"].default
-
-
-class ShareList(msgspec.Struct, frozen=True, kw_only=True):
-    """The valid links to a session."""
-
-    data: tuple[Share, ...]
-
-
-async def share_session(call: Call) -> OperationAnswer:
-    """Make a link under which others may read a session."""
-    body: NewShare = call.body
-    found = await call.sessions.describe(call.path["session_id"])
-    made = await call.sessions.agent.sessions.share(
-        found.id, days=body.days, redact=body.redact, live=body.live
-    )
-    path = made.path or ""
-    shown = msgspec.structs.replace(made, path=call.root + path)
-    return OperationAnswer(shown, headers={"location": path})
-
-
-async def list_shares(call: Call) -> OperationAnswer:
-    """List the valid links to a session."""
-    found = await call.sessions.describe(call.path["session_id"])
-    return OperationAnswer(ShareList(data=await call.sessions.agent.sessions.shares(found.id)))
-
-
-async def revoke_share(call: Call) -> OperationAnswer:
-    """Revoke a link, for good."""
-    found = await call.sessions.describe(call.path["session_id"])
-    await call.sessions.agent.sessions.unshare(found.id, call.path["share_id"])
-    return OperationAnswer()
 
 
 async def read_shared_session(call: Call) -> OperationAnswer:
@@ -130,43 +92,11 @@ async def _one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
 
 
 SHARE_OPERATIONS = (
-    Operation(
-        method="POST",
-        path=f"{ONE_SESSION}/shares",
-        name="share_session",
-        rpc="share/create",
-        summary="Make a link under which others may read a session; its token is shown once.",
-        handler=share_session,
-        scope="write",
-        body=NewShare,
-        status=201,
-        answer=Share,
-        tag="shares",
-    ),
-    Operation(
-        method="GET",
-        path=f"{ONE_SESSION}/shares",
-        name="list_shares",
-        rpc="share/list",
-        summary="List the valid links to a session, without their tokens.",
-        handler=list_shares,
-        scope="read",
-        answer=ShareList,
-        tag="shares",
-    ),
-    Operation(
-        method="DELETE",
-        path=f"{ONE_SESSION}/shares/{{share_id}}",
-        name="revoke_share",
-        rpc="share/revoke",
-        summary="Revoke a link, for good.",
-        handler=revoke_share,
-        scope="write",
-        status=204,
-        tag="shares",
-    ),
+    served(ShareSession),
+    served(ListShares),
+    served(RevokeShare),
     # Before the page: its path would match this one, too.
-    Operation(
+    ServedOperation(
         method="GET",
         path="/s/{token}.json",
         name="read_shared_session",
@@ -177,7 +107,7 @@ SHARE_OPERATIONS = (
         answer=SharedSession,
         tag="shares",
     ),
-    Operation(
+    ServedOperation(
         method="GET",
         path="/s/{token}",
         name="read_shared_page",

@@ -5,11 +5,12 @@ import os
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from haptera.model.commands import Command, CommandId
 from haptera.model.errors import SessionError
 from haptera.model.ids import SessionId
 from haptera.model.late_names import on_first_use
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import Command
 from haptera.ports.session_store import (
     ANY_SESSION,
     Damage,

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 
-from haptera.model.commands import Command, CommandId
 from haptera.model.ids import EntryId, SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import Command
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
 _KEYS = attrgetter("owner", "project", "name", "notes", "parent", "spawned_by")

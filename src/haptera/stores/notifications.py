@@ -10,10 +10,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 
-from haptera.model.commands import Command, CommandId
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import Command
 from haptera.ports.session_store import SessionLog
 
 LOCAL_POLL_SECONDS = 0.05

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.model.commands import Command
 from haptera.model.entry_bytes import UNREADABLE, decode_entries, decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.session import Command
 
 LARGEST_ENTRY = 256 * 1024
 """The most bytes that an entry has in its log."""

@@ -9,9 +9,10 @@ from haptera.sync.agent import (
     run_agent,
     run_agent_result,
     run_agent_stream,
-    with_retry,
 )
-from haptera.sync.session import AgentRemote, AgentSession, QueryStream
+from haptera.sync.query_stream import QueryStream, with_retry
+from haptera.sync.remote import AgentRemote
+from haptera.sync.session import AgentSession
 
 __all__ = [
     "Agent",

@@ -1,9 +1,13 @@
-"""AgentSessions, blocking: each method is its async twin, waited for."""
+"""AgentSessions, blocking: its async twin, waited for.
+
+Made by scripts/write_sync_faces.py, never edited by hand.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, Unpack
 
+from haptera.access import transfer
 from haptera.access.descriptions import (
     ActiveContext,
     ExportOptions,
@@ -17,17 +21,10 @@ from haptera.access.descriptions import (
     SessionStats,
     SessionSummary,
     SessionTree,
-    ShareOptions,
 )
-from haptera.access.keywords import (
-    ExportKeywords,
-    ListKeywords,
-    SessionChangeKeywords,
-    ShareKeywords,
-)
+from haptera.access.keywords import ExportKeywords, ListKeywords, SessionChangeKeywords
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
-from haptera.access.transfer import Imported
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.kernel.session.notes import ProjectNote
 from haptera.options.signatures import takes
@@ -35,26 +32,158 @@ from haptera.sync.background_loop import LoopAccess
 from haptera.sync.session import AgentSession
 
 
-class FoundSessions:
-    """The blocking face of what `agent.sessions` finds; see `haptera.AgentSessions`."""
+class AgentSessions:
+    """The blocking face of `haptera.AgentSessions`."""
 
     def __init__(self, inner: AsyncAgentSessions, access: LoopAccess) -> None:
-        self._inner = inner
-        self._access = access
+        self._inner, self._access = inner, access
+
+    def restrict_models(self, *, files: Collection[str] = ()) -> None:
+        """Bound which models sessions may use, for callers who are not this program's user.
+
+        From now on `local:PATH` may name only these files and those that the configuration names,
+        and where `allowed_tools` of the agent is empty, no `claude-agent/…` or other agent with
+        tools of its own is run. A server does this for each owner but its own.
+        """
+        self._inner.restrict_models(files=files)
+
+    def restrict_plugins(self) -> None:
+        """Load no plugin from now on but those that the agent's own configuration names.
+
+        For programs that let others choose the model of a session. A server does this.
+        """
+        self._inner.restrict_plugins()
+
+    @property
+    def active(self) -> AgentSession | None:
+        """The session that was switched to last; None before that, and when it is closed."""
+        inner = self._inner.active
+        return None if inner is None else AgentSession(inner, self._access)
 
     @takes(ListOptions)
     def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
-        """List sessions, the last updated first, a page at a time."""
+        """List sessions, the last updated first, a page at a time.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
+                wrong.
+
+        """
         return self._access.call(self._inner.list(**options))
 
+    @takes(SessionChanges)
+    def update(
+        self, reference: str, **changes: Unpack[SessionChangeKeywords]
+    ) -> SessionDescription:
+        """Change name, title, tags, metadata or system prompt of a session.
+
+        A session that another process holds is changed by that process, soon after this returns.
+
+        Raises:
+            SessionError: NOT_FOUND.
+            StoreError: CONFLICT when the name is taken.
+            ConfigError: CONFIG_INVALID naming the field that there is none of, or whose value is
+                wrong.
+
+        """
+        return self._access.call(self._inner.update(reference, **changes))
+
+    def set_context(self, reference: str, context: ActiveContext) -> None:
+        """Save what a person is looking at; fields with their default keep what was saved."""
+        self._access.call(self._inner.set_context(reference, context))
+
+    def set_summary(self, reference: str, summary: SessionSummary) -> None:
+        """Keep a summary of a session."""
+        self._access.call(self._inner.set_summary(reference, summary))
+
+    def forget_note(self, note: ProjectNote) -> None:
+        """Take a note back, wherever its text was noted: new sessions do not get it any more.
+
+        Sessions that have it keep it.
+        """
+        self._access.call(self._inner.forget_note(note))
+
+    def on(self, handler: Callable[[SessionEvent], object]) -> Callable[[], None]:
+        """Call `handler` when a session is created, updated, deleted or switched to by this agent.
+
+        Returns a function that ends this.
+        """
+        return self._inner.on(handler)
+
+    def share(
+        self, reference: str, *, days: float = 7, redact: bool = True, live: bool = False
+    ) -> Share:
+        """Make a link under which others may read a session; the result has its token, once.
+
+        The link shows the session as it is now, or (with `live`) as it is when it is read. It is
+        valid when this returns. Forks and imports of the session do not have it, and it ends with
+        the session.
+
+        Args:
+            reference: The id of the session, or its name.
+            days: How many days the link is valid.
+            redact: Whether secrets, paths, media and notes to the model are masked.
+            live: Whether it shows the session as it is, and not as it was when it was shared.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming an option whose value is wrong.
+            SessionError: NOT_FOUND; BUSY when the process that holds the session does not answer,
+                or the session has 100 valid links.
+
+        """
+        return self._access.call(self._inner.share(reference, days=days, redact=redact, live=live))
+
+    def shares(self, reference: str) -> tuple[Share, ...]:
+        """List the valid links to a session, the first made first; without their tokens."""
+        return self._access.call(self._inner.shares(reference))
+
+    def unshare(self, reference: str, share_id: str) -> None:
+        """Revoke a link, for good. It shows nothing any more when this returns.
+
+        Args:
+            reference: The id of the session, or its name.
+            share_id: The id of the link.
+
+        Raises:
+            SessionError: NOT_FOUND when there is no such session or no such link; BUSY when the
+                process that holds the session does not answer. That process is asked to revoke it
+                all the same.
+
+        """
+        self._access.call(self._inner.unshare(reference, share_id))
+
+    def shared(self, token: str) -> SharedSession:
+        """Return what a link shows.
+
+        Args:
+            token: The token of the link.
+
+        Raises:
+            SessionError: NOT_FOUND when the token is not valid, has expired or was revoked.
+
+        """
+        return self._access.call(self._inner.shared(token))
+
     def get(self, reference: str) -> SessionDescription:
-        """Describe one session."""
+        """Describe one session.
+
+        Raises:
+            SessionError: NOT_FOUND naming the project, and where else there is such a name.
+
+        """
         return self._access.call(self._inner.get(reference))
 
     def search(
         self, text: str, *, limit: int = 20, everywhere: bool = False
     ) -> tuple[FoundText, ...]:
-        """Find what was said: texts that hold every word, the best first."""
+        """Find what was said: texts that hold every word, the best first.
+
+        Args:
+            text: Words that were said.
+            limit: How many places are returned at most.
+            everywhere: Whether the sessions of all projects are searched.
+
+        """
         return self._access.call(self._inner.search(text, limit=limit, everywhere=everywhere))
 
     def children(self, reference: str) -> tuple[SessionDescription, ...]:
@@ -62,11 +191,20 @@ class FoundSessions:
         return self._access.call(self._inner.children(reference))
 
     def tree(self, reference: str) -> SessionTree:
-        """Describe a session with those of its sub-agents, and theirs."""
+        """Describe a session with those of its sub-agents, and theirs; forks are not among them."""
         return self._access.call(self._inner.tree(reference))
 
     def stats(self, reference: str, *, children: bool = False) -> SessionStats:
-        """Add up messages, tokens, cost and duration over the log of a session."""
+        """Add up messages, tokens, cost and duration over the log of a session.
+
+        With `children` the sessions of its sub-agents are added, too. Without it what they used is
+        not in the numbers: adding up the numbers of all sessions counts everything once.
+
+        Args:
+            reference: The id of the session, or its name.
+            children: Whether the sessions of its sub-agents are added, too.
+
+        """
         return self._access.call(self._inner.stats(reference, children=children))
 
     def messages(
@@ -78,7 +216,22 @@ class FoundSessions:
         after: str | None = None,
         through: int | None = None,
     ) -> tuple[MessageDescription, ...]:
-        """Return messages with their time, parent, model, cost and error, oldest first."""
+        """Return messages with their time, parent, model, cost and error, oldest first.
+
+        With `before` the last ones before a message, with `after` the first ones after it. With
+        `through` the messages as they were after this `seq` of the log.
+
+        Args:
+            reference: The id of the session, or its name.
+            limit: How many are returned at most; None: all of them.
+            before: The id of a message: the last ones before it are returned.
+            after: The id of a message: the first ones after it are returned.
+            through: The `seq` of the log after which they are read.
+
+        Raises:
+            SessionError: NOT_FOUND; MESSAGE_NOT_FOUND when there is no such message.
+
+        """
         return self._access.call(
             self._inner.messages(
                 reference, limit=limit, before=before, after=after, through=through
@@ -93,111 +246,153 @@ class FoundSessions:
         """Return the summary of a session, when one was made."""
         return self._access.call(self._inner.summary(reference))
 
+    def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
+        """Find a prompt that was sent with an id of its sender's choice; None without one.
+
+        Args:
+            reference: The id of the session, or its name.
+            message_id: The id that the sender gave the message.
+
+        """
+        return self._access.call(self._inner.find_prompt(reference, message_id))
+
+    def usage(
+        self, reference: str, *, by: Literal["day", "model"] = "day"
+    ) -> dict[str, SessionStats]:
+        """Add up what a session used for each day (UTC, such as 2026-05-17), or for each model.
+
+        A query, its tools and a compaction count for the model of the turn before their end.
+
+        Args:
+            reference: The id of the session, or its name.
+            by: What is added up: each day (UTC), or each model.
+
+        """
+        return self._access.call(self._inner.usage(reference, by=by))
+
     def notes(self) -> tuple[ProjectNote, ...]:
         """List the notes of this project, the oldest first; a text comes once."""
         return self._access.call(self._inner.notes())
 
-    def verify(self, reference: str) -> SessionHealth:
-        """Read a whole session and say what cannot be read, and whether it can be opened."""
-        return self._access.call(self._inner.verify(reference))
-
-
-class ChangedSessions(FoundSessions):
-    """The blocking face of what `agent.sessions` changes; see `haptera.AgentSessions`."""
-
-    @takes(SessionChanges)
-    def update(
-        self, reference: str, **changes: Unpack[SessionChangeKeywords]
-    ) -> SessionDescription:
-        """Change name, title, tags, metadata or system prompt of a session."""
-        return self._access.call(self._inner.update(reference, **changes))
-
     def rename(self, reference: str, name: str | None) -> SessionDescription:
-        """Give a session another name; None takes its name away."""
+        """Give a session another name; None takes its name away.
+
+        Args:
+            reference: The id of the session, or its name.
+            name: The new name; None takes it away.
+
+        """
         return self._access.call(self._inner.rename(reference, name))
 
     def tag(self, reference: str, *tags: str) -> SessionDescription:
-        """Add tags to a session."""
+        """Add tags to a session.
+
+        Args:
+            reference: The id of the session, or its name.
+            tags: The tags.
+
+        """
         return self._access.call(self._inner.tag(reference, *tags))
 
     def untag(self, reference: str, *tags: str) -> SessionDescription:
-        """Take tags off a session."""
+        """Take tags off a session.
+
+        Args:
+            reference: The id of the session, or its name.
+            tags: The tags.
+
+        """
         return self._access.call(self._inner.untag(reference, *tags))
 
     def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
-        """Put a session away, or (with `undo`) back."""
+        """Put a session away, or (with `undo`) back.
+
+        An archived session can still be opened; it is listed only when asked for. The sessions of
+        its sub-agents go with it.
+
+        Args:
+            reference: The id of the session, or its name.
+            undo: Whether it is brought back.
+
+        """
         return self._access.call(self._inner.archive(reference, undo=undo))
 
     def touch(self, reference: str) -> SessionDescription:
         """Make a session the last updated one."""
         return self._access.call(self._inner.touch(reference))
 
-    def set_context(self, reference: str, context: ActiveContext) -> None:
-        """Save what a person is looking at; fields with their default keep what was saved."""
-        self._access.call(self._inner.set_context(reference, context))
-
-    def set_summary(self, reference: str, summary: SessionSummary) -> None:
-        """Keep a summary of a session."""
-        self._access.call(self._inner.set_summary(reference, summary))
-
-    def forget_note(self, note: ProjectNote) -> None:
-        """Take a note back: new sessions do not get it any more."""
-        self._access.call(self._inner.forget_note(note))
-
     def delete(self, reference: str) -> None:
-        """Delete a session with everything that belongs to it."""
+        """Delete a session with its payloads, its index and the sessions that its calls made.
+
+        It is closed first if this agent has it open. Forks of it stay whole: as long as there is
+        one, the log is kept for it, and nothing else can find it.
+
+        Raises:
+            SessionError: NOT_FOUND, BUSY when another process holds it.
+
+        """
         self._access.call(self._inner.delete(reference))
 
-    def on(self, handler: Callable[[SessionEvent], object]) -> Callable[[], None]:
-        """Call `handler` when a session is created, updated, deleted or switched to."""
-        return self._inner.on(handler)
+    def verify(self, reference: str) -> SessionHealth:
+        """Read a whole session and say what cannot be read, and whether it can be opened."""
+        return self._access.call(self._inner.verify(reference))
 
+    def repair(self) -> int:
+        """Derive the index again from the logs; returns how many sessions it holds.
 
-class SharedSessions(ChangedSessions):
-    """The blocking face of the links of `agent.sessions`; see `haptera.AgentSessions`."""
+        Damaged records are kept where they are, and `verify` goes on reporting them.
+        """
+        return self._access.call(self._inner.repair())
 
-    @takes(ShareOptions)
-    def share(self, reference: str, **options: Unpack[ShareKeywords]) -> Share:
-        """Make a link under which others may read a session; the result has its token, once."""
-        return self._access.call(self._inner.share(reference, **options))
+    def prune(self, *, days: float, dry_run: bool = False) -> tuple[SessionDescription, ...]:
+        """Delete the sessions of this project that were not updated for a number of days.
 
-    def unshare(self, reference: str, share_id: str) -> None:
-        """Revoke a link, for good. It shows nothing any more when this returns."""
-        self._access.call(self._inner.unshare(reference, share_id))
+        Returns those that it deletes; with `dry_run` it deletes nothing. Nothing else ever deletes
+        a session by its age.
 
-    def shares(self, reference: str) -> tuple[Share, ...]:
-        """List the valid links to a session, the first made first; without their tokens."""
-        return self._access.call(self._inner.shares(reference))
+        Args:
+            days: For how many days they were not updated.
+            dry_run: Whether nothing is deleted.
 
-    def shared(self, token: str) -> SharedSession:
-        """Return what a link shows."""
-        return self._access.call(self._inner.shared(token))
-
-
-class AgentSessions(SharedSessions):
-    """The blocking face of `agent.sessions`; see `haptera.AgentSessions`."""
-
-    @property
-    def active(self) -> AgentSession | None:
-        """The session that was switched to last."""
-        inner = self._inner.active
-        return None if inner is None else AgentSession(inner, self._access)
+        """
+        return self._access.call(self._inner.prune(days=days, dry_run=dry_run))
 
     @takes(SessionChanges)
     def create(self, **fields: Unpack[SessionChangeKeywords]) -> AgentSession:
-        """Make a new session, open, with a name, title, tags or metadata; the caller closes it."""
+        """Make a new session, open, with a name, title, tags or metadata; the caller closes it.
+
+        Raises:
+            StoreError: CONFLICT when the name is taken.
+            ConfigError: CONFIG_INVALID naming the field that there is none of, or whose value is
+                wrong.
+
+        """
         return AgentSession(self._access.call(self._inner.create(**fields)), self._access)
+
+    def switch_to(self, reference: str) -> AgentSession:
+        """Open a session that exists and make it the active one; the one before is closed.
+
+        Raises:
+            SessionError: NOT_FOUND, BUSY when another process holds it.
+
+        """
+        return AgentSession(self._access.call(self._inner.switch_to(reference)), self._access)
 
     def fork(
         self, reference: str, *, after: str | None = None, name: str | None = None
     ) -> AgentSession:
-        """Go on from a message (itself included) in a new session, which the caller closes."""
-        forking = self._inner.fork(reference, after=after, name=name)
-        return AgentSession(self._access.call(forking), self._access)
+        """Go on from a message (itself included) in a new session, which the caller closes.
 
-    def switch_to(self, reference: str) -> AgentSession:
-        """Open a session that exists and make it the active one; the one before is closed."""
-        return AgentSession(self._access.call(self._inner.switch_to(reference)), self._access)
+        Only the stored log is read: whichever process holds the session, it goes on undisturbed.
+
+        Raises:
+            SessionError: NOT_FOUND, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when the name is taken.
+
+        """
+        return AgentSession(
+            self._access.call(self._inner.fork(reference, after=after, name=name)), self._access
+        )
 
     @takes(ExportOptions)
     def export(self, reference: str, **options: Unpack[ExportKeywords]) -> Iterator[bytes]:
@@ -208,37 +403,26 @@ class AgentSessions(SharedSessions):
     def export_to(
         self, path: str | Path, reference: str, **options: Unpack[ExportKeywords]
     ) -> None:
-        """Write a session to a file, which must not exist yet."""
+        """Write a session to a file, which must not exist yet.
+
+        Raises:
+            FileExistsError: when it does.
+            SessionError: NOT_FOUND when there is no such session; no file is made then.
+
+        """
         self._access.call(self._inner.export_to(path, reference, **options))
 
     def import_from(
         self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
-    ) -> Imported:
-        """Make a new session from a file; its format is recognised unless `of` names it."""
+    ) -> transfer.Imported:
+        """Make a new session from a file; its format is recognised unless `of` names it.
+
+        Nothing in a file is trusted: no permission, name, owner or project comes with it, and
+        nothing that it has begun is carried on.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.
+            StoreError: CORRUPT when it is damaged, VERSION_UNSUPPORTED when it is newer.
+
+        """
         return self._access.call(self._inner.import_from(source, of=of, name=name))
-
-    def restrict_models(self, *, files: Collection[str] = ()) -> None:
-        """Bound which models sessions may use, for callers who are not this program's user."""
-        self._inner.restrict_models(files=files)
-
-    def restrict_plugins(self) -> None:
-        """Load no plugin from now on but those that the agent's own configuration names."""
-        self._inner.restrict_plugins()
-
-    def usage(
-        self, reference: str, *, by: Literal["day", "model"] = "day"
-    ) -> dict[str, SessionStats]:
-        """Add up what a session used for each day (UTC), or for each model."""
-        return self._access.call(self._inner.usage(reference, by=by))
-
-    def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
-        """Find a prompt that was sent with an id of its sender's choice; None without one."""
-        return self._access.call(self._inner.find_prompt(reference, message_id))
-
-    def repair(self) -> int:
-        """Derive the index again from the logs; returns how many sessions it holds."""
-        return self._access.call(self._inner.repair())
-
-    def prune(self, *, days: float, dry_run: bool = False) -> tuple[SessionDescription, ...]:
-        """Delete the sessions of this project that were not updated for a number of days."""
-        return self._access.call(self._inner.prune(days=days, dry_run=dry_run))

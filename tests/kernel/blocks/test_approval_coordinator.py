@@ -7,11 +7,11 @@ import pytest
 
 from haptera import Approve, Deny
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId, CallId, EntryId, QueryId
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.operations.operation import CommandId
 from haptera.testing import FakeClock
 
 ONE, TWO = ApprovalId("apr_1"), ApprovalId("apr_2")

@@ -8,9 +8,10 @@ import pytest
 from haptera import ErrorCode, SessionError, TextDelta
 from haptera.kernel.blocks.control_channel.channel import ControlChannel
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.model.commands import AbortQuery, Command, CommandId
 from haptera.model.events import Busy, Event, Idle, StatusChanged, ToolProgress
 from haptera.model.ids import CallId, PartId
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import AbortQuery, Command
 
 
 def said(text: str) -> TextDelta:

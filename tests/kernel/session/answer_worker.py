@@ -15,11 +15,11 @@ from typing import Any
 
 from haptera import Agent, AgentSession, ApprovalRequest, tool
 from haptera.model.approvals import Decision
-from haptera.model.commands import CommandId
 from haptera.model.errors import AgentError
 from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.entry import Entry
 from haptera.model.log.tools import ToolStarted
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Lease, SessionLog
 from haptera.testing import ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step

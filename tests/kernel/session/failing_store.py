@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Damage, Lease, SessionLog, Store
 from haptera.stores.memory import MemoryStore
 

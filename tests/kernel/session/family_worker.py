@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from haptera import Agent, AgentSession, ApprovalRequest, Approve
-from haptera.model.commands import CommandId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.model.parts import ToolResultPart
 from haptera.model.requests import ModelRequest
 from haptera.model.stream_parts import StreamPart

@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeVar
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLeases, MemoryLog, MemoryStore
 from haptera.system.owned_tasks import OwnedTasks

@@ -10,11 +10,11 @@ import pytest
 from haptera import Agent, AgentError, AgentSession, ApprovalRequest, Approve, ErrorCode, tool
 from haptera.hooks import Hooks, Proceed
 from haptera.model.approvals import Decision
-from haptera.model.commands import CommandId
 from haptera.model.errors import StoreError
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued, QueryEnded
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Lease
 from haptera.stores.memory import MemoryLog, MemoryStore
 from haptera.testing import FakeClock, Gate, ScriptedProvider, calls, says

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 
 from haptera import AbortController, Agent, AgentError, ErrorCode, sync
-from haptera.model.commands import Command
 from haptera.model.ids import SessionId
+from haptera.model.operations.session import Command
 from haptera.ports.session_store import Lease, Store
 from haptera.stores.memory import MemoryInbox, MemoryLeases, MemoryStore
 from haptera.testing import Gate, ScriptedProvider, says

@@ -9,15 +9,16 @@ import pytest
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
 from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session import opening
-from haptera.kernel.session.answered_commands import AnsweredCommands
-from haptera.kernel.session.commands import SessionCommands
+from haptera.kernel.session.command_effects import CommandOrigin, HeldSession, rewind
+from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.live_session import LiveSession
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.model.commands import AnsweredCommand, Command, CommandId, RewindSession
-from haptera.model.errors import SessionError
+from haptera.model.errors import AgentError
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.tools import CallRecord, ToolEnded, ToolStarted
+from haptera.model.operations.operation import HANDLERS, CommandId
+from haptera.model.operations.session import Command, RewindSession
 from tests.kernel.session.test_races import play_on_seeded_loop
 
 Report = Callable[[str], None]
@@ -76,13 +77,10 @@ def test_a_holder_that_consumes_the_commands_it_refuses_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
     async def take(self: SessionCommands, command: Command, *, opening: bool) -> None:
-        if isinstance(command, AnsweredCommand):
-            await self._answer(command, opening=opening)
-            return
         try:
-            await self._do(command, consumed=(command.id,))
-        except SessionError:
-            await self._recorder.commit((), consumed=(command.id,))
+            await self._carry_out(command, CommandOrigin((command.id,), opening))
+        except AgentError as error:
+            await self._refuse(command, error)
 
     monkeypatch.setattr(SessionCommands, "_take", take)
     _find("a command that is refused and consumed", "prompts", report)
@@ -111,16 +109,14 @@ def test_a_command_that_is_consumed_before_its_effect_is_found(
 def test_a_rewind_whose_end_is_recorded_before_it_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    rewind = AnsweredCommands.rewind
-
     async def end_first(
-        self: AnsweredCommands, order: RewindSession, *, consumed: Sequence[CommandId] = ()
+        held: HeldSession, order: RewindSession, asked: CommandOrigin
     ) -> RewindReport:
-        if consumed:
-            await self._live.recorder.commit(self._ended(consumed), consumed=consumed)
-        return await rewind(self, order)
+        await held.live.recorder.commit(held.ended(asked.consumed), consumed=asked.consumed)
+        return await rewind(held, order)
 
-    monkeypatch.setattr(AnsweredCommands, "rewind", end_first)
+    handlers: dict[Any, Any] = HANDLERS
+    monkeypatch.setitem(handlers, RewindSession, end_first)
     _find("a rewind whose end is recorded before it", "commands", report)
 
 

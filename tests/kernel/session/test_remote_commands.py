@@ -10,17 +10,17 @@ import pytest
 
 from haptera import AgentSession, Event, QueryEnded
 from haptera.agent import verbs
-from haptera.model.commands import (
-    AbortQuery,
-    Command,
-    CommandId,
-    CompactSession,
-    ConfigureSession,
-)
-from haptera.model.commands import new_command_id as new_id
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import SessionId, query_id_for
 from haptera.model.log.sessions import CommandEnded
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.operation import new_command_id as new_id
+from haptera.model.operations.session import (
+    AbortQuery,
+    Command,
+    CompactSession,
+    ConfigureSession,
+)
 from haptera.stores import stored_records
 from haptera.stores.memory import MemoryStore
 from haptera.testing import says

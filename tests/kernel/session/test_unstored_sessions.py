@@ -54,7 +54,13 @@ from haptera.building_blocks import (
 )
 from haptera.hooks import AfterQuery, BeforeTurn, Hooks, Proceed
 from haptera.model.budgets import Watchdogs
-from haptera.model.commands import (
+from haptera.model.errors import ConfigError, ErrorCode, ProviderError
+from haptera.model.events import Event, Idle
+from haptera.model.ids import new_input_id, new_message_id, new_query_id
+from haptera.model.log.conversation import SentCounts
+from haptera.model.log.entry import Entry
+from haptera.model.log.queries import QueryStarted
+from haptera.model.operations.session import (
     ChangeSession,
     Command,
     CompactSession,
@@ -62,12 +68,6 @@ from haptera.model.commands import (
     RewindSession,
     UndoRewind,
 )
-from haptera.model.errors import ConfigError, ErrorCode, ProviderError
-from haptera.model.events import Event, Idle
-from haptera.model.ids import new_input_id, new_message_id, new_query_id
-from haptera.model.log.conversation import SentCounts
-from haptera.model.log.entry import Entry
-from haptera.model.log.queries import QueryStarted
 from haptera.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
 from tests.messages_by_hand import assistant, call, user
 

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from haptera import Agent
-from haptera.model.commands import CommandId
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Store
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import Gate, ScriptedProvider, says

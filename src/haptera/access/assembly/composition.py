@@ -33,7 +33,7 @@ from haptera.kernel.engine.agent_blocks import (
 from haptera.kernel.engine.call_permissions import CallPermissions, shown_anew
 from haptera.kernel.engine.own_blocks import OwnBlocks
 from haptera.kernel.engine.spending import Spending, SpendingCheck
-from haptera.kernel.session.answered_commands import Answering
+from haptera.kernel.session.command_effects import Answering
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import find_session, open_session
 from haptera.kernel.session.session_descriptions import SessionRequest
@@ -132,7 +132,7 @@ def _own_files(inputs: AgentOptions, cwd: Path) -> Iterator[Path]:
         yield cwd / inputs.record_to
 
 
-class Composition(StoredSessions):
+class Composition:
     """The joined blocks of one agent, and the sessions that are open on them.
 
     Owns the openings: each is a task of its own, so that whatever it holds is given back when its
@@ -367,6 +367,15 @@ class Composition(StoredSessions):
                 else given
             )
         return self._store
+
+    @property
+    def stored(self) -> StoredSessions:
+        """What can be read of its sessions, and asked of their holders, without holding them."""
+        return StoredSessions(
+            self.configuration.resolved.agent.owner,
+            store=lambda: self.store,
+            resources=self.session_resources,
+        )
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""

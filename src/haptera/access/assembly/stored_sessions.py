@@ -1,13 +1,11 @@
 """StoredSessions: the sessions of an agent's store, whichever process holds them."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 import msgspec
 
-from haptera.access.assembly.configuration import Configuration
 from haptera.kernel.session.branching import read_fork
 from haptera.kernel.session.live_session import SessionResources
 from haptera.kernel.session.log_reading import fold_log, read_for_opening, read_to_look
@@ -19,7 +17,6 @@ from haptera.kernel.session.session_descriptions import (
     SessionRequest,
     glimpse_of,
 )
-from haptera.model.commands import AbortQuery, AnsweredCommand, CommandId, new_command_id
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId, SessionId, query_id_for
@@ -27,6 +24,8 @@ from haptera.model.json_types import writable_or_none
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import CommandEnded
+from haptera.model.operations.operation import CommandId, new_command_id
+from haptera.model.operations.session import AbortQuery, AnsweredCommand
 from haptera.ports.session_store import SessionRecord, Store
 from haptera.system.abort import AbortSignal, until_aborted
 from haptera.system.owned_tasks import OwnedTasks
@@ -43,19 +42,19 @@ class CommandOutcome(msgspec.Struct, frozen=True):
     compactions: dict[str, Compaction]
 
 
-class StoredSessions(ABC):
-    """What can be read of sessions, and asked of their holders, without holding them."""
+class StoredSessions:
+    """What can be read of an owner's sessions, and asked of their holders, without holding them."""
 
-    configuration: Configuration
-
-    @property
-    @abstractmethod
-    def store(self) -> Store:
-        """The store of the sessions."""
-
-    @abstractmethod
-    def session_resources(self) -> SessionResources:
-        """Return what sessions share."""
+    def __init__(
+        self,
+        owner: str,
+        *,
+        store: Callable[[], Store],
+        resources: Callable[[], SessionResources],
+    ) -> None:
+        self._owner = owner
+        self._store = store
+        self._resources = resources
 
     async def find(self, request: SessionRequest) -> SessionId:
         """Find a session, also one that another process holds.
@@ -64,7 +63,7 @@ class StoredSessions(ABC):
             SessionError: NOT_FOUND when the store has no such session.
 
         """
-        record = await find_session(self.session_resources(), request)
+        record = await find_session(self._resources(), request)
         if record is None:
             raise no_session(request)
         return record.id
@@ -75,11 +74,11 @@ class StoredSessions(ABC):
         Unless the `whole` is asked for, it may lack messages and notes from before some entry.
         """
         fold = await self.read_fold(session_id, whole=whole)
-        return glimpse_of(session_id, fold, await self.store.inbox.pending(session_id))
+        return glimpse_of(session_id, fold, await self._store().inbox.pending(session_id))
 
     async def read_fold(self, session_id: SessionId, *, whole: bool = True) -> SessionFold:
         """Return what the stored log of a session comes to."""
-        compacted, log = None, self.store.log
+        compacted, log = None, self._store().log
         if not whole and (record := await self._record(session_id)) is not None:
             compacted = record.compacted
             # Whichever is later says more.
@@ -90,8 +89,7 @@ class StoredSessions(ABC):
         return fold or await fold_log(log, entries)
 
     async def _record(self, session_id: SessionId) -> SessionRecord | None:
-        owner = self.configuration.resolved.agent.owner
-        return await self.store.index.find(owner, None, session_id=session_id)
+        return await self._store().index.find(self._owner, None, session_id=session_id)
 
     async def read_fork(self, session_id: SessionId, after: str | None) -> Fork:
         """Say where a branch of a session begins, by its stored log.
@@ -102,7 +100,7 @@ class StoredSessions(ABC):
 
         """
         record = await self._record(session_id)
-        return await read_fork(self.store.log, session_id, after, record=record)
+        return await read_fork(self._store().log, session_id, after, record=record)
 
     async def require(self, session_id: SessionId) -> SessionRecord:
         """Find a session of this owner; raises NOT_FOUND when it is not there any more."""
@@ -113,7 +111,7 @@ class StoredSessions(ABC):
 
     def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
         """Read a session's entries after a `seq`, then new ones, whichever process holds it."""
-        return follow_entries(self.store.log, session_id, after=after)
+        return follow_entries(self._store().log, session_id, after=after)
 
     async def ask_holder(
         self,
@@ -134,7 +132,7 @@ class StoredSessions(ABC):
         """
         # Before the command is sent: its end has a higher `seq`.
         head = (await self.require(session_id)).head
-        await self.store.inbox.put(session_id, command)
+        await self._store().inbox.put(session_id, command)
         tasks, pause = OwnedTasks(), _FIRST_PAUSE
         following = tasks.start(
             self._end_of(command.id, session_id, after=head), name="haptera-outcome"
@@ -159,13 +157,13 @@ class StoredSessions(ABC):
         await until_aborted(signal)
         reason = writable_or_none(signal.reason)
         abort = AbortQuery(id=new_command_id(), reason=reason, query_id=query_id)
-        await self.store.inbox.put(session_id, abort)
+        await self._store().inbox.put(session_id, abort)
 
     async def _end_of(
         self, command_id: CommandId, session_id: SessionId, *, after: int
     ) -> CommandOutcome:
         compactions: dict[str, Compaction] = {}
-        async with aclosing(self.store.log.follow(session_id, after=after)) as batches:
+        async with aclosing(self._store().log.follow(session_id, after=after)) as batches:
             async for batch in batches:
                 for entry in batch:
                     if isinstance(entry, Compaction):

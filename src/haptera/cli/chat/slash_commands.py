@@ -11,6 +11,9 @@ from haptera.cli.chat.screen import Screen
 from haptera.cli.choices import EFFORTS, MODES, find_session_by_words
 from haptera.cli.session_texts import counted, short_time, shown_titles
 from haptera.cli.terminal import guard, safe_line
+from haptera.model.operations.operation import Operation
+from haptera.model.operations.session import CompactSession, RewindSession
+from haptera.model.operations.sessions import CountUse, RenameSession
 from haptera.model.parts import lines_of
 
 
@@ -39,6 +42,11 @@ class _Slash:
     run: Callable[[list[str]], Awaitable[None]]
 
 
+def _asked(kind: type[Operation], run: Callable[[list[str]], Awaitable[None]]) -> _Slash:
+    usage, told = kind.facts.slash or (f"/{kind.facts.face}", "")
+    return _Slash(usage, told, run)
+
+
 class SlashCommands:
     """Carries out what is typed after a slash."""
 
@@ -50,16 +58,16 @@ class SlashCommands:
             "new": _Slash("/new [NAME]", "begin a new session", self._new),
             "resume": _Slash("/resume [ID|NAME|TEXT]", "carry on, or open another", self._resume),
             "fork": _Slash("/fork [NAME]", "go on in a copy of this session", self._fork),
-            "rewind": _Slash("/rewind [N|undo]", "go back to a prompt", self._rewind),
-            "compact": _Slash("/compact [INSTRUCTIONS]", "shorten what is sent", self._compact),
+            "rewind": _asked(RewindSession, self._rewind),
+            "compact": _asked(CompactSession, self._compact),
             "model": _Slash("/model [PROVIDER/MODEL]", "show or change the model", self._model),
             "effort": _Slash("/effort [LEVEL]", "how much the model thinks", self._effort),
             "tools": _Slash("/tools", "what the model may call", self._tools),
             "permissions": _Slash("/permissions [MODE]", "what needs approval", self._permissions),
             "status": _Slash("/status", "this session in a few lines", self._status),
-            "usage": _Slash("/usage", "tokens and cost of this session", self._usage),
+            "usage": _asked(CountUse, self._usage),
             "export": _Slash("/export FILE [FORMAT]", "write the session to a file", self._export),
-            "name": _Slash("/name NAME", "name this session", self._name),
+            "name": _asked(RenameSession, self._name),
             "copy": _Slash("/copy", "copy the last answer to the clipboard", self._copy),
             "exit": _Slash("/exit", "leave", self._exit),
             "quit": _Slash("/quit", "leave", self._exit),

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 from haptera.model.approvals import Approve, Decision
-from haptera.model.commands import CommandId
 from haptera.model.errors import AgentError
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.operations.operation import CommandId
 from haptera.system.clock import Clock, Stamp
 
 NEW_PROMPT = "a new prompt came"

@@ -19,7 +19,6 @@ from typing import Protocol, get_args
 import msgspec
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
-from haptera.model.commands import CommandId
 from haptera.model.entry_bytes import refuse_unreadable
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, LiveEvent
@@ -30,6 +29,7 @@ from haptera.model.log.entry import Entry, UnknownEntry
 from haptera.model.log.queries import InputDrained, InputPromoted, InputQueued, QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionChanged
+from haptera.model.operations.operation import CommandId
 from haptera.model.secrets import without_secrets
 from haptera.ports.session_store import Lease
 from haptera.system.abort import AbortSignal, query_stopped

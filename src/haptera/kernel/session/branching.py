@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
@@ -17,7 +19,6 @@ from haptera.kernel.session.log_reading import (
 )
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.session_descriptions import Fork
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId
 from haptera.model.log.compactions import Compaction
@@ -28,7 +29,8 @@ from haptera.model.log.history import EditAction, HistoryEdited, Rewound
 from haptera.model.log.paths import current_path, last_rewind
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import Message
-from haptera.model.parts import ToolResultPart
+from haptera.model.operations.operation import CommandId
+from haptera.model.parts import Part, ToolResultPart
 from haptera.ports.session_store import SessionLog, SessionRecord, Store
 from haptera.system.clock import Stamp
 
@@ -276,6 +278,23 @@ class Branches:
                 message=message,
             )
             await self._recorder.commit([edited])
+
+    async def replace_part(self, message_id: str, place: int, parts: tuple[Part, ...]) -> None:
+        """Put other parts in the place of one; a message that then has none is taken out.
+
+        Raises:
+            SessionError: as `edit`; NOT_FOUND when the message has no such place.
+
+        """
+        message = await self.message(message_id)
+        if not 0 <= place < len(message.parts):
+            told = f"message {message_id!r} has {len(message.parts)} parts, and no place {place}"
+            raise SessionError(ErrorCode.NOT_FOUND, told)
+        kept = (*message.parts[:place], *parts, *message.parts[place + 1 :])
+        if kept:
+            await self.edit("replace", message_id, replace(message, parts=kept))
+        else:
+            await self.edit("remove", message_id)
 
     async def entries(self) -> Sequence[Entry]:
         """Read the session's own log.

@@ -11,15 +11,14 @@ from haptera.kernel.engine.query import Query, Runner
 from haptera.kernel.engine.query_handle import QueryHandle, refuse_waiting_for
 from haptera.kernel.engine.recorder import StoreTime
 from haptera.kernel.engine.session import Session, SessionHost
-from haptera.kernel.session.answered_commands import AnsweredCommands, Answering
 from haptera.kernel.session.branching import Branches
-from haptera.kernel.session.commands import SessionCommands, refuse_misfit
+from haptera.kernel.session.command_effects import Answering, HeldSession, refuse_misfit
+from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
-from haptera.model.commands import CommandId
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.events import (
     Event,
@@ -34,6 +33,7 @@ from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
 from haptera.model.messages import Message
+from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Delivery
 from haptera.ports.runner import QueryInput, QueryOutcome, SessionBindings
 from haptera.ports.session_store import Lease, Store, WatchedLeases, watched_leases
@@ -105,14 +105,8 @@ class LiveSession(Session):
             queue=self.queue,
             stamp=self.stamp,
         )
-        self.answered = AnsweredCommands(self, resources.answering, tasks=self.tasks)
-        self.commands = SessionCommands(
-            self,
-            queue=self.queue,
-            store=resources.store,
-            recorder=self.recorder,
-            clock=self.host.clock,
-        )
+        self.held = HeldSession(self, resources.answering, tasks=self.tasks)
+        self.commands = SessionCommands(self.held, clock=self.host.clock)
         self._title = SessionTitle(
             resources.make_title,
             model=resources.title_model,

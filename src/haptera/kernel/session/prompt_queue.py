@@ -22,12 +22,12 @@ from haptera.kernel.session.session_descriptions import (
     queued_input,
     resume_input,
 )
-from haptera.model.commands import CommandId
 from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionError
 from haptera.model.ids import InputId, new_input_id
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputDrained
 from haptera.model.messages import UserMessage
+from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Delivery
 from haptera.ports.runner import QueryInput, QueryOutcome
 

@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from haptera.model.approvals import ApprovalRequest
-from haptera.model.commands import ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Busy, Failed, Idle, SessionStatus
 from haptera.model.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
@@ -23,6 +22,7 @@ from haptera.model.messages import (
     UserMessage,
     kept_options,
 )
+from haptera.model.operations.session import ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, Thinking, changed_settings
 from haptera.model.vendors import split_model

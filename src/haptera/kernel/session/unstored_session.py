@@ -12,14 +12,6 @@ from haptera.kernel.engine.query import Query
 from haptera.kernel.engine.query_handle import QueryHandle
 from haptera.kernel.engine.session import Session
 from haptera.model.approvals import ApprovalRequest, Approve, Decision, Deny
-from haptera.model.commands import (
-    AbortQuery,
-    ApproveCall,
-    Command,
-    CommandId,
-    DenyCall,
-    SendPrompt,
-)
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.ids import (
     ApprovalId,
@@ -33,6 +25,8 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.messages import UserMessage
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import AbortQuery, ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.prompts import prompt_parts
 from haptera.model.settings import Settings
 from haptera.ports.runner import QueryInput, QueryOutcome, SessionBindings

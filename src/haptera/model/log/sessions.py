@@ -3,13 +3,13 @@
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorReport
 from haptera.model.ids import DEFAULT_OWNER, CallId, MessageId, QueryId, SessionId
 from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import DROPPED, KEPT, OPENING_SEQ, Entry, ImportRule
 from haptera.model.log.history import heal_history
 from haptera.model.messages import Message
+from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Settings, believed_settings
 from haptera.model.usage import Usage
 

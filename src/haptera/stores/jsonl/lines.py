@@ -11,9 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from haptera.model.commands import Command, CommandId
 from haptera.model.entry_bytes import UNREADABLE
 from haptera.model.known_events import KnownEntry
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import Command
 from haptera.stores.stored_records import command_damage, decode_command
 
 LINE_START = b'{"crc":"'

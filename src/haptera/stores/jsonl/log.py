@@ -4,11 +4,11 @@ import contextlib
 import shutil
 from collections.abc import AsyncGenerator, Sequence
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
 from haptera.model.log.notes import ContextNoted
 from haptera.model.log.sessions import SessionChanged, SessionOpened
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Damage, Lease
 from haptera.stores.append_rules import fenced_error, name_taken_error, updated_record
 from haptera.stores.jsonl.lines import damaged_commands, quarantined_in

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import SessionRecord
 from haptera.stores.jsonl.folder import SessionFolder, blob_finder
 from haptera.stores.jsonl.lock_file import LockFile, read_lease_state

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.model.commands import CommandId
 from haptera.model.errors import StoreError
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.stores.jsonl.lines import (
     LINE_START,
     DamagedBytes,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from haptera.model.commands import CommandId
 from haptera.model.ids import EntryId, SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Lease, SessionRecord
 from haptera.stores.append_rules import (
     entries_to_store,

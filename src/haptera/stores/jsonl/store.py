@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from haptera.model.commands import Command, CommandId
 from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import Command
 from haptera.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
 from haptera.stores.append_rules import is_visible, page_of
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob

@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator, Sequence
 
 from haptera.model.believed_values import time_of
-from haptera.model.commands import CommandId
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.sessions import SessionOpened
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Damage, Lease
 from haptera.stores.append_rules import refuse_other_sessions
 from haptera.stores.notifications import follow_log

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.model.commands import Command
 from haptera.model.errors import AgentError, ErrorCode, SessionError
 from haptera.model.ids import SessionId
+from haptera.model.operations.session import Command
 from haptera.ports.session_store import UnownedQuery
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.postgresql.connections import PostgresConnections, make_connections

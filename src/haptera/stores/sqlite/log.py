@@ -7,10 +7,10 @@ from itertools import islice
 import apsw
 
 from haptera.model.believed_values import time_of
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import EntryId, SessionId
 from haptera.model.log.entry import Entry
+from haptera.model.operations.operation import CommandId
 from haptera.ports.session_store import Damage, Lease, SessionRecord
 from haptera.stores.append_rules import (
     RECORDED,

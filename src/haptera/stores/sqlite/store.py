@@ -11,9 +11,9 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from haptera.model.commands import Command
 from haptera.model.errors import AgentError
 from haptera.model.ids import SessionId
+from haptera.model.operations.session import Command
 from haptera.stores.lease_rules import LOCAL_LEASE_SECONDS
 from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.sqlite.connections import SqliteConnections, make_connections

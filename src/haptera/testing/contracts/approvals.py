@@ -6,11 +6,11 @@ from typing import Protocol
 
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinatorInterface, Commit
 from haptera.model.approvals import Approve, Deny
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId, CallId, EntryId, QueryId
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
+from haptera.model.operations.operation import CommandId
 from haptera.system.clock import Clock
 from haptera.testing.clocks import FakeClock
 from haptera.testing.contracts.samples import other_tasks, run_contract

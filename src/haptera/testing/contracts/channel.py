@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.model.commands import AbortQuery, Command, new_command_id
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event, Idle, StatusChanged, TextDelta
 from haptera.model.ids import PartId
+from haptera.model.operations.operation import new_command_id
+from haptera.model.operations.session import AbortQuery, Command
 from haptera.testing.contracts.samples import other_tasks, run_contract
 from haptera.testing.promises import Report, require, require_same
 

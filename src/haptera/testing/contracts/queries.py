@@ -8,10 +8,11 @@ import msgspec
 
 from haptera.kernel.engine.agent_blocks import AgentBlocks
 from haptera.kernel.engine.query import Runner
-from haptera.model.commands import SendPrompt, new_command_id
 from haptera.model.events import QuerySummary
 from haptera.model.ids import new_input_id, new_message_id
 from haptera.model.messages import UserMessage
+from haptera.model.operations.operation import new_command_id
+from haptera.model.operations.session import SendPrompt
 from haptera.model.parts import TextPart, ToolResultPart
 from haptera.model.results import StopReason
 from haptera.model.settings import Limits

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from haptera.model.commands import CommandId
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import new_session_id
+from haptera.model.operations.operation import CommandId
 from haptera.testing.promises import (
     require,
     require_error,

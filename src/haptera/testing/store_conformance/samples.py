@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.model.commands import AbortQuery, CommandId
 from haptera.model.ids import (
     EntryId,
     MessageId,
@@ -29,6 +28,8 @@ from haptera.model.log.turns import (
     TurnStarted,
 )
 from haptera.model.messages import UserMessage
+from haptera.model.operations.operation import CommandId
+from haptera.model.operations.session import AbortQuery
 from haptera.model.parts import ReasoningPart, TextPart
 from haptera.ports.session_store import Lease, Store
 

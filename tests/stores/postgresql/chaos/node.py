@@ -16,9 +16,9 @@ from pathlib import Path
 
 from haptera import Agent, AgentError, AgentSession, tool
 from haptera.access.worker import SessionWorker, WorkerSettings
-from haptera.model.commands import CommandId
 from haptera.model.log.entry import Entry
 from haptera.model.messages import AssistantMessage, UserMessage
+from haptera.model.operations.operation import CommandId
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest, TokenCount
 from haptera.model.settings import RuntimeSettings

@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.model.commands import Command
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event, check_handler
+from haptera.model.operations.session import Command
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 
