@@ -17,7 +17,8 @@ PINNED_CLASSES = {
     "wide classes": "Composition QueryHandle",
     "lone bases": "MessageHead ResourcesAndPrompts ValueFitting _Sentence",
     "Protocols with one production implementation": "AnswerInterface"
-    " ApprovalCoordinatorInterface ByteStream ChatFace ChildCall ChildHost Clock CommandedSession ContextSource ControlChannelInterface"
+    " ApprovalCoordinatorInterface ByteStream ChatFace ChildCall ChildHost"
+    " Clock CommandedSession ContextSource ControlChannelInterface"
     " ConversationInterface Http InspectedTool JoinedBlocks LoginDialogue"
     " ModelCatalogue NativeAgent NativeSession ProjectGrants Reply Runner"
     " SharedQueries Snapshotter StreamProcessorInterface ToolRegistryInterface"
