@@ -8,6 +8,8 @@ a wrong credential.
 import asyncio
 from collections.abc import AsyncGenerator
 
+import msgspec
+
 from haptera.access.sharing import SharedSession, owners_of
 from haptera.formats.html_page import PAGE_POLICY
 from haptera.model.errors import AgentError, ErrorCode
@@ -32,7 +34,9 @@ _PAGE_HEADERS = {
 
 async def read_shared_session(call: Call) -> OperationAnswer:
     """Return the messages that a link shows."""
-    return OperationAnswer(await _shared(call), headers=_NOT_INDEXED)
+    # In a thread: a session may be long, and whoever has the link may ask for it.
+    encoded = await asyncio.to_thread(msgspec.json.encode, await _shared(call))
+    return OperationAnswer(msgspec.Raw(encoded), headers=_NOT_INDEXED)
 
 
 async def read_shared_page(call: Call) -> FileAnswer:
