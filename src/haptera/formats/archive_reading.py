@@ -47,7 +47,7 @@ _MOST_LOGS = 10_001
 
 MOST_MISSING = 1_000
 """How many entries may be missing in all the logs of an archive."""
-MOST_EDITED = 10_000_000
+MOST_EDIT_WORK = 10_000_000
 """How many entries may stand before the edits of all logs, in all: each looks at all messages."""
 
 
@@ -258,7 +258,7 @@ class _Reading:
             raise _corrupt(f"more than {MOST_MISSING:,} entries are missing before line {number}")
         if isinstance(entry, HistoryEdited):
             self._edited += entry.seq
-            if self._edited > MOST_EDITED:
+            if self._edited > MOST_EDIT_WORK:
                 raise _corrupt(f"line {number} edits a history that was edited too often")
         self._last_seq = entry.seq
         # Whose session it is, and which parent it has, cannot be replaced in an entry that is

@@ -34,7 +34,7 @@ _PAGE_HEADERS = {
 
 async def read_shared_session(call: Call) -> OperationAnswer:
     """Return the messages that a link shows."""
-    # In a thread: a session may be long, and whoever has the link may ask for it.
+    # In a thread: a session may be long, and no credential is needed to ask for it.
     encoded = await asyncio.to_thread(msgspec.json.encode, await _shared(call))
     return OperationAnswer(msgspec.Raw(encoded), headers=_NOT_INDEXED)
 
