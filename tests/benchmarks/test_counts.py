@@ -200,4 +200,4 @@ async def test_whether_a_model_is_native_is_asked_once_in_a_query() -> None:
         await session.chat("hi")
         with counted.running():
             await session.chat("hi")
-    assert counted.counts["access/assembly/model_clients.py:is_native"] == 1
+    assert counted.counts["access/assembly/model_clients.py:ModelClients.is_native"] == 1

@@ -152,6 +152,11 @@ FUNCTIONS: dict[str, Probe] = {
     "delete_session": _calling(
         "SELECT haptera.delete_session(%s, %s)", lambda hers: (HIS, hers.id), hidden=""
     ),
+    "put_command": _calling(
+        "SELECT haptera.put_command(%s, %s, 'command', '')",
+        lambda hers: (HIS, hers.id),
+        hidden=False,
+    ),
     "index_texts": _calling(
         "SELECT haptera.index_texts(%s, %s, %s, %s, '{}', '{}', '{}', '{}', '{}')",
         lambda hers: (HIS, hers.key, hers.indexed, hers.head),

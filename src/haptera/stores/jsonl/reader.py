@@ -33,6 +33,8 @@ class SessionReader:
         self._folder = folder
         self._known: dict[SessionId, tuple[_Seen, SessionRecord | None]] = {}
         """What was looked at. An item is replaced, never changed, because other threads read it."""
+        self._ends: dict[SessionId, tuple[int, int, int]] = {}
+        """Where reading a log ended: inode, offset and `seq`, for a follower, who goes on there."""
 
     def read(self, session_id: SessionId, *, after: int, limit: int | None) -> list[Entry]:
         """Read entries after `after`, up to `limit` that can be read."""
@@ -60,9 +62,24 @@ class SessionReader:
                 return
             try:
                 find_blob = blob_finder(self._folder.blobs(session_id))
-                yield from scan_pieces(descriptor, find_blob, after=after, kinds=kinds)
+                found = os.fstat(descriptor)
+                place = self._place(session_id, found, after)
+                for piece in scan_pieces(
+                    descriptor, find_blob, after=after, kinds=kinds, place=place
+                ):
+                    if not (piece.lines or piece.damaged or piece.torn):
+                        self._ends[session_id] = (found.st_ino, piece.end, piece.head)
+                    yield piece
             finally:
                 os.close(descriptor)
+
+    def _place(
+        self, session_id: SessionId, found: os.stat_result, after: int
+    ) -> tuple[int, int] | None:
+        """Return where the log was read to, if that is not behind an entry and the log is that."""
+        inode, offset, head = self._ends.get(session_id, (0, 0, 0))
+        is_there = inode == found.st_ino and 0 < offset <= found.st_size and head <= after
+        return (offset, head) if is_there else None
 
     def record(self, session_id: SessionId) -> SessionRecord | None:
         """Return the record of a session; None when there is no such session."""
@@ -77,6 +94,7 @@ class SessionReader:
             found = {each: self._record(each, stat) for each, stat in self._logs()}
             # What is known of other sessions is of no use: they are gone.
             self._known = {each: self._known[each] for each in found if each in self._known}
+            self._ends = {each: end for each, end in self._ends.copy().items() if each in found}
         return [record for record in found.values() if record is not None]
 
     def rebuild(self) -> int:

@@ -98,17 +98,25 @@ def scan_pieces(
     *,
     after: int = 0,
     kinds: Collection[str] | None = None,
+    place: tuple[int, int] | None = None,
 ) -> Iterator[LogScan]:
     """Read the entries of a log after a `seq`, all or those of some kinds, some appends at a time.
 
-    Only the last piece can have a torn tail. What is appended meanwhile is not read.
+    Only the last piece can have a torn tail. What is appended meanwhile is not read. `place` is
+    where an append ended, and its last `seq`, when the log was read before.
     """
     size, length, is_after_damage = os.fstat(descriptor).st_size, _PIECE, False
-    offset, head = _place_before(descriptor, size, after)
+    offset, head = place or _place_before(descriptor, size, after)
     while offset < size:
         stop = min(offset + length, size)
         content = read_range(descriptor, offset, stop=stop)
         scan = _scan_plain(content, offset=offset, head=head, is_last=stop == size)
+        if scan is None and place is not None:
+            # Damage, or an end that was cut off meanwhile: the place may not hold.
+            offset, head = _place_before(descriptor, size, after)
+            place = None
+            continue
+        place = None
         if scan is None:
             # A line without its end is no torn one before the end of the file.
             whole = content if stop == size else content[: content.rfind(b"\n") + 1]
