@@ -62,23 +62,23 @@ class SessionReader:
                 return
             try:
                 find_blob = blob_finder(self._folder.blobs(session_id))
-                found = os.fstat(descriptor)
-                place = self._place(session_id, found, after)
+                stat = os.fstat(descriptor)
+                place = self._place(session_id, stat, after)
                 for piece in scan_pieces(
                     descriptor, find_blob, after=after, kinds=kinds, place=place
                 ):
                     if not (piece.lines or piece.damaged or piece.torn):
-                        self._ends[session_id] = (found.st_ino, piece.end, piece.head)
+                        self._ends[session_id] = (stat.st_ino, piece.end, piece.head)
                     yield piece
             finally:
                 os.close(descriptor)
 
     def _place(
-        self, session_id: SessionId, found: os.stat_result, after: int
+        self, session_id: SessionId, stat: os.stat_result, after: int
     ) -> tuple[int, int] | None:
         """Return where the log was read to, if that is not behind an entry and the log is that."""
         inode, offset, head = self._ends.get(session_id, (0, 0, 0))
-        is_there = inode == found.st_ino and 0 < offset <= found.st_size and head <= after
+        is_there = inode == stat.st_ino and 0 < offset <= stat.st_size and head <= after
         return (offset, head) if is_there else None
 
     def record(self, session_id: SessionId) -> SessionRecord | None:
