@@ -64,7 +64,8 @@ def complaint(name: str, places: Sequence[str]) -> str | None:
     """Say what is wrong with a count, if it has risen."""
     if len(places) <= PINS[name]:
         return None
-    return f"{len(places)} {name}, and at most {PINS[name]}; new among {new_among(name, places)}"
+    new = new_among(name, places)[:20]
+    return f"{len(places)} {name}, and at most {PINS[name]}; new among {new}"
 
 
 @pytest.mark.parametrize("name", PINS)
