@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -33,6 +35,24 @@ def _wait_for_replicas(postgres: PostgresServer, names: str) -> None:
         connection.execute("SELECT pg_reload_conf()")
         while connection.execute("SHOW synchronous_standby_names").fetchone() != (names,):
             pass
+        while names and not _a_commit_waits(postgres, connection):
+            pass
+
+
+def _a_commit_waits(postgres: PostgresServer, watching: psycopg.Connection[Any]) -> bool:
+    """Try a commit: its server waits only once a process of its own has read the setting, too."""
+    with psycopg.connect(postgres.url(), autocommit=True) as trying, ThreadPoolExecutor(1) as pool:
+        made = pool.submit(trying.execute, "SELECT pg_logical_emit_message(true, 'try', '')")
+        while not made.done():
+            waits = watching.execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+                " WHERE pid = %s AND wait_event = 'SyncRep'",
+                (trying.info.backend_pid,),
+            )
+            if waits.fetchone():
+                made.result()
+                return True
+    return False
 
 
 async def _cancel(postgres: PostgresServer, database: str, *, times: int) -> None:
