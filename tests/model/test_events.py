@@ -61,7 +61,7 @@ from haptera.model.parts import (
     ToolCallPart,
 )
 from haptera.model.results import StopReason
-from haptera.model.source_names import event_names, named_events
+from haptera.model.source_names import EVENT_NAMES, event_names
 from haptera.system.clock import Stamp
 from haptera.testing import FakeClock
 
@@ -200,7 +200,7 @@ def test_live_events_have_no_place_in_the_log() -> None:
 
 @pytest.mark.parametrize("name", [*OF_SESSIONS, *OF_STREAMS, *OF_CHANNELS])
 def test_a_name_from_another_system_leads_to_one_of_our_kinds(name: str) -> None:
-    assert [kind for kind in named_events() if name in event_names(kind)] != []
+    assert [kind for kind in EVENT_NAMES if name in event_names(kind)] != []
 
 
 def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
@@ -215,7 +215,7 @@ def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
 
 
 def test_aliases_are_of_kinds_that_exist() -> None:
-    assert named_events() - ENTRY_KINDS - LIVE_KINDS == set()
+    assert set(EVENT_NAMES) - ENTRY_KINDS - LIVE_KINDS == set()
 
 
 def examples() -> list[Entry | LiveEvent]:

@@ -17,7 +17,7 @@ class _Variants(NamedTuple):
     """By variant; those of any other one are under an empty name."""
 
 
-_EVENTS: Mapping[str, tuple[str, ...] | _Variants] = {
+EVENT_NAMES: Mapping[str, tuple[str, ...] | _Variants] = {
     "session.opened": ("session.created",),
     "session.changed": ("session.updated",),
     "session.deleted": ("session.deleted",),
@@ -152,7 +152,7 @@ NATIVE_ID_NAMES = ("cliSessionId", "sdkSessionId")
 
 def event_names(kind: str, event: object = None) -> tuple[str, ...]:
     """Return all other names of an event, or of a kind; the best known one first."""
-    row = _EVENTS.get(kind, ())
+    row = EVENT_NAMES.get(kind, ())
     if not isinstance(row, _Variants):
         return row
     if event is not None:
@@ -163,11 +163,6 @@ def event_names(kind: str, event: object = None) -> tuple[str, ...]:
         else:
             return row.names.get(variant, row.names.get("", ()))
     return tuple(dict.fromkeys(name for names in row.names.values() for name in names))
-
-
-def named_events() -> frozenset[str]:
-    """Return the kinds of events that have other names."""
-    return frozenset(_EVENTS)
 
 
 def command_name(kind: str) -> str:
