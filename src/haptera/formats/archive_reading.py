@@ -28,6 +28,7 @@ from haptera.formats.bounded_input import (
     ByteStream,
     bounded_lines,
     is_nested_deeper,
+    refuse_costly_numbers,
     refused,
 )
 from haptera.formats.values import LIMITS, ImportLimits, ImportReport
@@ -235,6 +236,7 @@ class _Reading:
     def _entry(self, raw: bytes, number: int) -> Entry:
         if self._open is None or self._content:
             raise _corrupt(f"the entry in line {number} belongs to no log")
+        refuse_costly_numbers(raw, f"line {number}")
         if is_nested_deeper(raw, self._limits.levels + _LEVELS_AROUND):
             raise refused(f"line {number} is nested deeper than {self._limits.levels} levels")
         try:
