@@ -300,6 +300,18 @@ async def test_a_question_of_an_import_is_void_and_its_facts_are_gone() -> None:
     assert made.session.status == "idle"
 
 
+@pytest.mark.parametrize("name", KEPT_SETTINGS)
+async def test_a_number_that_no_float_can_have_is_no_setting(name: str) -> None:
+    agent, _ = make_agent([], store=MemoryStore())
+    settings = {name: 10**400}
+    fields = {"kind": "session.changed", "id": "evt_2", "time": 1, "seq": 2}
+    changed = decode_entry(msgspec.json.encode({**fields, "changes": {"settings": settings}}))
+    opened = SessionOpened(id=EntryId("evt_1"), time=1, seq=1, session_id=new_session_id())
+    made = await agent.sessions.import_from(io.BytesIO(packed([opened, changed])))
+    async with agent, agent.session(made.session.id, must_exist=True) as session:
+        assert getattr(session.settings, name) == getattr(agent.settings, name)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_entry_of_an_import_is_a_pointer_to_another(kind: str, tmp_path: Path) -> None:
     """A store keeps large entries as payloads, and an import brings payloads of its own."""

@@ -37,7 +37,10 @@ from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry, UnknownEntry
 from haptera.model.log.history import HistoryEdited
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryStarted
 from haptera.model.log.sessions import FORMAT_VERSION, SessionOpened
+from haptera.model.log.turns import PartEnded
 from haptera.model.own_name import FORMER_NAME
 
 _LEVELS_AROUND = 10
@@ -50,6 +53,8 @@ MOST_MISSING = 1_000
 """How many entries may be missing in all the logs of an archive."""
 MOST_EDIT_WORK = 10_000_000
 """How many entries may stand before the edits of all logs, in all: each looks at all messages."""
+MOST_UNANSWERED = 20_000
+"""How many prompts of a log may follow each other: each joins those before it. As many notes."""
 
 
 class LogBegun(NamedTuple):
@@ -140,6 +145,7 @@ class _Reading:
         self._log_digest = hashlib.sha256()
         self._log_entries = 0
         self._last_seq = self._missing = self._edited = 0
+        self._notes = self._unanswered = 0
         self._complete: set[SessionId] = set()
         self._content: list[bytes] = []
         self._content_size = 0
@@ -250,6 +256,21 @@ class _Reading:
         self._log_digest.update(b"\n")
         return entry
 
+    def _check_work(self, entry: Entry, number: int) -> None:
+        """Refuse entries that together cost far more to fold than each of them."""
+        if isinstance(entry, HistoryEdited):
+            self._edited += entry.seq
+            if self._edited > MOST_EDIT_WORK:
+                raise _corrupt(f"line {number} edits a history that was edited too often")
+        elif isinstance(entry, PartEnded):
+            self._unanswered = 0
+        self._unanswered += isinstance(entry, QueryStarted)
+        self._notes += isinstance(entry, ContextNoted)
+        if max(self._unanswered, self._notes) > MOST_UNANSWERED:
+            raise _corrupt(
+                f"more than {MOST_UNANSWERED:,} prompts or notes come before line {number}"
+            )
+
     def _check_entry(self, entry: Entry, number: int) -> None:
         """Refuse an entry that no store would have given out."""
         if not self._last_seq < entry.seq <= self._limits.records:
@@ -258,10 +279,7 @@ class _Reading:
         self._missing += entry.seq - self._last_seq - 1
         if self._missing > MOST_MISSING:
             raise _corrupt(f"more than {MOST_MISSING:,} entries are missing before line {number}")
-        if isinstance(entry, HistoryEdited):
-            self._edited += entry.seq
-            if self._edited > MOST_EDIT_WORK:
-                raise _corrupt(f"line {number} edits a history that was edited too often")
+        self._check_work(entry, number)
         self._last_seq = entry.seq
         # Whose session it is, and which parent it has, cannot be replaced in an entry that is
         # opaque.

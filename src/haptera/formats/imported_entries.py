@@ -4,7 +4,6 @@
 later is dropped until it is named here.
 """
 
-import math
 from collections.abc import Iterator
 from typing import get_args
 
@@ -89,7 +88,8 @@ def kept_settings(given: Json) -> JsonObject:
 
 def _is_valid(name: str, value: Json) -> bool:
     numbers = [value] if isinstance(value, int | float) else []
-    if any(not math.isfinite(each) or abs(each) > LATEST for each in numbers):
+    # Not `isfinite`: it refuses whole numbers that no float can have. NaN is not within it, either.
+    if any(not -LATEST <= each <= LATEST for each in numbers):
         return False
     if name == "model":
         is_text = isinstance(value, str) and value == one_line(value, _LONGEST_TITLE)
