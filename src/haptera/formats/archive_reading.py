@@ -55,6 +55,8 @@ MOST_EDIT_WORK = 10_000_000
 """How many entries may stand before the edits of all logs, in all: each looks at all messages."""
 MOST_UNANSWERED = 20_000
 """How many prompts of a log may follow each other: each joins those before it. As many notes."""
+MOST_PARTS = 100_000
+"""How many parts of answers may follow one prompt: answers in a row are joined, too."""
 
 
 class LogBegun(NamedTuple):
@@ -145,7 +147,7 @@ class _Reading:
         self._log_digest = hashlib.sha256()
         self._log_entries = 0
         self._last_seq = self._missing = self._edited = 0
-        self._notes = self._unanswered = 0
+        self._notes = self._unanswered = self._parts = 0
         self._complete: set[SessionId] = set()
         self._content: list[bytes] = []
         self._content_size = 0
@@ -264,8 +266,13 @@ class _Reading:
                 raise _corrupt(f"line {number} edits a history that was edited too often")
         elif isinstance(entry, PartEnded):
             self._unanswered = 0
-        self._unanswered += isinstance(entry, QueryStarted)
+            self._parts += 1
+        elif isinstance(entry, QueryStarted):
+            self._parts = 0
+            self._unanswered += 1
         self._notes += isinstance(entry, ContextNoted)
+        if self._parts > MOST_PARTS:
+            raise _corrupt(f"more than {MOST_PARTS:,} parts of answers come before line {number}")
         if max(self._unanswered, self._notes) > MOST_UNANSWERED:
             raise _corrupt(
                 f"more than {MOST_UNANSWERED:,} prompts or notes come before line {number}"

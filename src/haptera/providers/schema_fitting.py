@@ -26,6 +26,8 @@ from haptera.providers.value_fitting import ValueFitting, may_be, overwrite
 Trail: TypeAlias = tuple[str, ...]
 """The references that are being written out: one that comes again has no end."""
 
+_LONGEST_TRAIL = 100
+"""How many references may lead from one to the next; each takes several calls."""
 _MAX_MERGES = 20
 # Definitions that refer to each other twice double with each level when they are written out.
 _MAX_NODES = 20_000
@@ -80,6 +82,7 @@ class SchemaFitting(ValueFitting):
         reference = node["$ref"]
         if reference in trail and not self._rules.allows_recursion:
             raise _recursion(reference, path)
+        _check_length(trail, path)
         if self._rules.inlines_references:
             overwrite(node, self._opened_once(node, path))
             self._note(path, f"{reference!r} written out")
@@ -108,6 +111,7 @@ class SchemaFitting(ValueFitting):
         return schema, written
 
     def _refuse_recursion(self, reference: str, path: str, trail: Trail) -> None:
+        _check_length(trail, path)
         target = resolve_reference(self._root, reference, path)
         for inner in references_in(target, without=_DEFINITIONS):
             if inner in trail:
@@ -232,7 +236,8 @@ class SchemaFitting(ValueFitting):
             raise SchemaRefusedError(
                 path, f"requires {missing[0]!r}, which is not among its properties"
             )
-        node["required"] = [name for name in node["required"] if name not in missing]
+        without = frozenset(missing)
+        node["required"] = [name for name in node["required"] if name not in without]
         self._describe(node, "required", value=missing, path=path)
 
     def _check_names(self, properties: JsonObject, path: str) -> None:
@@ -321,6 +326,11 @@ class SchemaFitting(ValueFitting):
                     del node[keyword]
                     self._note(path, f"empty {keyword} left out")
         return node
+
+
+def _check_length(trail: Trail, path: str) -> None:
+    if len(trail) > _LONGEST_TRAIL:
+        raise SchemaRefusedError(path, f"leads through more than {_LONGEST_TRAIL} references")
 
 
 def _recursion(reference: str, path: str) -> SchemaRefusedError:
