@@ -6,19 +6,20 @@ from uuid import UUID, uuid5
 import msgspec
 
 from haptera import AgentError, SessionDescription
-from haptera.access.descriptions import ListOptions, MessageDescription, SessionChanges
+from haptera.access.descriptions import MessageDescription, SessionChanges
 from haptera.access.keywords import ListKeywords, SessionChangeKeywords
 from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import parse_session_id
+from haptera.model.operations.sessions import DeleteSession, GetSession, ListSessions
 from haptera.model.operations.texts import Name
 from haptera.model.results import SessionPhase
 from haptera.options.declarations import Declared, options_of
 from haptera.server.decoding import described
-from haptera.server.operations import Call, OperationAnswer, ServedOperation
+from haptera.server.operations import ONE_SESSION, Call, OperationAnswer, ServedOperation, Strict
 from haptera.server.problems import ProblemError
+from haptera.server.session_operations import check_unchanged, described_session, served
 
-ONE_SESSION = "/api/v1/sessions/{session_id}"
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 # The handler checks that it is one, and says so: a limit of its length here would not.
@@ -26,17 +27,13 @@ NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
 _SETTINGS = CONFIGURE.options
-_LIST = options_of(ListOptions)
+_LIST = options_of(ListSessions)
 _CHANGES = options_of(SessionChanges)
 
 
 def _sentence(option: Declared, more: str = "") -> msgspec.Meta:
     """Describe a field by the first part of an option's sentence, and what is different here."""
     return described(option.brief(more).option.sentence)
-
-
-class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What bodies share: unknown fields are refused."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +84,9 @@ class NewSession(Strict, frozen=True, kw_only=True):
     name: Annotated[Name | None, described(_CHANGES["name"])] = None
     title: Annotated[Name | None, _sentence(_CHANGES["title"])] = None
     tags: Annotated[tuple[Name, ...], _sentence(_CHANGES["tags"])] = ()
-    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = {}
+    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = msgspec.field(
+        default_factory=dict
+    )
     model: Annotated[
         Text | None, _sentence(_SETTINGS["model"], "Without one, that of the server.")
     ] = None
@@ -267,17 +266,11 @@ def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
     return changes
 
 
-async def get_session(call: Call) -> OperationAnswer:
-    """Describe a session."""
-    found = await call.sessions.describe(call.path["session_id"])
-    return OperationAnswer(found, headers={"etag": f'"{found.head}"'})
-
-
 async def change_session(call: Call) -> OperationAnswer:
     """Change what a session is called and how it answers, or archive it."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
-    _check_unchanged(call, found)
+    check_unchanged(call, found)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
         async with call.sessions.handle(session_id, carries_on=False) as handle:
@@ -287,31 +280,7 @@ async def change_session(call: Call) -> OperationAnswer:
     if body.archived is not msgspec.UNSET:
         await sessions.archive(session_id, undo=not body.archived)
     changed = await call.sessions.describe(session_id)
-    return OperationAnswer(changed, headers={"etag": f'"{changed.head}"'})
-
-
-def _check_unchanged(call: Call, found: SessionDescription) -> None:
-    """Compare `If-Match` with the session.
-
-    Raises:
-        ProblemError: 412 when the session is another than the one that the client has read.
-
-    """
-    if call.if_match is None:
-        return
-    tags = [tag.strip() for tag in call.if_match.split(",")]
-    if "*" not in tags and f'"{found.head}"' not in tags:
-        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
-
-
-async def delete_session(call: Call) -> OperationAnswer:
-    """Delete a session for good."""
-    found = await call.sessions.describe(call.path["session_id"])
-    _check_unchanged(call, found)
-    # `delete` closes what its agent holds, but the pool would go on handing the closed session out.
-    await call.sessions.discard(found.id, force=True)
-    await call.sessions.agent.sessions.delete(found.id)
-    return OperationAnswer()
+    return described_session(changed)
 
 
 async def list_messages(call: Call) -> OperationAnswer:
@@ -351,16 +320,7 @@ SESSION_OPERATIONS = (
         also=(200,),
         answer=SessionDescription,
     ),
-    ServedOperation(
-        method="GET",
-        path=ONE_SESSION,
-        name="get_session",
-        rpc="session/get",
-        summary="Describe a session.",
-        handler=get_session,
-        scope="read",
-        answer=SessionDescription,
-    ),
+    served(GetSession),
     ServedOperation(
         method="PATCH",
         path=ONE_SESSION,
@@ -373,17 +333,7 @@ SESSION_OPERATIONS = (
         options=("if_match",),
         answer=SessionDescription,
     ),
-    ServedOperation(
-        method="DELETE",
-        path=ONE_SESSION,
-        name="delete_session",
-        rpc="session/delete",
-        summary="Delete a session for good.",
-        handler=delete_session,
-        scope="write",
-        options=("if_match",),
-        status=204,
-    ),
+    served(DeleteSession),
     ServedOperation(
         method="GET",
         path=f"{ONE_SESSION}/messages",
