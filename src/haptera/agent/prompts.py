@@ -61,7 +61,7 @@ def with_options(query: QueryInput, given: Mapping[str, Any]) -> QueryInput:
     """
     options: QueryOptions[Any] = filled(given, QueryOptions)
     wants_text = options.output_type is str and options.output_schema is None
-    said = {
+    settings = {
         "output": output_spec(options.output_type, options.output_schema),
         # `str` has no schema: it only says that `result.output` is the text of the answer.
         "wants_text": wants_text or None,
@@ -69,8 +69,8 @@ def with_options(query: QueryInput, given: Mapping[str, Any]) -> QueryInput:
         "deps": options.deps,
     }
     for name in given.keys() & _OF_ENGINE:
-        said[name] = _storable(given[name])
-    return replace(query, **{name: value for name, value in said.items() if value is not None})
+        settings[name] = _storable(given[name])
+    return replace(query, **{name: value for name, value in settings.items() if value is not None})
 
 
 def _storable(value: object) -> object:
@@ -122,8 +122,8 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
 
     """
     parts = prompt_parts(prompt, may_be_empty=bool(options.attachments))
-    given = prompt.sender if isinstance(prompt, UserMessage) else None
-    sender = _sender(options.sender or given)
+    value = prompt.sender if isinstance(prompt, UserMessage) else None
+    sender = _sender(options.sender or value)
     return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
 
 
@@ -137,8 +137,8 @@ def _sender(given: object) -> Sender | None:
         sender = msgspec.convert(msgspec.to_builtins(given), Sender)
         return msgspec.structs.replace(sender, user_id=writable_or_none(sender.user_id))
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
-        told = f"the sender of a prompt is not valid: {python_words(str(error))}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
+        message = f"the sender of a prompt is not valid: {python_words(str(error))}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
 
 
 def output_spec(output_type: object, schema: JsonObject | None = None) -> OutputSpec | None:
@@ -197,15 +197,15 @@ def schema_check(
     try:
         jsonschema = late_module("jsonschema")  # slow to load, and needed only here
     except ImportError as error:
-        told = "output_schema needs the package jsonschema: pip install jsonschema"
-        raise ConfigError(ErrorCode.CONFIG_MISSING, told) from error
+        message = "output_schema needs the package jsonschema: pip install jsonschema"
+        raise ConfigError(ErrorCode.CONFIG_MISSING, message) from error
     kind = jsonschema.validators.validator_for(schema)
     try:
         msgspec.json.encode(schema)  # a model must be told of it
         kind.check_schema(schema)
     except (TypeError, ValueError, jsonschema.SchemaError) as error:
-        told = f"{of} is not a JSON Schema: {getattr(error, 'message', error)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
+        message = f"{of} is not a JSON Schema: {getattr(error, 'message', error)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
     # With a registry of its own it fetches nothing that a schema refers to.
     checker = kind(schema, registry=late_module("referencing").Registry())
 
@@ -231,9 +231,9 @@ def _described(output_type: object) -> tuple[Any, str, JsonObject]:
     return kind, name, _inlined(described, components)
 
 
-def _name_of(told: object) -> str:
+def _name_of(value: object) -> str:
     """Return the name of a schema, in the characters and the length that OpenAI takes."""
-    name = told if isinstance(told, str) and told else "answer"
+    name = value if isinstance(value, str) and value else "answer"
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 

@@ -1,4 +1,4 @@
-"""AgentSessions, blocking: its async twin, waited for.
+"""AgentSessions, blocking: generated from its async twin, and waits for it.
 
 Made by scripts/write_sync_faces.py, never edited by hand.
 """

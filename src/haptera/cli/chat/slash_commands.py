@@ -43,8 +43,8 @@ class _Slash:
 
 
 def _asked(kind: type[Operation], run: Callable[[list[str]], Awaitable[None]]) -> _Slash:
-    usage, told = kind.facts.slash or (f"/{kind.facts.face}", "")
-    return _Slash(usage, told, run)
+    usage, help_line = kind.facts.slash or (f"/{kind.facts.face}", "")
+    return _Slash(usage, help_line, run)
 
 
 class SlashCommands:
@@ -116,14 +116,14 @@ class SlashCommands:
     async def _resume(self, words: list[str]) -> None:
         sessions = self._chat.agent.sessions
         if words:
-            found = await sessions.get(
+            description = await sessions.get(
                 await find_session_by_words(self._chat.agent, " ".join(words))
             )
-            if found.id == self._chat.session.session_id:
+            if description.id == self._chat.session.session_id:
                 self._screen.note("this is the session")
                 return
-            await self._chat.follow(await self._chat.agent.session(found.id).open())
-            self.session_name = found.name or ""
+            await self._chat.follow(await self._chat.agent.session(description.id).open())
+            self.session_name = description.name or ""
             self._chat.show_tail()
         elif self._chat.session.unfinished.query_id is not None:
             self._chat.carry_on()
@@ -197,9 +197,11 @@ class SlashCommands:
 
     async def _status(self, _words: list[str]) -> None:
         session = self._chat.session
-        found = await self._chat.agent.sessions.get(session.session_id or "")
-        self._screen.print(f"  session  {found.id}  {safe_line(found.name or found.title)}")
-        self._screen.print(f"  folder   {safe_line(found.project)}")
+        description = await self._chat.agent.sessions.get(session.session_id or "")
+        self._screen.print(
+            f"  session  {description.id}  {safe_line(description.name or description.title)}"
+        )
+        self._screen.print(f"  folder   {safe_line(description.project)}")
         self._screen.print(f"  model    {safe_line(session.settings.model)}")
         self._screen.print(f"  mode     {session.settings.permission_mode}")
         self._screen.print(f"  messages {len(session.messages)}")
