@@ -15,6 +15,7 @@ import pytest
 
 import haptera
 import haptera.access.assembly.late
+import haptera.agent
 from haptera.access import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
