@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.access.catalogue import Catalogue
     from haptera.kernel.blocks.control_channel.subscription import Subscription
-    from haptera.kernel.engine.query_handle import QueryHandle
     from haptera.kernel.session import command_effects, conversation_effects
     from haptera.kernel.session.command_effects import HeldSession
     from haptera.kernel.session.live_session import LiveSession
+    from haptera.kernel.session.query_handle import QueryHandle
 else:
     catalogue = on_first_use("haptera.access.catalogue")
     changing = on_first_use("haptera.access.changing")
