@@ -96,9 +96,9 @@ class ChaosRun:
 
     async def _befall(self, seconds: float, *, until_stale: bool) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
         try:
             self._nodes = [await self._start() for _ in range(NODES)]
+            end = loop.time() + seconds
             while loop.time() < end:
                 await asyncio.sleep(self._chance.uniform(0.1, 0.5))  # noqa: TID251 - the schedule
                 await self._do_something()
