@@ -119,9 +119,11 @@ class CuttingProxy:
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as left:
             left.push_async_callback(_close, to_client)
-            server, to_server = await asyncio.open_unix_connection(
-                str(self.server / ".s.PGSQL.5432")
-            )
+            try:
+                path = str(self.server / ".s.PGSQL.5432")
+                server, to_server = await asyncio.open_unix_connection(path)
+            except OSError:  # there is no server at the moment
+                return
             left.push_async_callback(_close, to_server)
             cut = asyncio.Event()
 
