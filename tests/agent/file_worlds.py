@@ -211,7 +211,7 @@ OFTEN = ("write",) * 7 + ("remove", "remove", "chmod", "ignore")
 def edit(root: Path, chance: random.Random, *, huge: bool = True) -> None:
     """Do one thing to a workspace."""
     name, what = chance.choice(FILES), chance.choice((*EDITS, *OFTEN))
-    with suppress(PermissionError):  # something on the way is read-only
+    with suppress(OSError):  # something on the way is read-only, or the name none of this disk's
         EDITS["write" if what == "huge" and not huge else what](root, name, chance)
 
 

@@ -32,7 +32,7 @@ NODES = 3
 OF_NODES = {"kill": 3, "stop": 3, "cut": 2}
 OF_SERVERS = {"freeze": 1, "stall": 1, "late": 2, "cancel": 3, "lock": 3, "cut": 1, "kill": 1}
 OF_SERVERS |= {"byte": 3}
-OF_PAIRS = OF_SERVERS | {"freeze": 0, "fail over": 1, "cancel waits": 2}
+OF_PAIRS = OF_SERVERS | {"freeze": 0, "fail over": 6, "cancel waits": 2}
 """What befalls nodes, servers, and a server with a replica, by how often it does."""
 _LONGEST_MESSAGES = 3000
 """Bytes, in one of which a connection is cut."""
@@ -64,7 +64,6 @@ class ChaosRun:
         self._database = database
         self._folder = folder
         self._chance = random.Random(seed)
-        self._url = postgres.url(database, role=APP_ROLE)
         self._proxy: CuttingProxy | None = None
         self._nodes: list[asyncio.subprocess.Process] = []
         self.happened = Counter(dict.fromkeys(troubles, 0))
@@ -240,7 +239,8 @@ class ChaosRun:
         """Cut some connections, or cancel what they are about."""
         with psycopg.connect(self._postgres.url(), autocommit=True) as connection:
             rows = connection.execute(
-                "SELECT pid FROM pg_stat_activity WHERE datname = %s ORDER BY pid",
+                "SELECT pid FROM pg_stat_activity"
+                " WHERE datname = %s AND pid <> pg_backend_pid() ORDER BY pid",
                 (self._database,),
             ).fetchall()
             chosen = [row[0] for row in rows if self._chance.random() < 0.5]
@@ -254,7 +254,8 @@ class ChaosRun:
 
     async def _come_to_rest(self) -> None:
         """Carry on what the killed nodes left, as a node does that comes later."""
-        store, agent, worker = make_node(self._url, self._folder)
+        url = self._postgres.url(self._database, role=APP_ROLE)
+        store, agent, worker = make_node(url, self._folder)
         try:
             async with asyncio.timeout(_REST_SECONDS):
                 await self._carry_on(worker)
