@@ -88,7 +88,7 @@ async def test_a_mistake_goes_back_to_the_model(kind: Any, wrong: str, named: st
 async def test_after_two_repairs_it_is_an_error_that_keeps_the_answer() -> None:
     async with playing([says("no"), says("nope"), says("never")]) as (session, _):
         error = await failure_of(session.chat("go", output_type=City))
-        assert (error.code, "City" in error.message) == (ErrorCode.PROTOCOL, True)
+        assert (error.code, "City" in error.message) == (ErrorCode.OUTPUT_INVALID, True)
         assert error.result is not None
         assert (error.result.text, error.result.output) == ("never", None)
 
@@ -154,7 +154,7 @@ async def test_a_type_that_raises_anything_refuses_the_answer() -> None:
 async def test_an_answer_by_call_that_never_fits_is_an_error_after_two_repairs() -> None:
     async with playing([calls(("City", {"people": n})) for n in range(3)]) as (session, _):
         error = await failure_of(session.chat("go", output_type=City))
-    assert (error.code, "City" in error.message) == (ErrorCode.PROTOCOL, True)
+    assert (error.code, "City" in error.message) == (ErrorCode.OUTPUT_INVALID, True)
 
 
 async def test_a_tool_of_the_answer_s_name_is_a_tool() -> None:
@@ -202,5 +202,5 @@ async def test_what_a_schema_refers_to_elsewhere_is_not_fetched() -> None:
     schema = {"$ref": "http://127.0.0.1:9/schema.json"}
     async with playing([says("{}")] * 3) as (session, _):
         error = await failure_of(session.chat("go", output_schema=schema))
-    assert error.code is ErrorCode.PROTOCOL
+    assert error.code is ErrorCode.OUTPUT_INVALID
     assert "Unresolvable" in error.message

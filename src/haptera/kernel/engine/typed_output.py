@@ -87,14 +87,14 @@ async def _take(
         correction = f"Your answer does not fit the schema: {error}. Answer again."
         return WrongAnswer(text=text, reason=str(error), correction=correction)
     try:
-        query.progress.output = await _validated(query, output, value, call_id)
+        query.progress.output = await _validated(query, output, value, call_id=call_id)
     except Retry as error:
         said = writable(str(error)) or "Your answer was refused. Answer again."
         return WrongAnswer(text=text, reason=said, correction=said)
     return None
 
 
-async def _validated(query: Query, output: OutputSpec, value: object, call_id: CallId) -> object:
+async def _validated(query: Query, output: OutputSpec, value: object, *, call_id: CallId) -> object:
     """Return what the validator makes of a value; what it fails with is no fault of the model."""
     if output.validate is None:
         return value

@@ -298,7 +298,7 @@ def _lifted(schema: Json, components: JsonObject) -> Json:
         added = [name for name in moved if name not in components]
         components.update(moved)
         components.update({name: _lifted(components[name], components) for name in added})
-    return _with_parts(schema, lambda part: _lifted(part, components))
+    return with_parts(schema, lambda part: _lifted(part, components))
 
 
 def _free_names(definitions: JsonObject, components: JsonObject) -> dict[str, str]:
@@ -329,7 +329,7 @@ def _renamed(schema: Json, names: dict[str, str]) -> Json:
         return schema
     # A schema inside that brings such a definition along refers to its own.
     inner = {name: names[name] for name in names if name not in schema.get("$defs", {})}
-    renamed = _with_parts(schema, lambda part: _renamed(part, inner))
+    renamed = with_parts(schema, lambda part: _renamed(part, inner))
     if isinstance(reference := renamed.get("$ref"), str):
         renamed["$ref"] = _reference(reference, inner)
     match renamed.get("discriminator"):
@@ -346,7 +346,7 @@ def _reference(reference: str, names: dict[str, str]) -> str:
     return f"#/$defs/{names[name]}{slash}{rest}"
 
 
-def _with_parts(schema: JsonObject, change: Callable[[Json], Json]) -> JsonObject:
+def with_parts(schema: JsonObject, change: Callable[[Json], Json]) -> JsonObject:
     """Return a schema with the schemas directly inside it changed; values in it are left alone."""
     changed: JsonObject = {}
     for key, value in schema.items():
