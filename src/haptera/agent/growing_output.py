@@ -108,7 +108,7 @@ class GrowingValue:
         self.feed = self._json.feed
         self._bare = shape
         self._wrapper = _Shape(
-            make=dict,
+            make=_identity,
             is_object=True,
             inner=lambda at: shape if at == WRAPPER else _ANYTHING,
         )
@@ -131,7 +131,11 @@ class GrowingValue:
         if not json.changes or first == "":
             return NOTHING
         shape = self._wrapper if first == WRAPPER else self._bare
-        whole = self._grown(shape) if json.open else self._converted(json.root, shape)
+        if not json.open:
+            text = json.text
+            whole = self._converted(json.root if text is None else text, shape)
+        else:
+            whole = self._grown(shape)
         return whole.get(WRAPPER, NOTHING) if shape is self._wrapper else whole
 
     def _grown(self, shape: "_Shape") -> _Value:
@@ -201,11 +205,16 @@ class _Made:
             self.items.append(None if value is NOTHING else value)
 
     def with_more(self, name: str, value: _Value) -> _Value:
-        """Return the whole with a part that is not complete; nothing is added to what is kept."""
+        """Return the whole, made of a copy, with a part that is not complete."""
         if self.shape.is_object:
-            fields = self.fields if value is NOTHING else {**self.fields, name: value}
+            fields = self.fields.copy()
+            if value is not NOTHING:
+                fields[name] = value
             return self.shape.make(fields)
-        return self.shape.make(self.items if value is NOTHING else [*self.items, value])
+        items = self.items.copy()
+        if value is not NOTHING:
+            items.append(value)
+        return self.shape.make(items)
 
 
 # Shapes: what a type needs to be made of parts.
@@ -215,7 +224,7 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How values of one type are made."""
 
     make: Callable[[Any], Any]
-    """Makes one of its fields by their names, or of its items."""
+    """Makes one of its fields by their names, or of its items, which it may keep."""
     is_object: bool = False
     names: Collection[str] = ()
     """The fields that it knows."""
@@ -301,7 +310,7 @@ class _Shapes:
             return _Shape(make=make, inner=lambda _at: self(item))
         key, value = arguments or (str, Any)
         if key is str and issubclass(dict, origin):
-            return _Shape(make=dict, is_object=True, inner=lambda _at: self(value))
+            return _Shape(make=_identity, is_object=True, inner=lambda _at: self(value))
         return None
 
     def _fixed(self, kinds: Sequence[TypeHint]) -> _Shape:
@@ -377,8 +386,8 @@ def _identity(value: _Value) -> _Value:
 
 _NEVER = _Shape(make=_mismatch, inner=lambda _at: _ANYTHING)
 """What a list is where an object should be."""
-_OBJECT = _Shape(make=dict, is_object=True, inner=lambda _at: _ANYTHING)
-_LIST = _Shape(make=list, inner=lambda _at: _ANYTHING)
+_OBJECT = _Shape(make=_identity, is_object=True, inner=lambda _at: _ANYTHING)
+_LIST = _Shape(make=_identity, inner=lambda _at: _ANYTHING)
 _ANYTHING: _Shape = _Shape(
     make=_mismatch,
     inner=lambda _at: _ANYTHING,
@@ -387,13 +396,13 @@ _ANYTHING: _Shape = _Shape(
     takes_text=True,
 )
 _COLLECTIONS: dict[type, Callable[[list[Any]], Any]] = {
-    list: list,
+    list: _identity,
     tuple: tuple,
     set: set,
     frozenset: frozenset,
-    Sequence: list,
-    Collection: list,
-    Iterable: list,
+    Sequence: _identity,
+    Collection: _identity,
+    Iterable: _identity,
 }
 
 
@@ -428,7 +437,7 @@ def _maker_of(kind: TypeHint) -> Callable[[dict[str, Any]], Any]:
         return _DataclassMaker(origin)
     if hasattr(origin, "model_construct"):
         return _ModelMaker(origin)
-    return dict
+    return _identity
 
 
 class _StructMaker:

@@ -197,8 +197,14 @@ def _adapted(hint: TypeHint) -> TypeHint:
     return Adapted
 
 
-_mirroring: ContextVar[tuple[type, ...]] = ContextVar("haptera_mirroring", default=())
-"""The types whose fields are being read; one that comes back to itself would not end."""
+_mirroring: ContextVar[dict[type, "_Deferred"]] = ContextVar("haptera_mirroring", default={})
+"""The types whose fields are being read; one that comes back to itself is read when it is made."""
+
+
+class _Deferred:
+    """The reader of a type that comes back to itself, once it is made."""
+
+    reader: TypeHint = None
 
 
 def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
@@ -215,25 +221,26 @@ def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
 
 
 def _mirrored(kind: type) -> TypeHint:
-    """Return a type that reads another one, with such a union among its fields, through a mirror.
-
-    Raises:
-        TypeError: when it comes back to itself through that union.
-
-    """
-    if kind in _mirroring.get():
-        raise TypeError(f"{kind.__qualname__} refers to itself through a union of objects")
-    token = _mirroring.set((*_mirroring.get(), kind))
+    """Return a type that reads another one, with such a union among its fields, through a mirror."""
+    outer = _mirroring.get()
+    if (deferred := outer.get(kind)) is not None:
+        return _reader(
+            lambda: ([{"$ref": f"#/$defs/{kind.__name__}"}], {}),
+            lambda value: parse_value(value, deferred.reader),
+        )
+    deferred = _Deferred()
+    token = _mirroring.set({**outer, kind: deferred})
     try:
         mirror = mirror_of(kind, understood)
     finally:
         _mirroring.reset(token)
     if mirror is None:
         return kind
-    return _reader(
+    deferred.reader = _reader(
         lambda: describe_types([mirror.struct]),
         lambda value: mirror.restore(parse_value(value, mirror.struct)),
     )
+    return deferred.reader
 
 
 def _is_known(hint: TypeHint) -> bool:
