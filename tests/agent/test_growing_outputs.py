@@ -277,11 +277,13 @@ async def test_partial_needs_a_type() -> None:
 
 
 async def test_the_result_can_be_asked_for_after_partial() -> None:
-    async with playing([says('{"name":"Paris"}')]) as (session, _):
-        async with session.stream("go", output_type=City) as stream:
-            async for value in stream.partial():
-                assert value.name == "Paris"
-            result = await stream.result()
+    async with (
+        playing([says('{"name":"Paris"}')]) as (session, _),
+        session.stream("go", output_type=City) as stream,
+    ):
+        async for value in stream.partial():
+            assert value.name == "Paris"
+        result = await stream.result()
     assert result.output == City("Paris")
 
 

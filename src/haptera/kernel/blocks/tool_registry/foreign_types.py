@@ -9,7 +9,7 @@ each of them fits (`object_unions`).
 
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -197,7 +197,9 @@ def _adapted(hint: TypeHint) -> TypeHint:
     return Adapted
 
 
-_mirroring: ContextVar[dict[type, "_Deferred"]] = ContextVar("haptera_mirroring", default={})
+_mirroring: ContextVar[Mapping[type, "_Deferred"]] = ContextVar(
+    "haptera_mirroring", default=types.MappingProxyType({})
+)
 """The types whose fields are being read; one that comes back to itself is read when it is made."""
 
 
@@ -205,6 +207,13 @@ class _Deferred:
     """The reader of a type that comes back to itself, once it is made."""
 
     reader: TypeHint = None
+
+    def reference(self, kind: type) -> TypeHint:
+        """Return a type that refers to it."""
+        return _reader(
+            lambda: ([{"$ref": f"#/$defs/{kind.__name__}"}], {}),
+            lambda value: parse_value(value, self.reader),
+        )
 
 
 def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
@@ -221,13 +230,10 @@ def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
 
 
 def _mirrored(kind: type) -> TypeHint:
-    """Return a type that reads another one, with such a union among its fields, through a mirror."""
+    """Return a type that reads one with such a union among its fields, through a mirror."""
     outer = _mirroring.get()
-    if (deferred := outer.get(kind)) is not None:
-        return _reader(
-            lambda: ([{"$ref": f"#/$defs/{kind.__name__}"}], {}),
-            lambda value: parse_value(value, deferred.reader),
-        )
+    if kind in outer:
+        return outer[kind].reference(kind)
     deferred = _Deferred()
     token = _mirroring.set({**outer, kind: deferred})
     try:
