@@ -20,7 +20,6 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import msgspec
@@ -115,10 +114,15 @@ def fields_of(hint: Hint) -> dict[str, Hint] | None:
     if issubclass(hint, msgspec.Struct):
         # By the names in JSON: a field of a struct may be renamed there.
         return {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-    if is_typeddict(hint) or hasattr(hint, "__dataclass_fields__"):
+    if _is_typed_dict(hint) or hasattr(hint, "__dataclass_fields__"):
         return get_type_hints(hint, include_extras=True)
     models: Mapping[str, Any] | None = getattr(hint, "model_fields", None)
     return None if models is None else {name: each.annotation for name, each in models.items()}
+
+
+def _is_typed_dict(kind: type) -> bool:
+    """Whether a type is a TypedDict: of `typing` or, for older Pythons, of `typing_extensions`."""
+    return issubclass(kind, dict) and hasattr(kind, "__required_keys__")
 
 
 class Mirror(msgspec.Struct, frozen=True):
@@ -139,7 +143,7 @@ def mirror_of(kind: type, understand: Callable[[Hint], Hint]) -> Mirror | None:
     if issubclass(kind, msgspec.Struct):
         facts = [(item.name, item.type, item.required) for item in msgspec.structs.fields(kind)]
         names = {item.name: item.encode_name for item in msgspec.structs.fields(kind)}
-    elif is_typeddict(kind):
+    elif _is_typed_dict(kind):
         required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
         hints = get_type_hints(kind, include_extras=True)
         facts, names = [(name, hint, name in required) for name, hint in hints.items()], {}
