@@ -8,9 +8,9 @@ import pydantic
 import pytest
 from msgspec import Meta
 
-from haptera import ConfigError, tool
+from haptera import ErrorCode, tool
 from haptera.testing import calls, says
-from tests.scripted_agents import make_agent, outcomes_in, run_script
+from tests.scripted_agents import failure_of, outcomes_in, playing, run_script
 
 
 @dataclass
