@@ -131,4 +131,3 @@ def _sender(given: object) -> Sender | None:
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
         message = f"the sender of a prompt is not valid: {python_words(str(error))}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
-
