@@ -72,6 +72,9 @@ if TYPE_CHECKING:
 
 __version__ = OWN_VERSION
 
+# A name is imported when it is first used, with what it needs and no more: a module of tools
+# loads no engine, and a command line no agent before it makes one.
+# Made by scripts/write_late_names.py.
 __all__ = [
     "AbortController",
     "AbortSignal",
@@ -147,8 +150,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # A name is imported when it is first used, with what it needs and no more: a module of tools
-    # loads no engine, and a command line no agent before it makes one.
     __getattr__ = late_names(
         __name__,
         {
@@ -225,6 +226,7 @@ if not TYPE_CHECKING:
             "with_retry": "haptera.agent.retrying",
         },
     )
+# End.
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from haptera.model.errors import ConfigError, ErrorCode
 from haptera.model.ids import QueryId, new_message_id, new_query_id
 from haptera.model.json_types import python_words, writable, writable_or_none
 from haptera.model.messages import Sender, UserMessage
-from haptera.model.parts import MediaPart, Part, TextPart, check_content
+from haptera.model.parts import MediaPart, check_content
 from haptera.model.prompts import prompt_parts
 from haptera.options.checks import filled
 from haptera.options.declarations import declared_options
@@ -53,7 +53,7 @@ def with_options(query: QueryInput, given: Mapping[str, Any]) -> QueryInput:
     options: QueryOptions[Any] = filled(given, QueryOptions)
     output = wanted_output(options)
     wants_text = options.output_type is str and output is None
-    said = {
+    settings = {
         "output": output,
         # `str` has no schema: it only says that `result.output` is the text of the answer.
         "wants_text": wants_text or None,
@@ -61,8 +61,8 @@ def with_options(query: QueryInput, given: Mapping[str, Any]) -> QueryInput:
         "deps": options.deps,
     }
     for name in given.keys() & _OF_ENGINE:
-        said[name] = _storable(given[name])
-    return replace(query, **{name: value for name, value in said.items() if value is not None})
+        settings[name] = _storable(given[name])
+    return replace(query, **{name: value for name, value in settings.items() if value is not None})
 
 
 def _storable(value: object) -> object:
@@ -114,8 +114,8 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
 
     """
     parts = prompt_parts(prompt, may_be_empty=bool(options.attachments))
-    given = prompt.sender if isinstance(prompt, UserMessage) else None
-    sender = _sender(options.sender or given)
+    value = prompt.sender if isinstance(prompt, UserMessage) else None
+    sender = _sender(options.sender or value)
     return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
 
 
@@ -129,22 +129,5 @@ def _sender(given: object) -> Sender | None:
         sender = msgspec.convert(msgspec.to_builtins(given), Sender)
         return msgspec.structs.replace(sender, user_id=writable_or_none(sender.user_id))
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
-        told = f"the sender of a prompt is not valid: {python_words(str(error))}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
-
-
-def parts_of(content: object) -> tuple[Part, ...]:
-    """Return the content of a message as parts.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when it is none.
-
-    """
-    parts: tuple[object, ...] = ()
-    if isinstance(content, str):
-        parts = (TextPart(text=content),) if content else ()
-    elif isinstance(content, Sequence):
-        parts = tuple(content)
-    if not parts or not all(isinstance(part, Part) for part in parts):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, "a message must be a text or a list of parts")
-    return cast("tuple[Part, ...]", parts)
+        message = f"the sender of a prompt is not valid: {python_words(str(error))}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
