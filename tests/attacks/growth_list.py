@@ -22,7 +22,8 @@ from haptera.access.assembly.attachments import attachment_part
 from haptera.access.config.context_files import _front_matter
 from haptera.access.config.file import parse_config
 from haptera.access.config.toml_lines import key_lines
-from haptera.agent.prompts import _bare
+from haptera.agent.growing_output import GrowingValue, shape_of
+from haptera.agent.outputs import json_in
 from haptera.cli.chat.approvals import ShownCard
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
 from haptera.cli.prompt_input import _named, fenced
@@ -606,7 +607,30 @@ def _providers() -> Iterator[Entry]:
     yield from _texts(
         "path in arguments", steps_of, ".a", "[", '["a', "[0]", '["', "']", '["a\n', reads=()
     )
-    yield from _texts("fenced answer", _bare, "`", " ", "\n", "```json ", head="```json", reads=())
+    for head in ("", "<think>"):
+        yield from _texts(
+            f"answer after {head!r}",
+            lambda text: list(json_in(text)),
+            *("```json ", '{"a":', "[", '"'),
+            head=head,
+            reads=("agent.outputs:json_in",),
+            most=128_000,
+        )
+
+    def grow(text: str) -> None:
+        growing = GrowingValue(shape_of(Any))
+        for place in range(0, len(text), 64):
+            growing.feed(text[place : place + 64])
+            growing.value()
+
+    yield from _texts(
+        "answer that grows",
+        grow,
+        *('{"a":', "[", "1,", '"x",', "\\u00e9", '["y"],', "</think", " "),
+        head="[",
+        reads=(),
+        most=128_000,
+    )
 
     def answers(size: int) -> CallIds:
         ids = CallIds()
