@@ -177,19 +177,6 @@ async def check_what_was_left_staged_can_be_recorded(make: MakeCoordinator) -> N
     require_same(str(waiting.exception()), str(log.failure), "with what the log said")
 
 
-CHECKS = (
-    check_an_answer_wakes_its_call,
-    check_a_denial_has_its_reason,
-    check_the_first_answer_stands,
-    check_no_call_goes_on_before_its_answer_is_written,
-    check_an_unknown_question_has_no_answer,
-    check_a_log_that_fails_ends_every_wait,
-    check_open_questions_can_be_cancelled,
-    check_forgetting_ends_every_wait,
-    check_what_was_left_staged_can_be_recorded,
-)
-
-
 async def approval_coordinator_contract(make: MakeCoordinator) -> Report:
     """Check an approval coordinator; `make` is its class, or a function like it."""
-    return await run_contract(CHECKS, lambda: make)
+    return await run_contract(__name__, lambda: make)

@@ -92,18 +92,6 @@ async def check_a_history_replaces_everything(subject: ConversationInterface) ->
     require_same(_words(subject.messages)[-1], ["2", "3"], "a push merges with its last message")
 
 
-CHECKS = (
-    check_messages_stay_in_order,
-    check_user_messages_that_follow_each_other_are_merged,
-    check_assistant_messages_are_not_merged,
-    check_a_compaction_drops_nothing_and_begins_the_view,
-    check_a_compaction_keeps_what_it_is_told_to,
-    check_a_view_does_not_change,
-    check_the_last_message_can_be_removed,
-    check_a_history_replaces_everything,
-)
-
-
 async def conversation_contract(make: Callable[[], ConversationInterface]) -> Report:
     """Check a conversation; `make` returns an empty one."""
-    return await run_contract(CHECKS, make)
+    return await run_contract(__name__, make)

@@ -200,22 +200,6 @@ async def check_two_queries_share_the_wiring(make: MakeRunner) -> None:
     stage.held.channel.publish([])  # raises if a runner had closed it
 
 
-CHECKS = (
-    check_a_prompt_is_recorded_before_the_model_is_asked,
-    check_tool_results_start_the_next_turn,
-    check_a_call_that_cannot_run_is_answered,
-    check_reminders_are_sent_with_the_first_request_only,
-    check_a_summary_comes_before_every_turn,
-    check_every_finish_has_its_stop_reason,
-    check_an_answer_that_names_no_tool_is_tried_again,
-    check_a_limit_of_turns_ends_the_query,
-    check_settings_are_read_for_every_turn,
-    check_a_prompt_can_join_a_running_query,
-    check_an_abort_answers_every_call,
-    check_two_queries_share_the_wiring,
-)
-
-
 async def query_runner_contract(make: MakeRunner) -> Report:
     """Check a query runner; `make` returns one that is made of these blocks."""
-    return await run_contract(CHECKS, lambda: make)
+    return await run_contract(__name__, lambda: make)

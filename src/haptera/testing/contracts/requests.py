@@ -96,16 +96,6 @@ async def check_extras_reach_the_request(build: RequestBuilder) -> None:
         require_same(getattr(request, name), getattr(_EXTRAS, name), name)
 
 
-CHECKS = (
-    check_the_same_arguments_give_an_equal_request,
-    check_nothing_to_send_is_an_error,
-    check_messages_are_sent_as_they_are,
-    check_reminders_end_the_last_user_message,
-    check_settings_reach_the_request,
-    check_extras_reach_the_request,
-)
-
-
 async def request_builder_contract(make: Callable[[], RequestBuilder]) -> Report:
     """Check a request builder; `make` returns one."""
-    return await run_contract(CHECKS, make)
+    return await run_contract(__name__, make)

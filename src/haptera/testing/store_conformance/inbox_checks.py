@@ -146,15 +146,3 @@ async def check_a_closed_store_says_so(open_store: OpenStore) -> None:
     await store.close()
     await require_error(ErrorCode.CLOSED, store.log.read(lease.session_id), "reading")
     await require_error(ErrorCode.CLOSED, store.log.append(lease, [note(2)]), "appending")
-
-
-INBOX_CHECKS = (
-    check_commands_wait_in_the_order_they_came,
-    check_the_same_command_counts_once,
-    check_an_append_consumes_commands_in_one_step,
-    check_waiting_ends_when_an_unseen_command_is_there,
-    check_waiting_goes_on_when_the_session_is_made_again,
-    check_a_command_for_no_session_is_refused,
-    check_blobs_come_back_by_their_name,
-    check_a_closed_store_says_so,
-)

@@ -265,22 +265,3 @@ async def check_what_was_appended_is_there_after_reopening(open_store: OpenStore
         await store.log.append(again, [note(301)])
         record = await store.index.find(OWNER, PROJECT, name="again")
         require_same(record and record.head, 301, "the index after reopening")
-
-
-LOG_CHECKS = (
-    check_entries_come_back_in_order_as_they_were,
-    check_reading_starts_and_stops_where_asked,
-    check_an_unknown_session_has_no_entries,
-    check_append_is_idempotent_by_entry_id,
-    check_a_gap_is_a_conflict,
-    check_a_foreign_entry_is_a_conflict,
-    check_ids_that_begin_alike_are_different,
-    check_falsy_values_come_back,
-    check_unknown_entries_come_back_byte_for_byte,
-    check_every_text_survives,
-    check_followers_see_every_entry_once,
-    check_a_follower_comes_to_its_end_with_the_session,
-    check_a_follower_of_an_empty_session_sees_it_made_again,
-    check_deleting_takes_everything_of_one_session,
-    check_what_was_appended_is_there_after_reopening,
-)
