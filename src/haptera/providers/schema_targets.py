@@ -95,7 +95,7 @@ def _object_at_root(schema: JsonObject, rules: SchemaRules, changes: list[str]) 
     whole = dict(schema)
     if "$ref" in whole:
         changes.append(f"the schema: {whole['$ref']!r} written out at the root")
-        whole = resolve_root(whole, schema, "")
+        whole = resolve_root(whole, schema)
     told: JsonObject = {}
     for keyword in _COMBINATORS:
         if keyword in whole:
@@ -129,13 +129,13 @@ def _without_combinator(
     whole: JsonObject, keyword: str, root: JsonObject
 ) -> tuple[JsonObject, list[JsonObject]]:
     """Return the root without a combinator, and what the combinator says beyond that."""
-    parts = [resolve_root(part, root, "") for part in whole[keyword]]
+    parts = [resolve_root(part, root) for part in whole[keyword]]
     rest = {name: value for name, value in whole.items() if name != keyword}
     if keyword == "allOf":
         return merge_apart([rest, *parts], "")
     # Beside properties an alternative is often only a list of what it requires, without a type.
     alternatives = [{"type": "object", **part} if "properties" in rest else part for part in parts]
-    merged = merge_alternatives(alternatives, "")
+    merged = merge_alternatives(alternatives)
     told = unsaid(alternatives, merged)
     # Of one alternative, and of any of which one says nothing more, there is nothing to tell.
     has_limits = len(told) > 1 or any(told)
