@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 PINNED_CLASSES = {
     "bags": "AgentOptions SessionRequest",
     "wide classes": "Composition QueryHandle",
-    "lone bases": "MessageHead ResourcesAndPrompts ValueFitting _Sentence",
+    "lone bases": "",
     "Protocols with one production implementation": "AnswerInterface"
     " ApprovalCoordinatorInterface ByteStream ChatFace ChildCall ChildHost"
     " Clock CommandedSession ContextSource ControlChannelInterface"

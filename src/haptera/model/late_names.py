@@ -37,7 +37,7 @@ class _LateModule(ModuleType):
 
 
 def on_first_use(name: str) -> ModuleType:
-    """Return what stands for a module of Haptera that is imported when a name of it is used.
+    """Return what stands for a module that is imported when a name of it is used.
 
     For modules that many sessions never need, where one file uses them: `rules.parse(...)`.
     """

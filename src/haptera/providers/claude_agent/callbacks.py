@@ -12,8 +12,8 @@ from haptera.model.json_types import JsonObject
 from haptera.model.parts import MediaPart
 from haptera.model.tools import ToolSpec
 from haptera.ports.native_agent import Allow, CallResult, NativeCall, NativeHost, NativeOpening
-from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.frames import OWN_SERVER, is_own, own_name
+from haptera.providers.claude_agent.sdk import package as sdk
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool, ToolPermissionContext

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from haptera.model.errors import AgentError, ErrorCode, ProviderError, RequestError
 from haptera.model.json_types import JsonObject
 from haptera.model.vendors import CLAUDE_AGENT
-from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.agent_process import AgentProcess
 from haptera.providers.claude_agent.frames import Head, decode_line, read_head
+from haptera.providers.claude_agent.sdk import package as sdk
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 

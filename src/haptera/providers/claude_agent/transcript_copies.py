@@ -16,7 +16,7 @@ from haptera.model.errors import AgentError
 from haptera.model.ids import new_id
 from haptera.model.json_types import JsonObject
 from haptera.ports.native_agent import FoundTranscript, KnownTranscript, ReadTranscript
-from haptera.providers.claude_agent import sdk
+from haptera.providers.claude_agent.sdk import package as sdk
 from haptera.providers.claude_agent.transcripts import TranscriptStore, is_native_id
 from haptera.system.logs import scrubbed_logger
 

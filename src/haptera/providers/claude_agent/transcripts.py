@@ -17,7 +17,7 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.native import TranscriptMirrored
 from haptera.model.log.sessions import SessionOpened
 from haptera.ports.session_store import SessionRecord, Store
-from haptera.providers.claude_agent import sdk
+from haptera.providers.claude_agent.sdk import package as sdk
 from haptera.system.clock import Clock, Stamp
 
 _PROJECT = "claude-agent"
