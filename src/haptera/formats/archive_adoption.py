@@ -73,11 +73,11 @@ class IdMap:
 
     def other(self, old: str, prefix: str) -> str:
         """Return the new id of anything else, always the same."""
-        found = _OURS.fullmatch(old)
-        if found and found["derived"]:
-            return self.other(found["own"], found["prefix"]) + found["derived"]
+        match = _OURS.fullmatch(old)
+        if match and match["derived"]:
+            return self.other(match["own"], match["prefix"]) + match["derived"]
         if old not in self._given:
-            self._given[old] = new_id(found["prefix"] if found else prefix)
+            self._given[old] = new_id(match["prefix"] if match else prefix)
         return self._given[old]
 
     def known(self, text: str) -> str:
@@ -274,7 +274,7 @@ def _union_renaming(members: tuple[Any, ...]) -> Renamed | None:
     structs = [each for each in members if hasattr(each, "__struct_config__")]
     by_tag = {each.__struct_config__.tag: _renaming(each) for each in structs}
     tag_fields = {each.__struct_config__.tag_field for each in structs} - {None}
-    plain = next((found for each in members if (found := _renaming(each)) is not None), None)
+    plain = next((renaming for each in members if (renaming := _renaming(each)) is not None), None)
 
     def rename(value: Json, ids: IdMap) -> Json:
         if isinstance(value, dict) and tag_fields:

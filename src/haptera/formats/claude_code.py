@@ -86,7 +86,7 @@ class _Writer:
         if isinstance(each.message, AssistantMessage):
             yield from self._answer(each, each.message)
             return
-        said: list[Part] = []
+        parts_said: list[Part] = []
         for part in each.message.parts:
             if isinstance(part, CompactionPart) and part.text.strip():
                 yield from self._compaction(part, each.time)
@@ -95,9 +95,9 @@ class _Writer:
             elif isinstance(part, ReminderPart):
                 yield from self._user([part], each, isMeta=True)
             else:
-                said.append(part)
+                parts_said.append(part)
         self.last_prompt = each.message.text or self.last_prompt
-        yield from self._user(said, each)
+        yield from self._user(parts_said, each)
 
     def _answer(self, each: TimedMessage, message: AssistantMessage) -> Iterator[JsonObject]:
         """Write one line for every block, as Claude Code does; what they share is the id."""

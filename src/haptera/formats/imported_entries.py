@@ -53,23 +53,23 @@ def kept_fields(entry: Entry, fields: JsonObject) -> JsonObject | None:
     An entry whose kind is known, but which cannot be read, is taken over only where all fields are:
     what it would grant to a later version cannot be told.
     """
-    known = _BY_NAME.get(entry.kind) if isinstance(entry, UnknownEntry) else None
-    taken = (known or entry).imported
-    if taken.fate == "dropped" or (known is not None and taken.fields is not None):
+    known_kind = _BY_NAME.get(entry.kind) if isinstance(entry, UnknownEntry) else None
+    taken = (known_kind or entry).imported
+    if taken.fate == "dropped" or (known_kind is not None and taken.fields is not None):
         return None
     if taken.fields is None:
         return fields
     wanted = {*_OF_EVERY_ENTRY, *taken.fields}
-    kept = {name: value for name, value in fields.items() if name in wanted}
+    taken_over = {name: value for name, value in fields.items() if name in wanted}
     if isinstance(entry, SessionChanged):
-        kept["changes"] = _kept_changes(entry.changes)
+        taken_over["changes"] = _kept_changes(entry.changes)
         # It ranks like what the session was opened with: below what the importer's agent names.
-        kept["origin"] = "opening"
-    elif isinstance(entry, InputQueued | QueryStarted) and "options" in kept:
-        kept["options"] = _kept_options(kept["options"])
+        taken_over["origin"] = "opening"
+    elif isinstance(entry, InputQueued | QueryStarted) and "options" in taken_over:
+        taken_over["options"] = _kept_options(taken_over["options"])
     elif isinstance(entry, SessionOpened) and entry.title is not None:
-        kept["title"] = one_line(entry.title, _LONGEST_TITLE)
-    return kept
+        taken_over["title"] = one_line(entry.title, _LONGEST_TITLE)
+    return taken_over
 
 
 def kept_settings(given: Json) -> JsonObject:
@@ -80,11 +80,11 @@ def kept_settings(given: Json) -> JsonObject:
     """
     if not isinstance(given, dict):
         return {}
-    kept: JsonObject = {}
+    settings: JsonObject = {}
     for name in KEPT_SETTINGS:
         if name in given and _is_valid(name, given[name]):
-            kept[name] = given[name]
-    return kept
+            settings[name] = given[name]
+    return settings
 
 
 def _is_valid(name: str, value: Json) -> bool:
@@ -110,13 +110,13 @@ def _kept_options(given: JsonObject) -> JsonObject:
 
 
 def _kept_changes(given: JsonObject) -> JsonObject:
-    kept = {name: given[name] for name in _KEPT_CHANGES if name in given}
-    if "settings" in kept:
-        kept["settings"] = kept_settings(kept["settings"])
-    if "title" in kept and kept["title"] is not None:
-        is_text = isinstance(kept["title"], str)
-        kept["title"] = one_line(kept["title"], _LONGEST_TITLE) if is_text else None
-    return kept
+    changes = {name: given[name] for name in _KEPT_CHANGES if name in given}
+    if "settings" in changes:
+        changes["settings"] = kept_settings(changes["settings"])
+    if "title" in changes and changes["title"] is not None:
+        is_text = isinstance(changes["title"], str)
+        changes["title"] = one_line(changes["title"], _LONGEST_TITLE) if is_text else None
+    return changes
 
 
 def kept_number(value: Json) -> Json:

@@ -246,9 +246,9 @@ def _add_said(message: JsonObject, builder: MessageBuilder) -> None:
         builder.facts.model = f"{text_in(model, 'providerID')}/{text_in(model, 'modelID')}"
     parts = objects_in(message.get("parts"))
     # The answer to a request for a summary is the summary; the request says nothing.
-    said = [part for part in parts if part.get("type") != "compaction"]
+    prompt_parts = [part for part in parts if part.get("type") != "compaction"]
     time = milliseconds_of(object_in(info, "time").get("created"))
-    builder.user([read_said_part(part, builder) for part in said], time=time)
+    builder.user([read_said_part(part, builder) for part in prompt_parts], time=time)
 
 
 def _add_answer(message: JsonObject, builder: MessageBuilder) -> None:
@@ -266,8 +266,8 @@ def _add_answer(message: JsonObject, builder: MessageBuilder) -> None:
             _add_step(step, facts, builder, time=time)
             # The usage is that of the whole message, so only the first of its answers has it.
             step, facts = Settled([], []), replace(facts, usage=None, cost=None)
-        said, results = read_answer_part(part, builder)
-        step.said.extend(said)
+        answer_parts, results = read_answer_part(part, builder)
+        step.said.extend(answer_parts)
         step.results.extend(results)
     _add_step(step, facts, builder, time=time)
 

@@ -73,8 +73,8 @@ class PartWriter:
                 yield {"type": "reasoning", "text": text, "time": times}
             case ToolCallPart():
                 state = self._state(part, results.get(part.call_id), times)
-                given = self._ids.of_call(part.call_id)
-                yield {"type": "tool", "callID": given, "tool": tool_name(part.name)} | {
+                call_id = self._ids.of_call(part.call_id)
+                yield {"type": "tool", "callID": call_id, "tool": tool_name(part.name)} | {
                     "state": state
                 }
             case _:

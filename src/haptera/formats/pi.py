@@ -198,10 +198,10 @@ class _Reader:
         summary = text_in(line.fields, "summary")
         if not summary:
             return False
-        kept = self._begins.get(text_in(line.fields, "firstKeptEntryId"))
+        first_kept = self._begins.get(text_in(line.fields, "firstKeptEntryId"))
         # pi keeps the messages from `firstKeptEntryId` on beside the summary, so it goes before
         # these.
-        self._builder.compaction(summary, time=line.time, before=kept)
+        self._builder.compaction(summary, time=line.time, before=first_kept)
         return True
 
     def _branch_summary(self, line: _EntryLine) -> bool:

@@ -62,22 +62,22 @@ class PiMessageWriter:
     def of(self, each: TimedMessage, time: int) -> Iterator[JsonObject]:
         """Yield what pi has for a message; each result of a tool is a message of its own."""
         message = each.message
-        kept = [part for part in message.parts if not leaves_out(message, part)]
+        parts = [part for part in message.parts if not leaves_out(message, part)]
         if isinstance(message, AssistantMessage):
             # Elsewhere pi keeps something of its own under that name.
             is_sealed = self._export.protocols.get(message.provider) == "messages"
             content = [
-                block for part in kept for block in self._answer_block(part, is_sealed=is_sealed)
+                block for part in parts for block in self._answer_block(part, is_sealed=is_sealed)
             ]
             if content:
                 yield self._answer(message, each, time) | {"content": content}
             return
-        for part in kept:
+        for part in parts:
             if isinstance(part, ToolResultPart):
                 yield self._result(part, time)
-        said = [self._content(part) for part in kept if isinstance(part, TextPart | MediaPart)]
-        if said:
-            yield {"role": "user", "content": said, "timestamp": time}
+        blocks = [self._content(part) for part in parts if isinstance(part, TextPart | MediaPart)]
+        if blocks:
+            yield {"role": "user", "content": blocks, "timestamp": time}
 
     def _answer(self, message: AssistantMessage, each: TimedMessage, time: int) -> JsonObject:
         stop = "toolUse" if message.tool_calls else _STOPS.get(message.finish_reason or "", "stop")

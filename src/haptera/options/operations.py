@@ -18,18 +18,18 @@ from haptera.options.declarations import Declared
 def given_fields(kind: type[Operation]) -> Mapping[str, Declared]:
     """Return what can be given of an operation; worked out once for each."""
     beside = SessionCommand.__struct_fields__ if issubclass(kind, SessionCommand) else ()
-    found = msgspec.structs.fields(kind)
-    return {field.name: _declared(field) for field in found if field.name not in beside}
+    fields = msgspec.structs.fields(kind)
+    return {field.name: _declared(field) for field in fields if field.name not in beside}
 
 
 def _declared(field: msgspec.structs.FieldInfo) -> Declared:
     plain, meta = field.type, msgspec.Meta()
     if get_origin(field.type) is Annotated:
-        plain, *said = get_args(field.type)
-        meta = next((each for each in said if isinstance(each, msgspec.Meta)), meta)
+        plain, *notes = get_args(field.type)
+        meta = next((each for each in notes if isinstance(each, msgspec.Meta)), meta)
     default = msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
-    told = Option(meta.description or "", least=meta.ge, above=meta.gt, most=meta.le)
-    return Declared(name=field.name, kind=plain, option=told, default=default)
+    option = Option(meta.description or "", least=meta.ge, above=meta.gt, most=meta.le)
+    return Declared(name=field.name, kind=plain, option=option, default=default)
 
 
 def check_order(order: Operation, *, function: str) -> None:
@@ -57,10 +57,10 @@ def meant(
     otherwise = kind.facts.otherwise
     if otherwise is None or given[otherwise.field] is not None:
         return kind, given, []
-    known = given_fields(otherwise.operation)
-    others = [name for name in given if name not in known and name != otherwise.field]
-    told = {name: given[name] for name in known}
-    return otherwise.operation, told, others if any(given[name] for name in others) else []
+    names = given_fields(otherwise.operation)
+    others = [name for name in given if name not in names and name != otherwise.field]
+    values = {name: given[name] for name in names}
+    return otherwise.operation, values, others if any(given[name] for name in others) else []
 
 
 async def ask(face: object, kind: type[Operation], given: Mapping[str, Any]) -> object:

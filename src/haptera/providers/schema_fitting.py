@@ -141,12 +141,12 @@ class SchemaFitting(SchemaRewriting):
         definitions = {name: node[name] for name in _DEFINITIONS if name in node}
         if node.keys() - definitions.keys() - {"$ref"}:
             self._note(path, "nothing left beside the reference")
-        kept: JsonObject = {"$ref": node["$ref"]}
+        reference: JsonObject = {"$ref": node["$ref"]}
         # A description must not stand beside the reference, so it stands around an anyOf of one.
-        kept = {**around, "anyOf": [kept]} if around else kept
+        reference = {**around, "anyOf": [reference]} if around else reference
         # Definitions begin a trail of their own: they are not inside the reference beside them.
         tables = map_subschemas(definitions, path, lambda inner, at: self._inner(inner, at, ()))
-        return kept | tables
+        return reference | tables
 
     # Combinations
 
@@ -189,13 +189,13 @@ class SchemaFitting(SchemaRewriting):
         is_one_reference = len(parts) == 1 and "$ref" in parts[0] and "$ref" not in node
         if is_one_reference and self._rules.references_stand_alone:
             return parts, ()
-        found: list[JsonObject] = []
+        opened_parts: list[JsonObject] = []
         written: Trail = ()
         for part in parts:
             whole, names = self._opened(part, path, trail)
-            found.append(whole)
+            opened_parts.append(whole)
             written += names
-        return found, written
+        return opened_parts, written
 
     def _fit_one_of(self, node: JsonObject, path: str) -> None:
         alternatives = node.pop("oneOf")
@@ -371,10 +371,10 @@ class SchemaFitting(SchemaRewriting):
             self._fit_enum(node, self._rules.enum_types, path)
 
     def _fit_enum(self, node: JsonObject, types: frozenset[str], path: str) -> None:
-        given = [value for value in node["enum"] if value is not None]
+        not_null = [value for value in node["enum"] if value is not None]
         # Gemini refuses an empty text among the values of an enum.
-        values = [value for value in given if _type_of(value) in types and value != ""]
-        if len(values) < len(given) or not values:
+        values = [value for value in not_null if _type_of(value) in types and value != ""]
+        if len(values) < len(not_null) or not values:
             node.setdefault("type", _types_of(node["enum"]))
             self._describe(node, "enum", value=node.pop("enum"), path=path)
         elif len(values) < len(node["enum"]):
@@ -412,13 +412,13 @@ class SchemaFitting(SchemaRewriting):
             self._type_anything(node, path)
 
     def _split_types(self, node: JsonObject, path: str) -> None:
-        given = node.pop("type")
-        types = [name for name in given if name != "null"]
+        names = node.pop("type")
+        types = [name for name in names if name != "null"]
         if "anyOf" in node:
-            node["anyOf"] = _of_types(node["anyOf"], given, path)
+            node["anyOf"] = _of_types(node["anyOf"], names, path)
         else:
             # An enum without null refuses it, whatever the types say.
-            if "null" in given and None in node.get("enum", (None,)):
+            if "null" in names and None in node.get("enum", (None,)):
                 node["nullable"] = True
             if len(types) == 1:
                 node["type"] = types[0]
@@ -472,9 +472,9 @@ def _may_be(node: JsonObject, kind: str) -> bool:
 def _overwrite(node: JsonObject, content: JsonObject) -> None:
     """Give a schema another content; it stays the same object."""
     # A copy: the content may be the schema itself.
-    made = dict(content)
+    copy = dict(content)
     node.clear()
-    node.update(made)
+    node.update(copy)
 
 
 def _type_of(value: Json) -> str:
@@ -492,14 +492,14 @@ def _one_or_several(types: list[str]) -> Json:
 
 def _of_types(alternatives: list[JsonObject], types: list[str], path: str) -> list[JsonObject]:
     """Return the alternatives that one of these types is possible for, each with its types."""
-    found: list[JsonObject] = []
+    possible: list[JsonObject] = []
     for alternative in alternatives:
         try:
             merge_all([alternative, {"type": types}], path)
         except SchemaRefusedError:
             continue
         # Merged where the alternative is fitted, after its references.
-        found.append({"allOf": [alternative, {"type": types}]})
-    if not found:
+        possible.append({"allOf": [alternative, {"type": types}]})
+    if not possible:
         raise SchemaRefusedError(path, "has alternatives of other types than its own")
-    return found
+    return possible

@@ -277,5 +277,5 @@ def _limits_of(schema: Json) -> Json:
     """Return a schema without its annotations."""
     if not isinstance(schema, dict):
         return schema
-    kept = {n: value for n, value in schema.items() if n in LIMITING_KEYWORDS or n == "$ref"}
-    return map_subschemas(kept, "", lambda inner, _: _limits_of(inner))
+    limits = {n: value for n, value in schema.items() if n in LIMITING_KEYWORDS or n == "$ref"}
+    return map_subschemas(limits, "", lambda inner, _: _limits_of(inner))

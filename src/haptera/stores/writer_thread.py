@@ -68,8 +68,8 @@ class WriterThread(ABC, Generic[WriteT]):
             self._thread.submit(self._write_waiting)
         # Raised when the system starts no more threads, and once the interpreter is shutting down.
         except RuntimeError as error:
-            told = f"the store has no thread to write with: {error}"
-            raise StoreError(ErrorCode.UNAVAILABLE, told) from error
+            message = f"the store has no thread to write with: {error}"
+            raise StoreError(ErrorCode.UNAVAILABLE, message) from error
 
     def _take_waiting(self) -> list[WriteT]:
         """Return the writes that wait; what is asked for from now on waits for the next call."""

@@ -230,8 +230,8 @@ class ClaudeAgent:
     def _executable(self) -> str:
         if self._settings.executable is not None:
             return str(Path(self._settings.executable).expanduser())
-        found = importlib.util.find_spec("claude_agent_sdk")
-        folder = Path(found.origin).parent if found is not None and found.origin else Path()
+        spec = importlib.util.find_spec("claude_agent_sdk")
+        folder = Path(spec.origin).parent if spec is not None and spec.origin else Path()
         return str(folder / "_bundled" / "claude")
 
 

@@ -138,7 +138,7 @@ class Callbacks:
         async def run(arguments: JsonObject) -> JsonObject:
             # A model may make the same call twice in one answer: equal calls run in order.
             wanted = (name, canonical_json(arguments))
-            waiting = (known for known, asked in self._announced.items() if asked == wanted)
+            waiting = (key for key, asked in self._announced.items() if asked == wanted)
             call_id = next(waiting, None)
             self._announced.pop(call_id or "", None)
             call = NativeCall(call_id=call_id, tool=name, arguments=arguments)

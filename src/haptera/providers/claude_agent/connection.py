@@ -126,10 +126,10 @@ class ClaudeConnection:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await client.connect()
         except TimeoutError:
-            said = f"; it printed: {self.process.said}" if self.process.said else ""
+            detail = f"; it printed: {self.process.said}" if self.process.said else ""
             raise RequestError(
                 ErrorCode.TIMEOUT,
-                f"the agent did not answer within {CONNECT_SECONDS:g} s{said}",
+                f"the agent did not answer within {CONNECT_SECONDS:g} s{detail}",
                 provider=CLAUDE_AGENT,
             ) from None
 

@@ -154,8 +154,8 @@ class TranscriptStore:
                 )
                 opening, head = [opened], 1
             else:
-                found = await self._find(project, name)  # another process may have gone on with it
-                head = found.head if found is not None else record.head
+                latest = await self._find(project, name)  # another process may have gone on with it
+                head = latest.head if latest is not None else record.head
             mirrored = TranscriptMirrored(**stamp(), seq=head + 1, lines=tuple(lines))
             await store.log.append(lease, [*opening, mirrored])
         finally:

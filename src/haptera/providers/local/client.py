@@ -182,15 +182,15 @@ class LocalModelClient:
         return self._parameters(path.resolve(), path.stat().st_size, None)
 
     def _parameters(self, path: Path, size: int, weights: LocalWeights | None) -> ServeParameters:
-        known = ServeParameters(
+        parameters = ServeParameters(
             weights=str(path),
             alias=weights.name if weights else path.stem,
             template=read_template(weights) if weights else "",
             memory=2 * size + _MEMORY_SPARE,
         )
         if weights is not None:
-            known = replace(known, context=weights.context, batch=weights.batch)
-        return replace(known, context=self._context or known.context)
+            parameters = replace(parameters, context=weights.context, batch=weights.batch)
+        return replace(parameters, context=self._context or parameters.context)
 
     async def _client(self, served: _ServedModel) -> WireModelClient:
         """Return the client of a model's process, which is started if it does not run."""

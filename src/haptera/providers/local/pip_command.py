@@ -176,8 +176,8 @@ async def download_wheel(
 def explain_failure(requirement: str, output: str) -> AgentError:
     """Return the error that pip's output describes."""
     # The URL of an index may hold a user and a password.
-    said = re.sub(r"//[^/\s@]+@", "//***@", output)
-    lines = [line for line in said.splitlines() if line.strip() and "[notice]" not in line]
+    shown = re.sub(r"//[^/\s@]+@", "//***@", output)
+    lines = [line for line in shown.splitlines() if line.strip() and "[notice]" not in line]
     tail = "\n".join(lines[-_TAIL_LINES:])
     for pattern, code, meaning in _FAILURES:
         if re.search(pattern, output):

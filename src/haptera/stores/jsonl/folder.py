@@ -76,12 +76,12 @@ class SessionFolder:
     def side_files(self, folder: SideFolder, session_id: SessionId) -> dict[str, Path]:
         """Return the side files that a session has, by the ending of their names."""
         start = f"{_checked(session_id)}."
-        found: dict[str, Path] = {}
+        by_ending: dict[str, Path] = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as files:
             for file in files:
                 if file.name.startswith(start):
-                    found[file.name.removeprefix(start)] = Path(file.path)
-        return found
+                    by_ending[file.name.removeprefix(start)] = Path(file.path)
+        return by_ending
 
     @contextlib.contextmanager
     def names_locked(self) -> Iterator[None]:

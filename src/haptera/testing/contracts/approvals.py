@@ -77,8 +77,8 @@ async def check_an_answer_wakes_its_call(make: MakeCoordinator) -> None:
     one, two = log.coordinator.park(_ONE), log.coordinator.park(_TWO)
     require(await log.coordinator.settle(_ONE, Approve({"x": 1}, by="ana")), "it is the first")
     settled = await one
-    told = (settled.decision, settled.arguments, settled.by, settled.call_id)
-    require_same(told, ("approved", {"x": 1}, "ana", "call_apr_1"), "what the call is told")
+    answer = (settled.decision, settled.arguments, settled.by, settled.call_id)
+    require_same(answer, ("approved", {"x": 1}, "ana", "call_apr_1"), "what the call is told")
     require(not two.done(), "no other call goes on")
 
 
@@ -151,8 +151,8 @@ async def check_open_questions_can_be_cancelled(make: MakeCoordinator) -> None:
     waiting = log.coordinator.park(_ONE)
     await log.coordinator.settle(_TWO, Approve())
     entries = log.coordinator.cancellations("the query ended")
-    told = [(entry.approval_id, entry.decision, entry.reason) for entry in entries]
-    require_same(told, [(_ONE, "cancelled", "the query ended")], "what is open is cancelled")
+    answers = [(entry.approval_id, entry.decision, entry.reason) for entry in entries]
+    require_same(answers, [(_ONE, "cancelled", "the query ended")], "what is open is cancelled")
     log.coordinator.wake(entries)
     require_same((await waiting).decision, "cancelled", "the call hears of it")
 

@@ -37,12 +37,12 @@ def _count(texts: Sequence[str]) -> list[tuple[int, str]]:
 
 
 async def _parts(client: ModelClient, request: ModelRequest) -> list[StreamPart]:
-    found: list[StreamPart] = []
+    parts: list[StreamPart] = []
     async with aclosing(client.stream(request)) as stream:
         async for batch in stream:
             require(len(batch) > 0, "a stream yields no empty lists")
-            found.extend(batch)
-    return found
+            parts.extend(batch)
+    return parts
 
 
 def _check_grammar(parts: list[StreamPart]) -> None:

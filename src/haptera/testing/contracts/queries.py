@@ -52,8 +52,8 @@ async def check_tool_results_start_the_next_turn(make: MakeRunner) -> None:
     stage = CheckStage(steps, tools=[look], make_runner=make)
     await stage.held.run("hi")
     results = stage.provider.requests[1].messages[-1].parts
-    told = [(part.call_id, part.name) for part in results if isinstance(part, ToolResultPart)]
-    require_same(told, [("1", "look"), ("2", "look")], "results answer the calls by their ids")
+    answered = [(part.call_id, part.name) for part in results if isinstance(part, ToolResultPart)]
+    require_same(answered, [("1", "look"), ("2", "look")], "results answer the calls by their ids")
     require("seen b" in stage.sent(1), "the next request has the results")
 
 

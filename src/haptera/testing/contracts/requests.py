@@ -90,8 +90,8 @@ async def check_settings_reach_the_request(build: RequestBuilder) -> None:
 async def check_extras_reach_the_request(build: RequestBuilder) -> None:
     """Whatever belongs to this request only is in it."""
     request = build(_SETTINGS, _MESSAGES, _EXTRAS)
-    told = build(_SETTINGS, _MESSAGES, msgspec.structs.replace(_EXTRAS, context=("file",)))
-    require_same(told.system, (*_SETTINGS.system_prompts, "file"), "context follows the system")
+    asked = build(_SETTINGS, _MESSAGES, msgspec.structs.replace(_EXTRAS, context=("file",)))
+    require_same(asked.system, (*_SETTINGS.system_prompts, "file"), "context follows the system")
     for name in ("model", "tools", "require_tool", "output_schema", "fresh_media"):
         require_same(getattr(request, name), getattr(_EXTRAS, name), name)
 

@@ -60,10 +60,10 @@ async def check_arguments_are_parsed_when_a_call_is_complete(
     """Pieces of JSON are joined; no text is no arguments; what is no object is kept as text."""
     answer = _begin(subject)
     _feed(answer, calls(("a", {"x": 1}), ("b", ""), ("c", "[1]"), ids=("1", "2", "3")))
-    made = [part for part in answer.parts if isinstance(part, ToolCallPart)]
-    require_same([part.arguments for part in made], [{"x": 1}, {}, {}], "arguments")
-    require_same([part.invalid for part in made], [None, None, "[1]"], "what is no object")
-    require_same([str(part.call_id) for part in made], ["1", "2", "3"], "the provider's ids")
+    tool_calls = [part for part in answer.parts if isinstance(part, ToolCallPart)]
+    require_same([part.arguments for part in tool_calls], [{"x": 1}, {}, {}], "arguments")
+    require_same([part.invalid for part in tool_calls], [None, None, "[1]"], "what is no object")
+    require_same([str(part.call_id) for part in tool_calls], ["1", "2", "3"], "the provider's ids")
 
 
 async def check_a_call_id_is_not_used_twice(subject: StreamProcessorInterface) -> None:

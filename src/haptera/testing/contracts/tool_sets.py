@@ -122,9 +122,9 @@ async def check_an_unknown_tool_is_not_found(make: MakeRegistry) -> None:
 
 async def check_arguments_that_do_not_fit_are_refused(make: MakeRegistry) -> None:
     """The tool does not run, and the message names what is wrong."""
-    found = _resolve(make([double]).current(), "double", {"number": "many"})
-    require(isinstance(found, InvalidInput), "arguments of a wrong type are refused")
-    require("number" in getattr(found, "message", ""), "the message names the parameter")
+    resolved = _resolve(make([double]).current(), "double", {"number": "many"})
+    require(isinstance(resolved, InvalidInput), "arguments of a wrong type are refused")
+    require("number" in getattr(resolved, "message", ""), "the message names the parameter")
 
 
 async def check_a_tool_that_fails_is_a_result(make: MakeRegistry) -> None:

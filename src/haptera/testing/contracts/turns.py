@@ -118,8 +118,8 @@ async def check_the_stream_is_closed_however_it_ends(turns: TurnRunnerInterface)
     outcome = await running
     require_same(outcome.stop_reason, "aborted", "the query was aborted")
     require_same(stage.provider.open_streams, 0, "the stream is closed")
-    kept = [event for event in stage.seen.events if isinstance(event, PartEnded)]
-    require_same([getattr(event.part, "text", "") for event in kept], ["half"], "what was kept")
+    ended = [event for event in stage.seen.events if isinstance(event, PartEnded)]
+    require_same([getattr(event.part, "text", "") for event in ended], ["half"], "what was kept")
 
 
 async def turn_runner_contract(make: Callable[[], TurnRunnerInterface]) -> Report:

@@ -129,8 +129,8 @@ async def check_blobs_come_back_by_their_name(open_store: OpenStore) -> None:
             require_same(again, names[content], "equal content has one name")
     async with opened(open_store) as store:
         for content, name in names.items():
-            found = await store.blobs.get(lease.session_id, name)
-            require(found == content, "content comes back as it was")
+            content_read = await store.blobs.get(lease.session_id, name)
+            require(content_read == content, "content comes back as it was")
             missing = store.blobs.get(other.session_id, name)
             await require_error(ErrorCode.NOT_FOUND, missing, "a blob of another session")
         for wrong in ("", "../../etc/passwd", "0" * 64, names[big].upper()):

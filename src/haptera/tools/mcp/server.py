@@ -190,8 +190,8 @@ def _resource_tools(settings: ResolvedServer, supervisor: Supervisor) -> list[Mc
 
     async def list_all(_: str, __: JsonObject, context: ToolContext[Any]) -> object:
         with failing_as_tool():
-            found = await (await supervisor.requests()).resources()
-        written = msgspec.json.encode(found).decode()
+            listed = await (await supervisor.requests()).resources()
+        written = msgspec.json.encode(listed).decode()
         return await OUTPUTS.shown(context, written, reader=READER)
 
     async def read_one(_: str, arguments: JsonObject, context: ToolContext[Any]) -> object:
