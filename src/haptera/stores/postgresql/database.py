@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError, StoreError
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, StoreError
 from haptera.model.json_types import writable
 from haptera.stores.postgresql.migrations import migrate
 from haptera.stores.postgresql.watches import (
@@ -23,6 +23,7 @@ from haptera.stores.postgresql.watches import (
     SilenceWatch,
     replication_warning,
 )
+from haptera.stores.stored_records import closed_error
 from haptera.system.logs import scrubbed_logger
 from haptera.system.processes import monotonic_seconds
 
@@ -191,11 +192,6 @@ def _without_lease(url: str) -> tuple[str, float | None]:
         )
     remaining = "&".join(field for field in fields if field not in named)
     return (f"{base}?{remaining}" if remaining else base), seconds
-
-
-def closed_error() -> SessionError:
-    """Make the error of a store that is closed."""
-    return SessionError(ErrorCode.CLOSED, "the store is closed")
 
 
 def is_transient(error: psycopg.Error) -> bool:

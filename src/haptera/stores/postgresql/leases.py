@@ -34,10 +34,10 @@ from haptera.stores.postgresql.database import (
     TOTAL_WAIT_SECONDS,
     PgConnection,
     close_quietly,
-    closed_error,
     from_text,
     to_text,
 )
+from haptera.stores.stored_records import closed_error, no_session_error
 from haptera.system.logs import scrubbed_logger
 from haptera.system.processes import (
     is_of_this_machine,
@@ -262,7 +262,7 @@ class PostgresLeases:
                 )
             case "line":
                 raise WaitersFirstError(session_id, "")
-        raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
+        raise no_session_error(session_id)
 
     def _join(self, connection: PgConnection, session_id: SessionId) -> int:
         row = connection.execute(

@@ -1,7 +1,7 @@
 """The contract of model clients: the grammar of a stream, errors, closing and independence."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import aclosing
 
 import msgspec
@@ -28,12 +28,10 @@ _KINDS = (StreamOpened, PartOpened, PartDelta, PartClosed, PartOpaque, StreamFin
 
 
 def _request(*texts: str) -> ModelRequest:
-    messages = [user(text) if index % 2 == 0 else assistant(text) for index, text in _count(texts)]
+    messages = [
+        user(text) if index % 2 == 0 else assistant(text) for index, text in enumerate(texts)
+    ]
     return ModelRequest(model="any", messages=tuple(messages), max_tokens=200)
-
-
-def _count(texts: Sequence[str]) -> list[tuple[int, str]]:
-    return list(enumerate(texts))
 
 
 async def _parts(client: ModelClient, request: ModelRequest) -> list[StreamPart]:
