@@ -21,8 +21,8 @@ from haptera import Agent, AgentError, AgentSession, ErrorCode, SessionError, to
 from haptera.access.worker import SessionWorker, can_go_on
 from haptera.cli.session_texts import short_time, shown_part
 from haptera.cli.terminal import safe_line
+from haptera.formats.archive_adoption import KEPT_SETTINGS
 from haptera.formats.formats import FORMATS
-from haptera.formats.imported_entries import KEPT_SETTINGS
 from haptera.model.approvals import NO_FACTS
 from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import StoreError

@@ -160,7 +160,7 @@ class _Reading:
         if header is None:
             raise refused("this is no archive of Haptera: it is empty")
         later = self._counts["unknown"]
-        told = f"{later} lines are of kinds that a later version added; they are passed over"
+        notice = f"{later} lines are of kinds that a later version added; they are passed over"
         return ArchiveSummary(
             session_id=header.session,
             logs=tuple(self._logs),
@@ -171,7 +171,7 @@ class _Reading:
             report=ImportReport(
                 records=self._counts["lines"],
                 opaque=self._opaque,
-                warnings=(told,) if later else (),
+                warnings=(notice,) if later else (),
             ),
         )
 
@@ -370,11 +370,11 @@ class _AnyLine(msgspec.Struct, frozen=True):
 
 def _header_of(raw: bytes) -> ArchiveHeader:
     try:
-        found = msgspec.json.decode(raw, type=_AnyHeader)
+        header = msgspec.json.decode(raw, type=_AnyHeader)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused("this is no archive of Haptera: its first line is no header") from error
-    version = found.version
-    if found.type != "archive" or version is None:
+    version = header.version
+    if header.type != "archive" or version is None:
         raise refused("this is no archive of Haptera: its first line is no header")
     if version > VERSION:
         raise _unsupported(f"it has version {version}", VERSION)

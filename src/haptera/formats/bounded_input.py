@@ -197,7 +197,7 @@ def _too_deep(where: str, limits: ImportLimits) -> ConfigError:
 
 def checked_count(items: Iterable[Json], limits: ImportLimits) -> list[Json]:
     """Return the items of a document as a list, if there are not too many."""
-    found = list(items)
-    if len(found) > limits.records:
+    items_read = list(items)
+    if len(items_read) > limits.records:
         raise refused(f"the file has more than {limits.records:,} messages")
-    return found
+    return items_read
