@@ -499,3 +499,10 @@ class Query:
             native_session_id=ended.native_session_id,
             resume=ended.resume,
         )
+
+
+def drive(
+    runner: Runner, session: Session, handle: QueryHandle
+) -> Coroutine[Any, Any, QueryOutcome]:
+    """Run a query of a session to its end."""
+    return Query(session, handle).drive(runner)
