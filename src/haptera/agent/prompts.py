@@ -47,7 +47,7 @@ def make_query(prompt: Prompt, send: SendOptions, given: Mapping[str, Any]) -> Q
     query_id = new_query_id()
     message = make_prompt(prompt, send, query_id)
     query = QueryInput(query_id=query_id, message=message, sender=message.sender)
-    return with_options(query, given)
+    return with_options(query, given) if given else query
 
 
 def with_options(query: QueryInput, given: Mapping[str, Any]) -> QueryInput:
@@ -123,14 +123,13 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
     """
     parts = prompt_parts(prompt, may_be_empty=bool(options.attachments))
     given = prompt.sender if isinstance(prompt, UserMessage) else None
-    sender = _sender(options.sender or given)
+    who = options.sender or given
+    sender = None if who is None else _sender(who)
     return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
 
 
-def _sender(given: object) -> Sender | None:
+def _sender(given: object) -> Sender:
     """Return who speaks, as a value of ours; plain values are fine, too."""
-    if given is None:
-        return None
     try:
         # By way of plain values: a `Sender` is not checked when it is made, and one with a wrong
         # field could be stored but not be read back.

@@ -26,7 +26,7 @@ from haptera.kernel.turns.provider_attempts import ModelRouter, ProviderAttempts
 from haptera.kernel.turns.spending import SpendingCheck
 from haptera.kernel.turns.turn_guards import TurnGuards
 from haptera.kernel.turns.turn_runner import TurnRunner
-from haptera.model.settings import RuntimeSettings, Settings
+from haptera.model.settings import RuntimeSettings, Settings, limits_tools
 from haptera.ports.context_source import ContextSource
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
@@ -150,5 +150,5 @@ class AgentBlocks:
             cwd=cwd or Path(),
             telemetry=telemetry,
             context=context,
-            ceiling=ceiling or Settings(),
+            ceiling=ceiling if ceiling is not None and limits_tools(ceiling) else None,
         )

@@ -75,7 +75,8 @@ class QueryRunner:
         message = query.input.message
         if message is not None:
             reminders = query.settings.cached_reminders
-            message = lead_with_reminders(message, reminders, query.fold.sent_view())
+            if reminders:
+                message = lead_with_reminders(message, reminders, query.fold.sent_view())
         started, entries = self._begun(query, message)
         # A prompt that settles calls or an open turn is folded before the request is built.
         if message is None or query.fold.calls or query.fold.open_turn is not None:
@@ -112,7 +113,7 @@ class QueryRunner:
     def _begun(self, query: Query, message: UserMessage | None) -> tuple[QueryStarted, list[Entry]]:
         """Return the start of a query, and all that is recorded with it."""
         entries: list[Entry] = []
-        if query.input.resumes is None:
+        if query.input.resumes is None and query.fold.approvals:
             # After a rewind a prompt that waited may find questions open that it makes void.
             entries += query.session.approvals.cancellations(NEW_PROMPT)
         policy = self._blocks.dispatcher.permissions.policy(query)

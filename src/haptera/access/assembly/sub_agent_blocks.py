@@ -134,8 +134,9 @@ class SubAgentBlocks(Generic[BlocksT]):
         )
         # What the caller may not use or must ask about, its sub-agents may not or must, too. Which
         # tools it may use says nothing of theirs: they have other ones.
-        ceiling = replace(host.ceiling, allowed_tools=None)
-        settings = bounded_settings(resolved.settings, ceiling)
+        settings = resolved.settings
+        if host.ceiling is not None:
+            settings = bounded_settings(settings, replace(host.ceiling, allowed_tools=None))
         configuration.resolved = replace(resolved, agent=agent, settings=settings)
         configuration.permission_rules = PermissionRules(
             dict.fromkeys((*configuration.permission_rules.rules, *host.permission_rules.denying))

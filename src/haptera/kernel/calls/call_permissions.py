@@ -82,14 +82,11 @@ class CallPermissions:
         It is not refused: a source of tools may offer the tool later, and another session or query
         may have tools of its own.
         """
-        settings = query.settings
-        named = NamedTools(
-            rules=self._rules.rules,
-            allowed=settings.allowed_tools or (),
-            denied=settings.denied_tools,
-        )
-        if not named:
+        settings, rules = query.settings, self._rules.rules
+        allowed, denied = settings.allowed_tools or (), settings.denied_tools
+        if not (rules or allowed or denied):
             return
+        named = NamedTools(rules=rules, allowed=allowed, denied=denied)
         offered = (item.name for item in query.offer.tools.wire_tools)
         for name, message in names_without_tool(named, offered):
             if name not in self._warned:

@@ -1,11 +1,12 @@
 """Measurements: how long a query, its turns and its tool calls take, as events and as spans."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, overload
 
 from haptera.kernel.blocks.stream_processor.processor import AnswerInterface
-from haptera.model.errors import AgentError, ErrorReport
+from haptera.model.errors import ErrorReport
 from haptera.model.events import (
     LiveEvent,
     Measured,
@@ -27,16 +28,19 @@ from haptera.system.logs import scrubbed_logger
 _logger = scrubbed_logger(__name__)
 
 
-class _SafeSpan:
-    """The span of a tracing system that may be missing or fail; a query does not notice."""
+NO_SPAN = nullcontext()
+"""Entered where nothing traces."""
 
-    def __init__(self, telemetry: Telemetry | None, begun: Begun) -> None:
+
+class SafeSpan:
+    """The span of a tracing system, which may fail; a query does not notice."""
+
+    def __init__(self, telemetry: Telemetry, begun: Begun) -> None:
         self._span: Span | None = None
-        if telemetry is not None:
-            try:
-                self._span = telemetry.begin(begun)
-            except Exception:
-                _logger.exception("telemetry failed to begin a span")
+        try:
+            self._span = telemetry.begin(begun)
+        except Exception:
+            _logger.exception("telemetry failed to begin a span")
 
     def __enter__(self) -> Self:
         if self._span is not None:
@@ -61,6 +65,7 @@ class _SafeSpan:
                 _logger.exception("telemetry failed to leave a span")
 
     def end(self, measured: Measured, parts: Sequence[Part] = ()) -> None:
+        """End the span with what was measured."""
         if self._span is not None:
             try:
                 self._span.end(measured, parts)
@@ -79,7 +84,7 @@ class TurnMeasurement:
         self._answer = answer
         self._started_at = query.clock.now()
         self.turn_id = begun.turn_id
-        self.span = _SafeSpan(query.telemetry, begun)
+        self.span = _span_of(query.telemetry, begun)
         self.first_at: float | None = None
         """When the first piece of the answer came. Nothing is called for those after it."""
         self.ended: TurnEnded | None = None
@@ -90,24 +95,18 @@ class TurnMeasurement:
         # A stream and its parts are opened before the model has produced anything.
         if not all(isinstance(part, StreamOpened | PartOpened) for part in batch):
             self.first_at = self._query.clock.now()
-            self._query.see_first(self.first_at)
-
-    def end(self) -> list[LiveEvent]:
-        """Say that the model has answered."""
-        return self._end()
-
-    def fail(self, error: AgentError) -> list[LiveEvent]:
-        """Say that the request failed."""
-        return self._end(error=error.report)
+            if self._query.first_at is None:
+                self._query.first_at = self.first_at
 
     def interrupt(self) -> list[LiveEvent]:
         """Say that the query was stopped."""
         # The query may be stopped between the end of an answer and the end of its measurement.
-        return self._end(interrupted=self.ended is None)
+        return self.end(interrupted=self.ended is None)
 
-    def _end(
+    def end(
         self, *, error: ErrorReport | None = None, interrupted: bool = False
     ) -> list[LiveEvent]:
+        """Say that the model has answered, or that the request failed."""
         if not self._query.forget(self):
             return []
         begun, ended = self._begun, self.ended
@@ -119,8 +118,8 @@ class TurnMeasurement:
             provider=begun.provider,
             model=begun.request.model,
             attempt=begun.attempt,
-            duration_ms=_ms(self._query.clock.now() - self._started_at),
-            first_token_ms=_latency(self._started_at, self.first_at),
+            duration_ms=_ms(self._started_at, self._query.clock.now()),
+            first_token_ms=_ms(self._started_at, self.first_at),
             finish_reason=ended.finish_reason if ended else None,
             usage=ended.usage if ended else Usage(),
             cost=ended.cost if ended else None,
@@ -130,7 +129,8 @@ class TurnMeasurement:
             error=error,
             interrupted=interrupted,
         )
-        self.span.end(measured, self._answer.parts)
+        if self.span is not None:
+            self.span.end(measured, self._answer.parts)
         return [measured]
 
 
@@ -141,7 +141,7 @@ class ToolMeasurement:
         self._query = query
         self._begun = begun
         self._started_at = query.clock.now()
-        self.span = _SafeSpan(query.telemetry, begun)
+        self.span = _span_of(query.telemetry, begun)
 
     def end(self, ended: ToolEnded) -> list[LiveEvent]:
         """Say that the tool has ended."""
@@ -169,11 +169,12 @@ class ToolMeasurement:
             call_id=self._begun.call_id,
             tool=self._begun.tool,
             outcome=outcome,
-            duration_ms=_ms(self._query.clock.now() - self._started_at),
+            duration_ms=_ms(self._started_at, self._query.clock.now()),
             attempts=self._query.runs.pop(self._begun.call_id, 0),
             error=error,
         )
-        self.span.end(measured, parts)
+        if self.span is not None:
+            self.span.end(measured, parts)
         return [measured]
 
 
@@ -187,7 +188,8 @@ class QueryMeasurement:
     def __init__(self, begun: QueryBegun, *, clock: Clock, telemetry: Telemetry | None) -> None:
         self._begun = begun
         self.started_at = clock.now()
-        self._first_at: float | None = None
+        self.first_at: float | None = None
+        """When the first answer began."""
         self._attempts = 0
         self._tool_calls = 0
         self._open: list[TurnMeasurement | ToolMeasurement] = []
@@ -197,7 +199,7 @@ class QueryMeasurement:
         self.telemetry = telemetry
         self.runs: dict[CallId, int] = {}
         """How many times the tool of a call that goes on was run."""
-        self.span = _SafeSpan(telemetry, begun)
+        self.span = _span_of(telemetry, begun)
 
     def begin_turn(self, begun: TurnBegun, answer: AnswerInterface) -> TurnMeasurement:
         """Begin to measure a request and its answer."""
@@ -232,7 +234,7 @@ class QueryMeasurement:
             query_id=self._begun.query_id,
             stop_reason=ended.stop_reason,
             duration_ms=ended.duration_ms,
-            first_token_ms=_latency(self.started_at, self._first_at),
+            first_token_ms=_ms(self.started_at, self.first_at),
             turns=ended.turns,
             attempts=self._attempts,
             tool_calls=self._tool_calls,
@@ -245,13 +247,8 @@ class QueryMeasurement:
 
     def finish(self) -> None:
         """Say that the query has ended as was said."""
-        if self._measured is not None:
+        if self._measured is not None and self.span is not None:
             self.span.end(self._measured)
-
-    def see_first(self, at: float) -> None:
-        """Take note of when an answer began."""
-        if self._first_at is None:
-            self._first_at = at
 
     def forget(self, measurement: TurnMeasurement | ToolMeasurement) -> bool:
         """Whether a measurement was still open; from now on it is not."""
@@ -261,9 +258,15 @@ class QueryMeasurement:
         return True
 
 
-def _latency(started_at: float, first_at: float | None) -> int | None:
-    return None if first_at is None else _ms(first_at - started_at)
+def _span_of(telemetry: Telemetry | None, begun: Begun) -> SafeSpan | None:
+    """Begin a span where something traces."""
+    return None if telemetry is None else SafeSpan(telemetry, begun)
 
 
-def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+@overload
+def _ms(start: float, end: float) -> int: ...
+@overload
+def _ms(start: float, end: float | None) -> int | None: ...
+def _ms(start: float, end: float | None) -> int | None:
+    """Return the milliseconds between two readings of a clock; None where there is no second."""
+    return None if end is None else max(0, round((end - start) * 1000))

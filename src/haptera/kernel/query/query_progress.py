@@ -2,6 +2,7 @@
 
 import asyncio
 from decimal import Decimal
+from functools import cached_property
 
 import msgspec
 
@@ -10,7 +11,7 @@ from haptera.model.ids import QueryId
 from haptera.model.log.native import NativeSessionState
 from haptera.model.messages import Message, UserMessage
 from haptera.model.results import ResumeKind
-from haptera.model.settings import Limits
+from haptera.model.settings import Limits, Settings
 from haptera.model.usage import Usage, add_costs
 
 
@@ -78,11 +79,11 @@ class QueryProgress(msgspec.Struct, kw_only=True, eq=False):
         return None
 
 
-class QueryChecks(msgspec.Struct, kw_only=True, eq=False):
+class QueryChecks(msgspec.Struct, kw_only=True, eq=False, dict=True):
     """What repeats or fails in a query, and what its model and its caller are told of that."""
 
-    loop: LoopDetector
-    errors: RepeatedErrors
+    settings: Settings
+    """As the query began."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What the model is told with the next request that is answered, and with no other."""
     repeated_call: str | None = None
@@ -92,6 +93,16 @@ class QueryChecks(msgspec.Struct, kw_only=True, eq=False):
     trouble: str | None = None
     """Why a call of a model or a tool is being repeated or made elsewhere, for the error of a query
     whose time is up; None while nothing has failed."""
+
+    @cached_property
+    def loop(self) -> LoopDetector:
+        """What watches its calls, once there are some."""
+        return LoopDetector.of(self.settings)
+
+    @cached_property
+    def errors(self) -> RepeatedErrors:
+        """What watches its errors, once there are some."""
+        return RepeatedErrors.of(self.settings)
 
 
 class NativeShare(msgspec.Struct, kw_only=True, eq=False):

@@ -22,8 +22,6 @@ from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.events import (
     Event,
     Instrumented,
-    Retrying,
-    SessionStatus,
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
@@ -103,8 +101,9 @@ class LiveSession(Session):
         )
         self.held = HeldSession(self, resources.answering, tasks=self.tasks)
         self.commands = SessionCommands(self.held, clock=self.host.clock)
-        self._title = SessionTitle(
-            resources.make_title,
+        make_title = resources.make_title
+        self._title = make_title and SessionTitle(
+            make_title,
             model=resources.title_model,
             recorder=self.recorder,
             stamp=self.stamp,
@@ -117,8 +116,7 @@ class LiveSession(Session):
 
     async def end_children(self, children: Collection[SessionId]) -> None:
         """End what those sessions left unfinished, in their own logs."""
-        if children:
-            await self._children.end(children)
+        await self._children.end(children)
 
     async def store_state(self) -> None:
         """Now and then, record what the session is, for those who look at it without opening it."""
@@ -130,8 +128,6 @@ class LiveSession(Session):
 
     async def earlier_messages(self) -> tuple[Message, ...]:
         """Return the beginning of the conversation, where the session was opened without it."""
-        if not self.fold.compacted.is_partial:
-            return ()
         if self._before_opening is None:
             held = self.fold.messages()
             try:
@@ -194,8 +190,9 @@ class LiveSession(Session):
 
         """
         self.check_open()
-        if delivery != "interrupt" and not handle.stream.abandoned:
-            refuse_waiting_for(self.queue.current)
+        current = self.queue.current
+        if current is not None and delivery != "interrupt" and not handle.stream.abandoned:
+            refuse_waiting_for(current)
         self.channel.excuse()  # the caller may be a handler, and wait for the answer
         if handle.total_timeout:
             handle.timer = self.tasks.start(self._expire(handle), name="haptera-timeout")
@@ -335,20 +332,16 @@ class LiveSession(Session):
         self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
         await self.store.leases.release(self._lease)
 
-    def set_status(self, status: SessionStatus) -> None:
-        """Note what the session is doing, and show it."""
-        super().set_status(status)
-        if isinstance(status, Retrying) and self.queue.current is not None:
-            self.queue.current.phase = "reconnecting"
-
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
         current, end = self.queue.current, events[-1]
-        if current is not None:
+        # A provider that answers is not looked for in every delta.
+        if current is not None and current.phase != "connected":
             current.see(events)
         if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
-            self._title.after(end)
+            if self._title is not None:
+                self._title.after(end)
         super()._after_append(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

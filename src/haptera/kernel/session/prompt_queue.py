@@ -146,7 +146,8 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt(but=handle.query.input_id)
-            elif void := self._approvals.cancellations(NEW_PROMPT):
+            elif self._recorder.fold.approvals:
+                void = self._approvals.cancellations(NEW_PROMPT)
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
@@ -327,10 +328,11 @@ class PromptQueue:
 
     def _go_on(self, ended: QueryHandle) -> None:
         """Start the next query, after telling the steering prompts that went into this one."""
-        queued = set(self._queued())
-        for joined in [item for item in self._waiting if item not in queued]:
-            self._waiting.remove(joined)
-            finish_like(joined, ended)
+        if self._waiting:
+            queued = set(self._queued())
+            for joined in [item for item in self._waiting if item not in queued]:
+                self._waiting.remove(joined)
+                finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
         if resting and not ended.gives_way:
             self._rest()

@@ -125,8 +125,7 @@ class QueryHandle:
 
     def see(self, events: Sequence[Event]) -> None:
         """Note by what was recorded whether the provider answers."""
-        # A provider that answers is not looked for in every delta.
-        if self.phase != "connected" and any(isinstance(event, PartStarted) for event in events):
+        if any(isinstance(event, PartStarted) for event in events):
             self.phase = "connected"
 
     def abort(self, reason: str | None = None) -> None:

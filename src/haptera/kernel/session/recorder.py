@@ -181,7 +181,8 @@ class SessionRecorder:
                     return  # another call's append held them, perhaps the last one of a session
                 # The store may have failed, or the session been given up, while the lock was
                 # another's.
-                self._refuse_when_over()
+                if self._refusal is not None or self._failure is not None:
+                    self._refuse_when_over()
                 await self._flush()
         except StoreSilentError as error:
             self._give_up(error)
@@ -316,7 +317,7 @@ class SessionRecorder:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""
         # The lookup decides; `isinstance` is there for the type checker.
         for event in events:
-            if type(event) in _ENTRIES and isinstance(event, Entry):
+            if type(event) in _ENTRIES and isinstance(event, Entry) and not event.is_checked:
                 refuse_unreadable(event)
         for event in events:
             if type(event) in _ENTRIES and isinstance(event, Entry):

@@ -51,7 +51,7 @@ class SessionHost(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     telemetry: Telemetry | None = None
     context: ContextSource | None = None
     """Reads context files and skills; None when there are none to look for."""
-    ceiling: Settings = Settings()
+    ceiling: Settings | None = None
     """What no setting of a session or a query can exceed; see `bounded_settings`."""
 
     def new_channel(self) -> ControlChannelInterface:
@@ -149,7 +149,8 @@ class Session:
 
     def bounded(self, settings: Settings) -> Settings:
         """Return settings within the ceiling."""
-        return bounded_settings(settings, self.host.ceiling)
+        ceiling = self.host.ceiling
+        return settings if ceiling is None else bounded_settings(settings, ceiling)
 
     def set_status(self, status: SessionStatus) -> None:
         """Note what the session is doing, and show it."""

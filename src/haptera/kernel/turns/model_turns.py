@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from haptera.kernel.blocks.request_builder import RequestExtras
+from haptera.kernel.blocks.tool_registry.registry import ready_tools
 from haptera.kernel.calls.tool_dispatcher import ToolDispatcher
 from haptera.kernel.query.query import ModelPlan, Query, Turn
 from haptera.kernel.turns.compactor import Compactor, record_provider_summary
@@ -97,7 +98,8 @@ class ModelTurns:
             return QueryOutcome(stop_reason="complete", stop_detail="compaction")
         if query.input.resumes is not None and query.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        await query.offer.make_ready(query.settings)
+        settings, offer = query.settings, query.offer
+        offer.tools = await ready_tools(offer.registry, settings.allowed_tools)
         blocks.dispatcher.permissions.warn_about_names(query)
         return None
 
@@ -157,7 +159,8 @@ class ModelTurns:
         Returns how the query rests, if it does; a compaction ends it where the settings say so.
         """
         query, blocks = self._query, self._blocks
-        if (refused := await blocks.guards.before_turn(query)) is not None:
+        guards = blocks.guards
+        if guards.has_budget and (refused := await guards.before_turn(query)) is not None:
             return refused
         if query.hooks is not None and (rest := await query.hooks.before_turn()) is not None:
             return rest
@@ -182,8 +185,8 @@ class ModelTurns:
         seconds = self._blocks.clock.now() - query.measurement.started_at
         self._limit = query.progress.limit_reached(settings.limits, seconds=seconds)
         reminders = (*self._reminders, *query.checks.notes)
-        query.offer.renew()
-        tools = query.offer.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        offered = query.offer.tools = query.offer.registry.current()
+        tools = offered.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if self._limit is not None and tools:
             tools, reminders = (), (*reminders, _WRAP_UP)
         elif self._require_tool is not None:
@@ -213,7 +216,7 @@ class ModelTurns:
         """Show that the attempt failed; True when too many turns in a row failed like this."""
         query, turn = self._query, self._begun()
         if turn is not None and not query.abort.signal.aborted:
-            query.recorder.show(turn.measurement.fail(failure))
+            query.recorder.show(turn.measurement.end(error=failure.report))
         told = f"{failure.code} {failure.message}"
         if not query.checks.errors.fail_turn(query.progress.turns, told):
             return False

@@ -199,6 +199,7 @@ class ProviderAttempts:
             account_limited=decision.account_limited,
         )
         await query.recorder.record([scheduled])
+        query.handle.phase = "reconnecting"
         query.session.set_status(
             Retrying(
                 attempt=attempt,
