@@ -105,7 +105,7 @@ class QueryStream(Generic[OutputT]):
         try:
             # With another consumer only the end is waited for: that consumer takes the events.
             if not self._claimed:
-                self._claim()
+                self._claimed = True
                 await self._drain()
             handle = await self._begin()
         except AgentError as error:
@@ -114,7 +114,8 @@ class QueryStream(Generic[OutputT]):
             if error is self._refused and error.result is not None and self._tolerates(error):
                 return error.result
             raise without_frames(error) from error.__cause__
-        await handle.wait()
+        if not handle.ended:
+            await handle.wait()
         failure = handle.error
         if failure is not None and not self._tolerates(failure):
             raise without_frames(failure) from failure.__cause__

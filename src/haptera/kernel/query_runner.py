@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
 from haptera.kernel.blocks.request_builder import lead_with_reminders
 from haptera.kernel.query.query import Query
@@ -125,7 +127,7 @@ class QueryRunner:
             options=kept_options(query.input, but=("reminders", *(("sender",) if message else ()))),
             # Only when it has changed: there may be a thousand rules, and most queries have the
             # same.
-            policy=None if policy == query.fold.standing.policy else policy,
+            policy=None if policy == query.fold.standing.policy else msgspec.to_builtins(policy),
         )
         entries.append(started)
         if query.input.input_id is not None:

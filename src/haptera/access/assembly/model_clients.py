@@ -179,10 +179,14 @@ class ModelClients:
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""
-        provider, name = self._checked_model(model)
+        model = model or self._configuration.model
+        if self._configuration.bounds is not None:
+            self._configuration.bounds.check(model)
+        provider, name = split_model(model)
         client = self._given.get(provider) or self._made.get(provider)
         # No wait between the look-up and the assignment: each client is made once.
-        if client is None:
+        if client is None or not name:
+            checked_model(model)
             client = self._made[provider] = self._recorded(self._make(provider))
         return client, name
 

@@ -69,12 +69,17 @@ class CallPermissions:
         self._rules = rules
         self._folder = folder
         self._project = project
+        self._recorded: dict[str, JsonObject] = {}
+        """What a log has of the rules, by the mode: it is compared before each query."""
         self._warned: set[str] = set()
         """Names of tools that a warning was logged about."""
 
     def policy(self, query: Query) -> JsonObject:
-        """Return the mode and the rules in force, for the log."""
-        return self._in_force(query).as_recorded()
+        """Return the mode and the rules in force, for the log. Only for reading."""
+        mode = query.settings.permission_mode
+        if mode not in self._recorded:
+            self._recorded[mode] = self._rules.in_mode(mode).as_recorded()
+        return self._recorded[mode]
 
     def warn_about_names(self, query: Query) -> None:
         """Log a warning, once for each name, where a rule or a setting names no offered tool.

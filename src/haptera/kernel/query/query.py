@@ -31,7 +31,7 @@ from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import AssistantMessage, Message, Sender, UserMessage
 from haptera.model.parts import ProviderPart, TextPart
 from haptera.model.results import AgentResult
-from haptera.model.settings import Settings, changed_settings
+from haptera.model.settings import Settings, bounded_settings, changed_settings
 from haptera.ports.model_client import ModelClient
 from haptera.ports.runner import QueryOutcome
 from haptera.ports.telemetry import QueryBegun
@@ -153,7 +153,7 @@ class Query:
         """The prompt as the fold will have it."""
         self.turn: Turn | None = None
         """The turn that runs, or ran last; None before the first one."""
-        self.hooks = None if session.hooks.dispatch.is_empty else self._own_hooks()
+        self.hooks = None if session.hooks.dispatch.hooks.is_empty else self._own_hooks()
         """None when no hook is registered: nothing is asked or told then."""
 
     def _own_hooks(self) -> QueryHooks:
@@ -177,7 +177,9 @@ class Query:
         of_session, changes = self.fold.settings, self.input.settings
         if self._settled is None or self._settled[0] is not of_session:
             changed = changed_settings(of_session, changes) if changes else of_session
-            self._settled = of_session, self.session.bounded(changed)
+            ceiling = self.session.host.ceiling
+            bounded = changed if ceiling is None else bounded_settings(changed, ceiling)
+            self._settled = of_session, bounded
         return self._settled[1]
 
     @property
@@ -259,7 +261,8 @@ class Query:
                 await session.recorder.resynchronise()
                 # A new prompt makes void what sub-agents of an earlier query wait for.
                 # Found before `start`, which settles the calls that they belong to.
-                left = () if self.input.resumes else session.resting_children()
+                is_new = self.input.resumes is None and bool(self.fold.calls)
+                left = session.resting_children() if is_new else ()
                 await runner.start(self)
                 if left:
                     await session.end_children(left)
@@ -355,13 +358,14 @@ class Query:
     async def _close(self, outcome: QueryOutcome) -> QueryOutcome:
         session, duration_ms = self.session, duration_ms_of(self.handle)
         rests = outcome.stop_reason == "approval" and not self.handle.gives_way
-        left = () if rests else session.resting_children()
+        left = session.resting_children() if self.fold.calls and not rests else ()
         ended, outcome = await self._record_end(outcome, duration_ms, rests=rests)
         await session.store_state()
         if left:
             await session.end_children(left)
         # Only now: an end that the store did not take was replaced by another.
-        self.measurement.finish()
+        if self.measurement.span is not None:
+            self.measurement.finish()
         if self.hooks is not None:
             # Before the caller gets the result, so that it finds done what `after_query` does.
             await self.hooks.end(ended)
@@ -482,7 +486,7 @@ class Query:
             finish_reason=ended.finish_reason,
             turns=ended.turns,
             duration_ms=ended.duration_ms,
-            pending=self.fold.pending_approvals(),
+            pending=self.fold.pending_approvals() if self.fold.approvals else (),
             resumed=self.input.resumes is not None or self.native.resumed,
             native_session_id=ended.native_session_id,
             resume=ended.resume,

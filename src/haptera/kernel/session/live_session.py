@@ -25,7 +25,7 @@ from haptera.model.events import (
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.carried_state import state_to_store
+from haptera.model.log.carried_state import STORED_EVERY, state_to_store
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
@@ -112,7 +112,7 @@ class LiveSession(Session):
 
     def resting_children(self) -> Collection[SessionId]:
         """Return the sessions of sub-agents that calls of the last turn may wait for."""
-        return children_at_rest(self.fold) if self.fold.calls else ()
+        return children_at_rest(self.fold)
 
     async def end_children(self, children: Collection[SessionId]) -> None:
         """End what those sessions left unfinished, in their own logs."""
@@ -120,6 +120,8 @@ class LiveSession(Session):
 
     async def store_state(self) -> None:
         """Now and then, record what the session is, for those who look at it without opening it."""
+        if self.fold.head - self.fold.folded_at < STORED_EVERY:
+            return
         state = state_to_store(self.fold)
         if state is not None:
             with suppress(AgentError):  # the end is recorded; this can be made anew
@@ -342,6 +344,6 @@ class LiveSession(Session):
             current.detach()  # nothing comes after its terminal event
             if self._title is not None:
                 self._title.after(end)
-        super()._after_append(events)
+        self.approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

@@ -155,7 +155,8 @@ class PromptQueue:
     @contextmanager
     def _claim(self) -> Generator[None, None, None]:
         """Keep other queries from starting; what fails inside leaves the session as it was."""
-        self._refuse_when_closed()
+        if self._refusal is not None:
+            raise self._refusal()
         self.busy = True
         self._idle.clear()
         try:

@@ -138,7 +138,9 @@ class Session:
     @property
     def settings(self) -> Settings:
         """The settings in force: those of its log, within the ceiling."""
-        return self.bounded(self.fold.settings)
+        ceiling = self.host.ceiling
+        settings = self.fold.settings
+        return settings if ceiling is None else bounded_settings(settings, ceiling)
 
     @property
     def status(self) -> SessionStatus:
@@ -146,11 +148,6 @@ class Session:
         if not isinstance(self._status, Idle):
             return self._status
         return Idle(approvals=len(self.fold.approvals), waiting=len(self.fold.inputs))
-
-    def bounded(self, settings: Settings) -> Settings:
-        """Return settings within the ceiling."""
-        ceiling = self.host.ceiling
-        return settings if ceiling is None else bounded_settings(settings, ceiling)
 
     def set_status(self, status: SessionStatus) -> None:
         """Note what the session is doing, and show it."""

@@ -186,7 +186,9 @@ class ModelTurns:
         self._limit = query.progress.limit_reached(settings.limits, seconds=seconds)
         reminders = (*self._reminders, *query.checks.notes)
         offered = query.offer.tools = query.offer.registry.current()
-        tools = offered.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        if settings.allowed_tools is not None or settings.denied_tools:
+            offered = offered.view(settings.allowed_tools, settings.denied_tools)
+        tools = offered.wire_tools
         if self._limit is not None and tools:
             tools, reminders = (), (*reminders, _WRAP_UP)
         elif self._require_tool is not None:

@@ -104,7 +104,8 @@ class ProviderAttempts:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(settings or query.settings)
+        settings = settings or query.settings
+        models = _models_to_try(settings) if settings.fallbacks else iter((settings,))
         state = _AttemptState(settings=next(models), later=models)
         while True:
             try:

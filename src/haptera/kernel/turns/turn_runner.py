@@ -122,8 +122,9 @@ class TurnRunner:
                     if answer.failure is not None:
                         raise answer.failure
                     if answer.unsaved_bytes and timers.saving is None:
-                        start = query.session.tasks.start
-                        timers.saving = start(timers.save(), name="haptera-checkpoints")
+                        timers.saving = query.session.tasks.start(
+                            timers.save(), name="haptera-checkpoints"
+                        )
                     timers.listening = timers.heard = True
         outcome = _outcome(turn)
         # Staged, because the end of the turn may be: it must not be shown before that.

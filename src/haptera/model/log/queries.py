@@ -144,7 +144,8 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
             return  # the late end of a query that was rewound says nothing of this conversation
         fold.open_query = None
         fold.last_query = self
-        end_last(fold.conversation, self.stop_reason)
+        if self.stop_reason in {"aborted", "error"}:
+            end_last(fold.conversation, self.stop_reason)
 
     def note_query(self, unended: dict[QueryId, None]) -> None:
         """Count it as ended."""

@@ -76,7 +76,7 @@ def _as_read_back(part: StreamPart) -> StreamPart:
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _unkeepable(part, str(error)) from error
     carried = read.payload if isinstance(read, PartOpaque) else getattr(read, "native", None)
-    if is_too_deep(carried):
+    if carried is not None and is_too_deep(carried):
         raise _unkeepable(part, "it is nested too deeply")
     return read
 
@@ -288,7 +288,8 @@ class AnswerAssembler:
                 # Some providers name the model that answered only at the end.
                 if part.model and self.opened is not None:
                     self.opened = msgspec.structs.replace(self.opened, model=part.model)
-                self.close(out)
+                if self._open:
+                    self.close(out)
             case StreamOpened():
                 self.opened = part
 
