@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from haptera.agent.query_options import QueryOptions
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import Subscription
 from haptera.model.errors import (
     AgentError,
     ErrorCode,

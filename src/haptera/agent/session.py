@@ -50,7 +50,7 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
-    from haptera.kernel.blocks.control_channel.subscription import Subscription
+    from haptera.kernel.blocks.control_channel import Subscription
     from haptera.kernel.session import command_effects
     from haptera.kernel.session.branching import Branches
     from haptera.kernel.session.command_effects import HeldSession

@@ -18,10 +18,9 @@ from haptera.kernel.calls.tool_dispatcher import ToolDispatcher
 from haptera.kernel.calls.tool_execution import ToolExecution
 from haptera.kernel.own_blocks import OwnBlocks
 from haptera.kernel.query.query import drive
-from haptera.kernel.query_runner import QueryRunner
+from haptera.kernel.query_runner import ModelBlocks, QueryRunner
 from haptera.kernel.session.session import SessionHost
 from haptera.kernel.turns.compactor import Compactor
-from haptera.kernel.turns.model_turns import ModelBlocks
 from haptera.kernel.turns.provider_attempts import ModelRouter, ProviderAttempts
 from haptera.kernel.turns.spending import SpendingCheck
 from haptera.kernel.turns.turn_guards import TurnGuards

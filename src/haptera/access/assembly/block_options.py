@@ -17,7 +17,7 @@ from haptera.access.assembly.agent_inputs import (
     new_random,
 )
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator, MakeApprovals
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel import ControlChannelInterface
 from haptera.kernel.blocks.request_builder import RequestBuilder, build_request
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistryInterface

@@ -18,7 +18,7 @@ from haptera.kernel.blocks.retry_policy import (
 from haptera.kernel.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from haptera.kernel.calls.child_calls import CallOfChild
 from haptera.kernel.calls.file_snapshots import NO_SNAPSHOTS, FileSnapshots
-from haptera.kernel.query.measurements import NO_SPAN
+from haptera.kernel.query.progress import NO_SPAN
 from haptera.kernel.query.query import Query
 from haptera.model.approvals import Ruling
 from haptera.model.errors import AgentError, ErrorCode, ErrorReport, ToolError

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 
-from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.processor import AnswerAssembler
 from haptera.kernel.native.native_opening import system_digest
 from haptera.kernel.native.native_reports import report_events, started_events, subagent_progress
 from haptera.kernel.query.query import Query, Turn

@@ -15,9 +15,15 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolSet,
     registry_of,
 )
-from haptera.kernel.query.measurements import NO_SPAN, QueryMeasurement, TurnMeasurement
+from haptera.kernel.query.progress import (
+    NO_SPAN,
+    NativeShare,
+    QueryChecks,
+    QueryMeasurement,
+    QueryProgress,
+    TurnMeasurement,
+)
 from haptera.kernel.query.query_hooks import HookedQuery, QueryHooks
-from haptera.kernel.query.query_progress import NativeShare, QueryChecks, QueryProgress
 from haptera.kernel.session.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.session.recorder import Recorder
 from haptera.kernel.session.session import Session

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import Subscription
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.command_effects import Answering, HeldSession, refuse_misfit
 from haptera.kernel.session.inbox import SessionCommands

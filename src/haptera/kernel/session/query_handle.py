@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import Subscription
 from haptera.model.errors import (
     AgentError,
     ErrorCode,

@@ -18,7 +18,7 @@ from typing import Protocol, get_args
 
 import msgspec
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel import ControlChannelInterface
 from haptera.model.entry_bytes import refuse_unreadable
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, LiveEvent

@@ -6,7 +6,7 @@ import msgspec
 
 from haptera.kernel.blocks.token_estimate import estimate_text
 from haptera.kernel.query.query import Query
-from haptera.kernel.session.token_meter import estimate_all
+from haptera.kernel.session.session import estimate_all
 from haptera.kernel.turns.compaction_plan import (
     Window,
     first_kept,

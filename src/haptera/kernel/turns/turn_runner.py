@@ -15,7 +15,7 @@ from haptera.kernel.blocks.stream_processor.processor import (
     AnswerSource,
     StreamProcessorInterface,
 )
-from haptera.kernel.query.measurements import NO_SPAN
+from haptera.kernel.query.progress import NO_SPAN
 from haptera.kernel.query.query import ModelPlan, Query, Turn
 from haptera.model.errors import ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, Heartbeat
