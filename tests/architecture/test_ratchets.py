@@ -13,9 +13,9 @@ from tests.architecture.source_tree import PACKAGE
 pytestmark = pytest.mark.slow
 
 PINNED_CLASSES = {
-    "bags": "AgentOptions SessionRequest",
-    "wide classes": "Composition QueryHandle",
-    "lone bases": "MessageHead ResourcesAndPrompts ValueFitting _Sentence",
+    "bags": "",
+    "wide classes": "",
+    "lone bases": "",
     "Protocols with one production implementation": "AnswerInterface"
     " ApprovalCoordinatorInterface ByteStream ChatFace ChildCall ChildHost"
     " Clock CommandedSession ContextSource ControlChannelInterface"
@@ -27,13 +27,13 @@ PINNED_CLASSES = {
 PINNED_LOCALS = {
     "told": 176,
     "found": 327,
-    "given": 99,
+    "given": 98,
     "known": 110,
     "said": 43,
     "kept": 76,
     "made": 42,
 }
-MOST_FUNCTIONS, MOST_FILES = 325, 71
+MOST_FUNCTIONS, MOST_FILES = 247, 51
 """What `chat("hi")` may pass through."""
 
 PINS = {name: len(classes.split()) for name, classes in PINNED_CLASSES.items()} | PINNED_LOCALS

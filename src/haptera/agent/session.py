@@ -579,8 +579,8 @@ async def _submit(
         # A table that is named in part is laid over what the query was told before, if it was.
         now = changed_settings(live.fold.settings, query.settings)
         query = replace(query, settings=query.settings | named.over(now))
-    handle = live.new_handle(query, total_timeout=options.total_timeout)
-    await live.submit(handle, delivery)
+    handle = live.new_handle(query)
+    await live.submit(handle, delivery, total_timeout=options.total_timeout)
     return handle
 
 

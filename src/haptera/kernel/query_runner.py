@@ -449,7 +449,7 @@ class QueryRunner:
         else:
             query.recorder.stage(entries)
             # As the fold will have it: requests are the same before and after it is recorded.
-            query.prompt = said_at(message, started.time)
+            query.progress.prompt = said_at(message, started.time)
 
     async def run(self, query: Query) -> QueryOutcome:
         """Answer the prompt that was put into the conversation by `start`.

@@ -7,6 +7,7 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
+    AgentSurroundings,
     ClockOption,
     ConfigurationSources,
     HooksOption,
@@ -124,6 +125,7 @@ class HoldChoices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 _OF_AGENTS = frozenset(
     {
         *AgentOptions.__struct_fields__,
+        *AgentSurroundings.__struct_fields__,
         *AgentDefaults.__struct_fields__,
         *ConfigurationSources.__struct_fields__,
     }

@@ -63,6 +63,8 @@ class QueryChildren(msgspec.Struct, kw_only=True, eq=False):
 class QueryProgress(msgspec.Struct, kw_only=True, eq=False):
     """What came of a query so far."""
 
+    prompt: UserMessage | None = None
+    """The prompt as the fold will have it, from when it is staged."""
     turns: int = 0
     """How many turns were answered."""
     tool_calls: int = 0

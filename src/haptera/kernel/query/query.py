@@ -155,8 +155,6 @@ class Query:
         self.checks = QueryChecks(settings=settings)
         self.progress = QueryProgress()
         self.native = NativeShare()
-        self.prompt: UserMessage | None = None
-        """The prompt as the fold will have it."""
         self.turn: Turn | None = None
         """The turn that runs, or ran last; None before the first one."""
         self.hooks = None if session.hooks.dispatch.hooks.is_empty else self._own_hooks()
@@ -206,7 +204,7 @@ class Query:
         """The prompt while it waits to be recorded with the first turn; the fold lacks it then."""
         started = self.fold.open_query
         is_recorded = started is not None and started.query_id == self.query_id
-        return None if is_recorded else self.prompt
+        return None if is_recorded else self.progress.prompt
 
     @property
     def is_end_staged(self) -> bool:
@@ -276,7 +274,8 @@ class Query:
                 outcome = QueryOutcome(stop_reason="error", error=error)
             else:
                 outcome = await self._work(runner)
-            if self.handle.suspends and outcome.error is self.handle.stop_error:
+            stop = self.handle.stop
+            if stop is not None and stop.suspends and outcome.error is stop.error:
                 await self._suspend(outcome)
                 return outcome
             return await self._close(outcome)
@@ -294,7 +293,7 @@ class Query:
             # No call acts on an answer any more. The questions stay in the fold, where they can be
             # answered.
             self.session.approvals.forget()
-        return _outcome_of(worker, handle.stop_error)
+        return _outcome_of(worker, handle.stop.error if handle.stop is not None else None)
 
     def _answer(self, runner: Runner) -> Coroutine[Any, Any, QueryOutcome]:
         # Not a coroutine of its own: each delta would pass through it once more.
@@ -363,7 +362,7 @@ class Query:
 
     async def _close(self, outcome: QueryOutcome) -> QueryOutcome:
         session, duration_ms = self.session, duration_ms_of(self.handle)
-        rests = outcome.stop_reason == "approval" and not self.handle.gives_way
+        rests = outcome.stop_reason == "approval" and not self.input.gives_way
         left = session.resting_children() if self.fold.calls and not rests else ()
         ended, outcome = await self._record_end(outcome, duration_ms, rests=rests)
         await session.store_state()

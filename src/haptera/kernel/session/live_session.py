@@ -25,7 +25,7 @@ from haptera.model.events import (
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.carried_state import STORED_EVERY, state_to_store
+from haptera.model.log import carried_state
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
@@ -120,9 +120,9 @@ class LiveSession(Session):
 
     async def store_state(self) -> None:
         """Now and then, record what the session is, for those who look at it without opening it."""
-        if self.fold.head - self.fold.folded_at < STORED_EVERY:
+        if self.fold.head - self.fold.folded_at < carried_state.STORED_EVERY:
             return
-        state = state_to_store(self.fold)
+        state = carried_state.state_to_store(self.fold)
         if state is not None:
             with suppress(AgentError):  # the end is recorded; this can be made anew
                 changed = SessionChanged(**self.stamp(), changes={FOLDED: state})
@@ -172,7 +172,7 @@ class LiveSession(Session):
         is_known = live is not None and fold.native.knows(fold.messages())
         return is_known and live is not None and live.driver.usable
 
-    def new_handle(self, query: QueryInput, *, total_timeout: float | None = None) -> QueryHandle:
+    def new_handle(self, query: QueryInput) -> QueryHandle:
         """Make the handle of a query that is to be submitted."""
         self.check_open()
         return QueryHandle(
@@ -181,10 +181,11 @@ class LiveSession(Session):
             waiting=lambda: self.queue.waiting,
             buffer_size=self.host.runtime.buffer_size,
             clock=self.host.clock,
-            total_timeout=total_timeout,
         )
 
-    async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
+    async def submit(
+        self, handle: QueryHandle, delivery: Delivery, *, total_timeout: float | None = None
+    ) -> None:
         """Take in a query; it runs now, later, or joins the one that runs.
 
         Raises:
@@ -196,8 +197,9 @@ class LiveSession(Session):
         if current is not None and delivery != "interrupt" and not handle.stream.abandoned:
             refuse_waiting_for(current)
         self.channel.excuse()  # the caller may be a handler, and wait for the answer
-        if handle.total_timeout:
-            handle.timer = self.tasks.start(self._expire(handle), name="haptera-timeout")
+        if total_timeout:
+            expiring = self._expire(handle, total_timeout)
+            handle.timer = self.tasks.start(expiring, name="haptera-timeout")
         try:
             async with StoreTime(handle.stopped):
                 await self.queue.submit(handle, delivery)
@@ -206,8 +208,7 @@ class LiveSession(Session):
                 handle.timer.cancel()
             raise
 
-    async def _expire(self, handle: QueryHandle) -> None:
-        seconds = handle.total_timeout or 0.0
+    async def _expire(self, handle: QueryHandle, seconds: float) -> None:
         await until_limit(self.host.clock, seconds)
         handle.expire(seconds)
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 
+from msgspec.structs import replace
+
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
 from haptera.kernel.blocks.error_classification import to_agent_error
 from haptera.kernel.session.query_handle import (
@@ -134,9 +136,8 @@ class PromptQueue:
         if len(self._waiting) > 1 and has_approved_calls(self._recorder.fold):
             # What was approved runs before the prompts that waited for it. If its query comes to
             # rest on another approval, they make that void.
-            carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
-            carrying_on.gives_way = True
-            self._start(carrying_on)
+            carrying_on = resume_input(self._recorder.fold, ())
+            self._start(self._unwatched(replace(carrying_on, gives_way=True)))
         else:
             self._start_next()
 
@@ -335,7 +336,7 @@ class PromptQueue:
                 self._waiting.remove(joined)
                 finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
-        if resting and not ended.gives_way:
+        if resting and not ended.query.gives_way:
             self._rest()
         else:
             self._start_next()
@@ -388,7 +389,7 @@ class PromptQueue:
         finally:
             for item in handles:
                 error = RequestError(ErrorCode.ABORTED, f"not sent: {reason}")
-                finish_without_running(item, item.stop_error or error)
+                finish_without_running(item, error if item.stop is None else item.stop.error)
 
 
 def _busy() -> SessionError:

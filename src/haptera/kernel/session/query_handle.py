@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -33,6 +34,25 @@ _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
 
 
 _SUSPENDED = "the session was closed"
+
+
+class Submission(NamedTuple):
+    """Where and when a query was submitted."""
+
+    session_id: SessionId
+    waiting: "Callable[[], Sequence[QueryHandle]]"
+    """What waits in its session's queue."""
+    clock: Clock
+    at: float
+    thread: int
+
+
+class Stop(NamedTuple):
+    """Why a query was stopped from outside."""
+
+    error: AgentError
+    suspends: bool = False
+    """Whether it is to be carried on later, and so gets no end."""
 
 
 class _Work(NamedTuple):
@@ -65,21 +85,14 @@ class QueryHandle:
         waiting: "Callable[[], Sequence[QueryHandle]]",
         buffer_size: int,
         clock: Clock,
-        total_timeout: float | None = None,
     ) -> None:
-        self.query, self.session_id = query, session_id
-        self.clock, self.submitted_at = clock, clock.now()
-        self.waiting = waiting
-        """What waits in its session's queue."""
+        self.query = query
+        self.submission = Submission(session_id, waiting, clock, clock.now(), threading.get_ident())
         self.asker: QueryHandle | None = query_in_context()
         self.context = copy_context()
         """What the query runs in: a copy of its submitter's context."""
-        self.gives_way = False
-        """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
-        self.total_timeout = total_timeout
         self.stream: Subscription[Event] = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._work: _Work | None = None
         self._ended = asyncio.Event()
         self._withdraw: Callable[[], object] = lambda: None
@@ -89,11 +102,9 @@ class QueryHandle:
         """Ends what its stream is told; while it does not run, nothing is."""
         self.timer: asyncio.Task[None] | None = None
         """What counts its time, from when it was submitted until it ends."""
-        self.stop_error: AgentError | None = None
+        self.stop: Stop | None = None
         """Why the query was stopped from outside, if it was."""
-        self.suspends = False
-        """Whether it was stopped to be carried on later, and so gets no end."""
-        self.stopped: asyncio.Future[None] = self._loop.create_future()
+        self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when it was stopped."""
 
     @property
@@ -120,8 +131,8 @@ class QueryHandle:
         `trouble` says what keeps it from its answer, if anything does.
         """
         self._work = _Work(worker, work, trouble)
-        if self.stop_error is not None:
-            self._stop_now()
+        if self.stop is not None:
+            self._stop_now(self.stop)
 
     def see(self, events: Sequence[Event]) -> None:
         """Note by what was recorded whether the provider answers."""
@@ -131,22 +142,19 @@ class QueryHandle:
     def abort(self, reason: str | None = None) -> None:
         """Stop the query; what was streamed is kept."""
         message = f"aborted: {reason}" if reason else "aborted"
-        self._from_any_thread(RequestError(ErrorCode.ABORTED, message))
+        self._from_any_thread(partial(self._stop, RequestError(ErrorCode.ABORTED, message)))
 
     def suspend(self, reason: str) -> None:
         """Stop the query without an end; it is carried on when its session is open again."""
-        if self.stop_error is None and not self.ended:
-            self.suspends = True
-            self._stop(RequestError(ErrorCode.ABORTED, f"suspended: {reason}; resume() goes on"))
+        error = RequestError(ErrorCode.ABORTED, f"suspended: {reason}; resume() goes on")
+        self._stop(error, suspends=True)
 
     def follow(self, signal: AbortSignal) -> None:
         """Stop as a signal says, from any thread."""
         if not signal.suspends:
             self.abort(signal.reason)
-        elif threading.get_ident() == self._thread:
-            self.suspend(signal.reason or _SUSPENDED)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.suspend, signal.reason or _SUSPENDED)
+        else:
+            self._from_any_thread(partial(self.suspend, signal.reason or _SUSPENDED))
 
     def expire(self, seconds: float) -> None:
         """Stop the query because its time is up; the error says what it was waiting for."""
@@ -174,28 +182,28 @@ class QueryHandle:
         """Wait until it is at rest."""
         await self._ended.wait()
 
-    def _from_any_thread(self, error: AgentError) -> None:
+    def _from_any_thread(self, stop: Callable[[], None]) -> None:
+        loop = self.stopped.get_loop()
         # At once in the thread of the loop, so that what follows `abort()` finds the query stopped.
-        if threading.get_ident() == self._thread:
-            self._stop(error)
+        if threading.get_ident() == self.submission.thread:
+            stop()
         # With its loop every query has ended, and `call_soon_threadsafe` would raise.
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop, error)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(stop)
 
-    def _stop(self, error: AgentError) -> None:
-        if self.stop_error is None and not self.ended:
-            self.stop_error = error
+    def _stop(self, error: AgentError, *, suspends: bool = False) -> None:
+        if self.stop is None and not self.ended:
+            self.stop = Stop(error, suspends)
             self.stopped.set_result(None)
-            self._stop_now()
+            self._stop_now(self.stop)
 
-    def _stop_now(self) -> None:
+    def _stop_now(self, stop: Stop) -> None:
         if self._work is None:
             # It still waits, or it was promoted and nothing works on it yet: `begin` stops it then.
             self._withdraw()
             return
         # The signal first: the recorder refuses from then on, whatever the worker does.
-        message = self.stop_error.message if self.stop_error else None
-        self._work.abort.abort(message, suspends=self.suspends)
+        self._work.abort.abort(stop.error.message, suspends=stop.suspends)
         self._work.worker.cancel()
 
     def promote(self) -> None:
@@ -205,7 +213,8 @@ class QueryHandle:
 
 def duration_ms_of(handle: QueryHandle) -> int:
     """Return how long a query has taken so far, from when it was submitted; 1 at least."""
-    return max(1, int((handle.clock.now() - handle.submitted_at) * 1000))
+    submission = handle.submission
+    return max(1, int((submission.clock.now() - submission.at) * 1000))
 
 
 def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
@@ -213,7 +222,7 @@ def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
     result: AgentResult[object] = AgentResult(
         text="",
         stop_reason="aborted" if error.code is ErrorCode.ABORTED else "error",
-        session_id=handle.session_id,
+        session_id=handle.submission.session_id,
         duration_ms=duration_ms_of(handle),
     )
     if error.result is None:
@@ -246,7 +255,7 @@ def waiting_for_caller() -> set[QueryHandle]:
         query = todo.pop()
         if query is not None and query not in found and not query.ended:
             found.add(query)
-            prompts = (query, *query.waiting())
+            prompts = (query, *query.submission.waiting())
             # Nothing waits for the answer to a prompt whose stream was abandoned.
             todo += [each.asker for each in prompts if not each.stream.abandoned]
     return found

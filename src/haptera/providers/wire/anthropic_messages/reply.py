@@ -133,7 +133,7 @@ class MessagesDecoder:
             case _:
                 assert_never(event)
 
-    def _open(self, head: MessageHead, out: list[StreamPart]) -> None:
+    def _open(self, head: MessageHead | WholeMessage, out: list[StreamPart]) -> None:
         if self._block_count:
             # A second answer in one body: the first was cut off, and its parts are out already.
             raise RequestError(

@@ -142,9 +142,13 @@ class MessageStop(_Tagged, tag="message_stop", gc=False):
     """The answer is complete."""
 
 
-class WholeMessage(MessageHead, tag_field="type", tag="message"):
+class WholeMessage(_Tagged, tag="message"):
     """The complete answer, from servers that do not stream."""
 
+    id: str | None = None
+    model: str = ""
+    usage: WireUsage | None = None
+    content: list[JsonObject] = []
     stop_reason: str | None = None
     stop_sequence: str | None = None
     stop_details: Json = None
