@@ -352,6 +352,7 @@ class Query:
         ended = self._end(outcome, duration_ms=duration_ms_of(self.handle))
         suspended = QuerySuspended(query_id=self.query_id, reason=str(outcome.error))
         recorder.show([*self.measurement.end(ended), suspended])
+        self.handle.detach()  # nothing comes after its terminal event
         self.measurement.finish()
         result = replace(await self._result(ended), suspended=True)
         if outcome.error is not None:
@@ -407,6 +408,7 @@ class Query:
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = self._end(outcome, duration_ms=duration_ms)
             recorder.show_unstored_end(self.measurement.end(ended), ended)
+            self.handle.detach()
         return ended, outcome
 
     def _closing(self, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
@@ -554,7 +556,8 @@ def _outcome_of(
     """Say how a query ended: by its own account, unless it was stopped from outside."""
     # Not done: it ignores its cancellation and was left behind.
     if not worker.done() or worker.cancelled():
-        error = stop_error or _stopped_by_loop()
+        stopped = asyncio.CancelledError("the event loop stopped the query")
+        error = stop_error or to_agent_error(stopped)
     elif (failure := worker.exception()) is None:
         return worker.result()
     else:
@@ -564,10 +567,6 @@ def _outcome_of(
             error = stop_error
     aborted = error.code is ErrorCode.ABORTED
     return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
-
-
-def _stopped_by_loop() -> AgentError:
-    return to_agent_error(asyncio.CancelledError("the event loop stopped the query"))
 
 
 def _first_of(failure: BaseException) -> BaseException:
