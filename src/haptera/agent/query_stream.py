@@ -58,7 +58,8 @@ class QueryStream(Generic[OutputT]):
         wanted = (options.output_type, options.output_schema, options.output_validator)
         self._has_output = any(each is not None for each in wanted)
         self._returns_aborts = options.on_abort == "return"
-        self._forget: Callable[[], None] = lambda: None
+        self._forgets: list[Callable[[], None]] = []
+        """End what the signals call."""
         self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
         self._beginning = asyncio.Lock()
         self._claimed = False
@@ -167,7 +168,8 @@ class QueryStream(Generic[OutputT]):
             # It would keep the query as long as this stream, which the query's own error may hold.
             self._dropping.detach()
         if handle.ended and self._finish is None:
-            self._forget()
+            for forget in self._forgets:
+                forget()
             self._was_closed = True
             return
         leaving = self._leave(handle)
@@ -178,7 +180,8 @@ class QueryStream(Generic[OutputT]):
         try:
             await handle.wait()
         finally:
-            self._forget()
+            for forget in self._forgets:
+                forget()
             await self._clean_up()
         self._was_closed = True
 
@@ -210,7 +213,8 @@ class QueryStream(Generic[OutputT]):
             # At exit no event loop is left in which the query could be stopped.
             self._dropping.atexit = False
             # A signal that was aborted since it was last looked at calls the listener at once.
-            self._forget = self._listen(handle.follow)
+            follow = handle.follow
+            self._forgets = [each.add_listener(partial(follow, each)) for each in self._signals]
             return handle
 
     async def _start_unless_aborted(self) -> "QueryHandle":
@@ -225,11 +229,12 @@ class QueryStream(Generic[OutputT]):
 
         try:
             async with timer:
-                forget = self._listen(give_up)
+                forgets = [each.add_listener(partial(give_up, each)) for each in self._signals]
                 try:
                     return await self._start()
                 finally:
-                    forget()
+                    for forget in forgets:
+                        forget()
         except TimeoutError:
             # Any other TimeoutError comes from what was waited for, and is passed on.
             if timer.expired():
@@ -241,16 +246,6 @@ class QueryStream(Generic[OutputT]):
             if signal.aborted:
                 self._refused = aborted_before(signal)
                 raise self._refused
-
-    def _listen(self, stop: Callable[[AbortSignal], None]) -> Callable[[], None]:
-        """Call `stop` with the first signal that aborts, until the returned call."""
-        forgets = [signal.add_listener(partial(stop, signal)) for signal in self._signals]
-
-        def forget() -> None:
-            for each in forgets:
-                each()
-
-        return forget
 
     async def _clean_up(self) -> None:
         if self._finish is not None:

@@ -302,7 +302,8 @@ class ModelTurns:
         stop_reason = _STOP_REASONS[finish]
         # The end of an answer is staged only if it has words; the fold does not have them yet. A
         # stop sequence at its beginning leaves none, and is what was asked for.
-        said = query.is_end_staged or bool(query.settings.stop) or _has_answer(query)
+        is_staged = outcome.turn.is_end_staged
+        said = is_staged or bool(query.settings.stop) or _has_answer(query)
         if stop_reason == "complete" and not said:
             raise ProviderError(
                 ErrorCode.PROTOCOL,

@@ -113,7 +113,8 @@ class Subscription(Generic[ItemT]):
             self.ended, self._error = True, error
         if self._news is not None and not self._news.done():
             self._news.set_result(True)
-        self._drop_timer()
+        if self._timer is not None:
+            self._drop_timer()
         self._free_space()
 
     def excuse(self) -> None:
@@ -125,7 +126,8 @@ class Subscription(Generic[ItemT]):
         """Say that the consumer left: what is buffered is dropped."""
         self.abandoned = True
         self._buffer.clear()
-        self._drop_timer()
+        if self._timer is not None:
+            self._drop_timer()
         self._free_space()
 
     async def next_batch(self, seconds: float | None = None) -> list[ItemT]:

@@ -199,6 +199,8 @@ class TurnMeasurement:
     def __init__(
         self, query: "QueryMeasurement", begun: TurnBegun, answer: AnswerInterface
     ) -> None:
+        query.attempts += 1
+        query.open.append(self)
         self._query = query
         self._begun = begun
         self._answer = answer
@@ -310,9 +312,9 @@ class QueryMeasurement:
         self.started_at = clock.now()
         self.first_at: float | None = None
         """When the first answer began."""
-        self._attempts = 0
+        self.attempts = 0
         self._tool_calls = 0
-        self._open: list[TurnMeasurement | ToolMeasurement] = []
+        self.open: list[TurnMeasurement | ToolMeasurement] = []
         self._interrupted: list[LiveEvent] = []
         self._measured: QueryMeasured | None = None
         self.clock = clock
@@ -321,18 +323,11 @@ class QueryMeasurement:
         """How many times the tool of a call that goes on was run."""
         self.span = _span_of(telemetry, begun)
 
-    def begin_turn(self, begun: TurnBegun, answer: AnswerInterface) -> TurnMeasurement:
-        """Begin to measure a request and its answer."""
-        self._attempts += 1
-        turn = TurnMeasurement(self, begun, answer)
-        self._open.append(turn)
-        return turn
-
     def begin_tool(self, begun: ToolBegun) -> ToolMeasurement:
         """Begin to measure a tool call."""
         self._tool_calls += 1
         tool = ToolMeasurement(self, begun)
-        self._open.append(tool)
+        self.open.append(tool)
         return tool
 
     def count_run(self, call_id: CallId) -> None:
@@ -347,7 +342,7 @@ class QueryMeasurement:
         """
         # `interrupt` removes from the list. What it returns is kept for a second call, which
         # happens when the store did not take the first end.
-        for measurement in self._open.copy():
+        for measurement in self.open.copy():
             self._interrupted += measurement.interrupt()
         self._measured = measured = QueryMeasured(
             session_id=self._begun.session_id,
@@ -356,7 +351,7 @@ class QueryMeasurement:
             duration_ms=ended.duration_ms,
             first_token_ms=_ms(self.started_at, self.first_at),
             turns=ended.turns,
-            attempts=self._attempts,
+            attempts=self.attempts,
             tool_calls=self._tool_calls,
             finish_reason=ended.finish_reason,
             usage=ended.usage,
@@ -372,9 +367,9 @@ class QueryMeasurement:
 
     def forget(self, measurement: TurnMeasurement | ToolMeasurement) -> bool:
         """Whether a measurement was still open; from now on it is not."""
-        if measurement not in self._open:
+        if measurement not in self.open:
             return False
-        self._open.remove(measurement)
+        self.open.remove(measurement)
         return True
 
 

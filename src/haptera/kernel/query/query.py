@@ -207,11 +207,6 @@ class Query:
         return None if is_recorded else self.progress.prompt
 
     @property
-    def is_end_staged(self) -> bool:
-        """Whether the end of the last turn waits to be recorded with the end of the query."""
-        return self.turn is not None and self.turn.is_end_staged
-
-    @property
     def turn_stamp(self) -> Stamp:
         """The stamp of what belongs to the turn.
 
@@ -396,7 +391,7 @@ class Query:
             closing: list[Event] = []
             # An answer whose end is staged leaves nothing open; one append holds that end and
             # `query.ended`.
-            if outcome.error is not None or not self.is_end_staged:
+            if outcome.error is not None or self.turn is None or not self.turn.is_end_staged:
                 await recorder.commit(())  # what a cancelled worker had staged comes first
                 # Made only now: what was staged may have settled calls and approvals.
                 closing = self._closing(outcome, rests=rests)

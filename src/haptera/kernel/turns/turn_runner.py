@@ -15,7 +15,7 @@ from haptera.kernel.blocks.stream_processor.processor import (
     AnswerSource,
     StreamProcessorInterface,
 )
-from haptera.kernel.query.progress import NO_SPAN
+from haptera.kernel.query.progress import NO_SPAN, TurnMeasurement
 from haptera.kernel.query.query import ModelPlan, Query, Turn
 from haptera.model.errors import ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, Heartbeat
@@ -190,7 +190,7 @@ class TurnRunner:
             stamp=stamp,
             message_id=new_message_id(),
             answer=answer,
-            measurement=query.measurement.begin_turn(begun, answer),
+            measurement=TurnMeasurement(query.measurement, begun, answer),
         )
         started = TurnStarted(
             **stamp(),

@@ -96,7 +96,8 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
         if self.message is not None and self.message.sender is not None:
             sender = self.message.sender
             fold.query_options = msgspec.structs.replace(self.options, sender=sender)
-        fold.standing.start_query(self)
+        if self.policy is not None or self.resumes is not None:
+            fold.standing.start_query(self)
         if self.message is not None:
             fold.push_prompt(self.message, time=self.time, seq=self.seq)
 
