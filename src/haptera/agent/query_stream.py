@@ -25,7 +25,7 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
     from haptera.agent import growing_output
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.session.session import QueryHandle
 else:
     growing_output = on_first_use("haptera.agent.growing_output")
 

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from haptera.kernel.session import command_effects, conversation_effects
     from haptera.kernel.session.command_effects import HeldSession
     from haptera.kernel.session.live_session import LiveSession
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.session.session import QueryHandle
 else:
     catalogue = on_first_use("haptera.access.catalogue")
     changing = on_first_use("haptera.access.changing")

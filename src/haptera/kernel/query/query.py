@@ -24,9 +24,8 @@ from haptera.kernel.query.progress import (
     TurnMeasurement,
 )
 from haptera.kernel.query.query_hooks import HookedQuery, QueryHooks
-from haptera.kernel.session.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.session.recorder import Recorder
-from haptera.kernel.session.session import Session
+from haptera.kernel.session.session import QueryHandle, Session, duration_ms_of
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.ids import MessageId, QueryId, new_input_id, new_message_id

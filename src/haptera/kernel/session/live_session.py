@@ -13,9 +13,8 @@ from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.query_handle import QueryHandle, refuse_waiting_for
 from haptera.kernel.session.recorder import StoreTime
-from haptera.kernel.session.session import Session, SessionHost
+from haptera.kernel.session.session import QueryHandle, Session, SessionHost, refuse_waiting_for
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError

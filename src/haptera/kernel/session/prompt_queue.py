@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
 from haptera.kernel.blocks.error_classification import to_agent_error
-from haptera.kernel.session.query_handle import (
+from haptera.kernel.session.recorder import StoreTime
+from haptera.kernel.session.session import (
     QueryHandle,
+    Session,
     finish_like,
     finish_without_running,
     refuse_waiting_for,
 )
-from haptera.kernel.session.recorder import StoreTime
-from haptera.kernel.session.session import Session
 from haptera.kernel.session.session_descriptions import (
     has_approved_calls,
     queued_entry,
