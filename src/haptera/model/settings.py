@@ -370,6 +370,12 @@ def bounded_settings(settings: Settings, ceiling: Settings) -> Settings:
     )
 
 
+def limits_tools(ceiling: Settings) -> bool:
+    """Whether settings can exceed a ceiling at all; see `bounded_settings`."""
+    is_stricter = ceiling.approval != _BY_STRICTNESS[0]
+    return is_stricter or ceiling.allowed_tools is not None or bool(ceiling.denied_tools)
+
+
 def allows_tool(settings: Settings, name: str) -> bool:
     """Whether settings let a model use the tool of a name; a denial wins."""
     allowed = settings.allowed_tools

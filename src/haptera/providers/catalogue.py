@@ -210,7 +210,8 @@ class KnownModels:
         self._catalogue = catalogue
         self._clock = clock
         self._pricing = Pricing(known=self._known_prices, own=prices)
-        self._windows = dict(windows or {})
+        self._windows: dict[str, int | None] = dict(windows or {})
+        """Those of the user, and those that were looked up."""
         self._same_as = dict(same_as or {})
         self._local_window = local_window
 
@@ -221,11 +222,15 @@ class KnownModels:
 
     def context_window(self, provider: str, model: str) -> int | None:
         """Return the size of a model's context window, in tokens; None if unknown."""
-        own = self._windows.get(f"{provider}/{model}")
-        if own is None and protocol_of(provider) == "process":
-            return self._local_window(model)
-        facts = self.facts(provider, model)
-        return own or (facts.context_window if facts is not None else None)
+        name = f"{provider}/{model}"
+        # Not `get`: what is unknown is remembered as None, and asked for again with every turn.
+        if name not in self._windows:
+            if protocol_of(provider) == "process":
+                self._windows[name] = self._local_window(model)
+            else:
+                facts = self.facts(provider, model)
+                self._windows[name] = facts.context_window if facts is not None else None
+        return self._windows[name]
 
     def facts(self, provider: str, model: str) -> ModelFacts | None:
         """Return the facts about a model; None if unknown."""

@@ -287,9 +287,7 @@ def is_compaction(message: Message) -> bool:
 
 
 def end_last(conversation: ConversationInterface, stop_reason: StopReason) -> None:
-    """Say of a last answer that was cut off how its query ended, if that says why."""
-    if stop_reason not in {"aborted", "error"}:
-        return
+    """Say of a last answer that was cut off how its query ended: aborted, or with an error."""
     tip = conversation.tip
     if isinstance(tip, AssistantMessage) and tip.interrupted:
         conversation.remove_last()

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import ControlChannelInterface, Subscription
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event, Idle, StatusChanged, TextDelta
 from haptera.model.ids import PartId
