@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from haptera.model.session_state import SessionState
     from haptera.model.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
     from haptera.model.usage import Usage
+    from haptera.ports.runner import Retry
     from haptera.ports.tools import ToolContext
     from haptera.system.abort import AbortController, AbortSignal
 
@@ -109,6 +110,7 @@ __all__ = [
     "QueryStream",
     "ReasoningDelta",
     "RequestError",
+    "Retry",
     "RetryScheduled",
     "RetrySettings",
     "SessionDescription",
@@ -185,6 +187,7 @@ if not TYPE_CHECKING:
             "QueryStream": "haptera.agent.query_stream",
             "ReasoningDelta": "haptera.model.events",
             "RequestError": "haptera.model.errors",
+            "Retry": "haptera.ports.runner",
             "RetryScheduled": "haptera.model.log.turns",
             "RetrySettings": "haptera.model.settings",
             "SessionDescription": "haptera.access.descriptions",

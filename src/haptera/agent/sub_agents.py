@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from haptera.agent.keywords import ResumeKeywords
-from haptera.agent.prompts import output_spec
+from haptera.agent.outputs import output_spec
 from haptera.agent.session import AgentSession
 from haptera.kernel.blocks.tool_registry.keywords import ToolKeywords
 from haptera.kernel.blocks.tool_registry.tool import AnyTool, make_tool

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from haptera import AgentError, AgentResult, AgentSession, ConfigError, QueryStream
-from haptera.agent.prompts import schema_check
+from haptera.agent.outputs import schema_check
 from haptera.cli.choices import Choices, deny_unanswered, open_agent, open_chosen_session
 from haptera.cli.outcomes import (
     Denial,
