@@ -22,7 +22,7 @@ from haptera.access.assembly.attachments import attachment_part
 from haptera.access.config.context_files import _front_matter
 from haptera.access.config.file import parse_config
 from haptera.access.config.toml_lines import key_lines
-from haptera.agent.prompts import _bare
+from haptera.agent.outputs import json_in
 from haptera.cli.chat.approvals import ShownCard
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
 from haptera.cli.prompt_input import _named, fenced
@@ -606,7 +606,14 @@ def _providers() -> Iterator[Entry]:
     yield from _texts(
         "path in arguments", steps_of, ".a", "[", '["a', "[0]", '["', "']", '["a\n', reads=()
     )
-    yield from _texts("fenced answer", _bare, "`", " ", "\n", "```json ", head="```json", reads=())
+    yield from _texts(
+        "answer with JSON",
+        lambda text: list(json_in(text)),
+        *("`", " ", "\n", "```json ", "{", "[", '{"a":', "<think>", "</think>", '"\\'),
+        head="```json",
+        reads=("agent.outputs:json_in",),
+        most=200_000,
+    )
 
     def answers(size: int) -> CallIds:
         ids = CallIds()
