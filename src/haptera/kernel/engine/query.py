@@ -21,7 +21,7 @@ from haptera.kernel.engine.query_end import added_by, query_outcome, text_of_ans
 from haptera.kernel.engine.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.engine.query_hooks import HookedQuery, QueryHooks
 from haptera.kernel.engine.query_progress import NativeShare, QueryChecks, QueryProgress
-from haptera.kernel.engine.recorder import Recorder
+from haptera.kernel.engine.recorder import Recorder, StoreTime
 from haptera.kernel.engine.session import Session
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
@@ -273,6 +273,9 @@ class Query:
         with self.measurement.span:
             try:
                 await session.recorder.resynchronise()
+                if session.fold.lacks_texts:
+                    async with StoreTime(self.handle.stopped):
+                        await session.read_texts()
                 # A new prompt makes void what sub-agents of an earlier query wait for.
                 # Found before `start`, which settles the calls that they belong to.
                 left = session.resting_children() if self.input.resumes is None else ()

@@ -28,10 +28,10 @@ from haptera.model.events import (
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.carried_state import state_to_store
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
+from haptera.model.log.stored_state import state_to_store
 from haptera.model.messages import Message
 from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Delivery
@@ -126,6 +126,10 @@ class LiveSession(Session):
         """End what those sessions left unfinished, in their own logs."""
         if children:
             await self._children.end(children)
+
+    async def read_texts(self) -> None:
+        """Read the messages that the fold lacks, where the session was opened without them."""
+        await self.branches.read_texts()
 
     async def store_state(self) -> None:
         """Now and then, record what the session is, for those who look at it without opening it."""

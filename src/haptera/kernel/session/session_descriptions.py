@@ -107,6 +107,8 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     busy: Literal["wait", "reject"] = "reject"
     history: tuple[Message, ...] = ()
     must_exist: bool = False
+    reads_messages: bool = True
+    """Whether it is to have its messages; otherwise they are read when they are needed."""
     native_session_id: str | None = None
     """The native session that is adopted, unless it is the session's own already."""
     fork: Fork | None = None
