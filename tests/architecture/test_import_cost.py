@@ -15,8 +15,7 @@ import pytest
 
 import haptera
 import haptera.access.assembly.late
-import haptera.agent.late
-import haptera.cli.late
+import haptera.agent
 from haptera.access import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
@@ -64,7 +63,7 @@ def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
         "haptera.access.assembly.composition",
         "haptera.access.auth",
         "haptera.access.config",
-        "haptera.kernel.engine.query_runner",
+        "haptera.kernel.query_runner",
         "haptera.providers",
         "haptera.kernel.session.live_session",
         "haptera.stores",
@@ -78,10 +77,8 @@ def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
 LATE = [
     haptera,
     haptera.agent,
-    haptera.agent.late,
     haptera.access.assembly,
     haptera.access.assembly.late,
-    haptera.cli.late,
 ]
 
 

@@ -11,7 +11,6 @@ from haptera.access.descriptions import (
     ActiveContext,
     FoundPrompt,
     FoundText,
-    ListOptions,
     MessageDescription,
     SessionDescription,
     SessionStats,
@@ -22,6 +21,7 @@ from haptera.access.descriptions import (
 from haptera.access.history import described_messages, stats_of, usage_of
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log
 from haptera.kernel.session.notes import ProjectNote, project_notes
+from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.json_types import JsonObject, writable
 from haptera.model.log.sessions import SessionChanged
@@ -30,11 +30,13 @@ from haptera.model.operations.sessions import (
     CountUse,
     DescribeTree,
     FindPrompt,
+    ForkSession,
     GetSession,
     GroupUse,
     ListChildren,
     ListMessages,
     ListNotes,
+    ListSessions,
     ReadContext,
     ReadSummary,
     SearchSessions,
@@ -44,14 +46,12 @@ from haptera.ports.session_store import SessionFilter, SessionRecord
 ValueT = TypeVar("ValueT")
 
 
-async def list_sessions(
-    sessions: Catalogue, told: ListOptions, *, project: str
-) -> tuple[SessionDescription, ...]:
-    """List sessions by checked options."""
-    chosen = msgspec.structs.asdict(told)
+@handles(ListSessions)
+async def list_sessions(sessions: Catalogue, order: ListSessions) -> tuple[SessionDescription, ...]:
+    """List sessions, the last updated first."""
+    chosen = msgspec.structs.asdict(order)
     everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
-    after = chosen.pop("after")
-    del chosen["project"]
+    after, project = chosen.pop("after"), chosen.pop("project")
     if not chosen.pop("children") and chosen["spawned_by"] is None:
         chosen["spawned"] = False
     records = await sessions.composition.store.index.browse(
@@ -77,12 +77,12 @@ async def search(sessions: Catalogue, order: SearchSessions) -> tuple[FoundText,
     hits = await store.search.find(
         writable(order.text), owner=sessions.owner, project=project, limit=order.limit
     )
-    found: list[FoundText] = []
+    places: list[FoundText] = []
     for hit in hits:
         record = await store.index.find(sessions.owner, project, session_id=hit.session_id)
         if record is not None:  # it may have been deleted since
-            found.append(FoundText(session=describe(record), hit=hit))
-    return tuple(found)
+            places.append(FoundText(session=describe(record), hit=hit))
+    return tuple(places)
 
 
 @handles(ListChildren)
@@ -128,10 +128,10 @@ async def messages(sessions: Catalogue, order: ListMessages) -> tuple[MessageDes
     record = await sessions.record(order.reference)
     fold, entries = await sessions.folded(record.id, through=order.through)
     describe_all = partial(described_messages, folder=record.project)
-    found = await beside_the_loop(entries, lambda: describe_all(fold.messages(), entries))
-    start = 0 if order.after is None else _position_of(found, order.after) + 1
-    end = len(found) if order.before is None else _position_of(found, order.before)
-    page = found[start:end]
+    described = await beside_the_loop(entries, lambda: describe_all(fold.messages(), entries))
+    start = 0 if order.after is None else _position_of(described, order.after) + 1
+    end = len(described) if order.before is None else _position_of(described, order.before)
+    page = described[start:end]
     if order.limit is not None:
         # Not `page[-limit:]`, which is the whole page with a limit of 0.
         page = (
@@ -149,9 +149,9 @@ async def context(sessions: Catalogue, order: ReadContext) -> ActiveContext:
 @handles(ReadSummary)
 async def summary(sessions: Catalogue, order: ReadSummary) -> SessionSummary | None:
     """Return the summary of a session, when one was made."""
-    found = await _saved(sessions, order.reference, field="summary", kind=SessionSummary)
+    saved = await _saved(sessions, order.reference, field="summary", kind=SessionSummary)
     # `_saved` returns the default when nothing, or nothing valid, was saved.
-    return found if found != SessionSummary() else None
+    return saved if saved != SessionSummary() else None
 
 
 @handles(FindPrompt)
@@ -178,6 +178,13 @@ async def list_notes(sessions: Catalogue, _order: ListNotes) -> tuple[ProjectNot
     return await project_notes(
         sessions.composition.store, owner=sessions.owner, project=sessions.project
     )
+
+
+@handles(ForkSession)
+async def fork_point(sessions: Catalogue, order: ForkSession) -> tuple[SessionRecord, Fork]:
+    """Find where a new session begins that goes on from another one."""
+    record = await sessions.record(order.reference)
+    return record, await sessions.composition.stored.read_fork(record.id, order.after)
 
 
 async def _saved(sessions: Catalogue, reference: str, *, field: str, kind: type[ValueT]) -> ValueT:

@@ -9,12 +9,13 @@ from typing import Any, BinaryIO, cast
 import click
 import msgspec
 
-from haptera import Agent, SessionDescription, UserMessage
+from haptera import Agent, AgentSession, SessionDescription, UserMessage
 from haptera.access.command_flags import STORE_FLAG, flag
 from haptera.access.configured import offers_format
 from haptera.access.descriptions import (
-    ExportOptions,
+    FoundText,
     MessageDescription,
+    SessionStats,
 )
 from haptera.access.keywords import ListKeywords
 from haptera.access.maintenance import SessionHealth
@@ -26,7 +27,6 @@ from haptera.cli.session_texts import (
     counted,
     short_time,
     shown_part,
-    shown_title,
     shown_titles,
     shown_value,
 )
@@ -34,7 +34,6 @@ from haptera.cli.share_commands import share, show_shares
 from haptera.cli.terminal import (
     Output,
     Sanitiser,
-    confirm,
     discard_output,
     print_json,
     print_table,
@@ -45,6 +44,7 @@ from haptera.cli.terminal import (
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.compactions import Compaction
+from haptera.model.operations.sessions import ExportSession
 from haptera.options.declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
@@ -66,9 +66,7 @@ class _FormatName(click.Choice[str]):
 _AS = click.option(
     "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True
 )
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _REFERENCE = click.argument("reference", metavar="ID|NAME|TEXT")
-_EXACT_REFERENCE = click.argument("reference", metavar="ID|NAME")
 
 
 @click.group("sessions", help="List, show, search, change and export sessions.")
@@ -101,38 +99,14 @@ def list_sessions(
         wanted["archived"] = None
 
     async def read(agent: Agent) -> tuple[tuple[SessionDescription, ...], dict[str, str]]:
-        found = await agent.sessions.list(**wanted)
-        return found, await shown_titles(agent, found) if shown_as == "table" else {}
+        sessions = await agent.sessions.list(**wanted)
+        return sessions, await shown_titles(agent, sessions) if shown_as == "table" else {}
 
-    found, titles = with_agent(context, read)
+    sessions, titles = with_agent(context, read)
     if shown_as == "json":
-        print_json(Output(), found)
+        print_json(Output(), sessions)
     else:
-        _print_sessions(found, titles, everywhere=flags["everywhere"])
-
-
-@command.command()
-@click.argument("text")
-@click.option("--all", "everywhere", is_flag=True, help="In all folders, not this one only.")
-@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
-@_AS
-@click.pass_context
-def search(
-    context: click.Context, /, *, text: str, everywhere: bool, limit: int, shown_as: str
-) -> None:
-    """Find what was said: texts that hold every word, the best first."""
-    found = with_agent(
-        context, lambda agent: agent.sessions.search(text, limit=limit, everywhere=everywhere)
-    )
-    output = Output()
-    if shown_as == "json":
-        print_json(output, found)
-        return
-    if not found:
-        output.note("nothing is found here; `--all` searches all folders")
-        return
-    rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
-    print_table(output, ("id", "updated", "text"), rows)
+        _print_sessions(sessions, titles, everywhere=flags["everywhere"])
 
 
 @command.command()
@@ -144,8 +118,8 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
     """Show the conversation of a session."""
 
     async def read(agent: Agent) -> tuple[SessionDescription, tuple[MessageDescription, ...]]:
-        found = await agent.sessions.get(await find_session_by_words(agent, reference))
-        return found, await agent.sessions.messages(found.id)
+        session = await agent.sessions.get(await find_session_by_words(agent, reference))
+        return session, await agent.sessions.messages(session.id)
 
     described, messages = with_agent(context, read)
     chosen = messages[-last:] if last else messages
@@ -159,23 +133,6 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
         output.line(f"\n{role}  {short_time(each.time)}")
         for part in each.message.parts:
             output.line(shown_part(part))
-
-
-@command.command()
-@_REFERENCE
-@_AS
-@click.pass_context
-def stats(context: click.Context, /, *, reference: str, shown_as: str) -> None:
-    """Add up the messages, tokens, cost and time of a session."""
-
-    async def read(agent: Agent) -> object:
-        return await agent.sessions.stats(await find_session_by_words(agent, reference))
-
-    found = msgspec.to_builtins(with_agent(context, read))
-    if shown_as == "json":
-        print_json(Output(), found)
-        return
-    print_table(Output(), ("what", "value"), [(n, shown_value(v)) for n, v in found.items()])
 
 
 @command.command()
@@ -203,60 +160,9 @@ def rename(
 
 @command.command()
 @_REFERENCE
-@click.argument("tags", nargs=-1, required=True)
-@click.option("--remove", is_flag=True, help="Take these tags away.")
-@click.pass_context
-def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], remove: bool) -> None:
-    """Add tags to a session."""
-
-    async def change(agent: Agent) -> SessionDescription:
-        session_id = await find_session_by_words(agent, reference)
-        if remove:
-            return await agent.sessions.untag(session_id, *tags)
-        return await agent.sessions.tag(session_id, *tags)
-
-    _say_changed(with_agent(context, change))
-
-
-@command.command()
-@_EXACT_REFERENCE
-@_YES
-@click.pass_context
-def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
-    """Delete a session for good. `archive` only takes it out of the lists."""
-
-    async def find(agent: Agent) -> tuple[str, str]:
-        session_id = await find_session_by_words(agent, reference, by_text=False)
-        return session_id, await shown_title(agent, await agent.sessions.get(session_id))
-
-    session_id, title = with_agent(context, find)
-    # Between two agents: no store is held open while the user is asked.
-    confirm(f"Delete {title!r} ({session_id}) for good?", yes=yes)
-    with_agent(context, lambda agent: agent.sessions.delete(session_id))
-    Output().line(f"deleted {session_id}")
-
-
-@command.command()
-@_REFERENCE
-@click.option("--at", "after", metavar="MESSAGE", help="The last message of the copy.")
-@click.option("--name", help="The name of the copy.")
-@click.pass_context
-def fork(context: click.Context, /, *, reference: str, after: str | None, name: str | None) -> None:
-    """Copy a session, up to a message or as a whole; both go on independently."""
-
-    async def work(agent: Agent) -> str | None:
-        session_id = await find_session_by_words(agent, reference)
-        async with await agent.sessions.fork(session_id, after=after, name=name) as forked:
-            return forked.session_id
-
-    Output().line(str(with_agent(context, work)))
-
-
-@command.command()
-@_REFERENCE
 @click.option("--format", "to", type=_FormatName(_WRITTEN), default=ARCHIVE, show_default=True)
 @click.option("-o", "--output", "path", type=click.Path(), help="A new file; default: stdout.")
-@flag("--redact", declared=options_of(ExportOptions)["redact"])
+@flag("--redact", declared=options_of(ExportSession)["redact"])
 @click.pass_context
 def export(
     context: click.Context, /, *, reference: str, to: str, path: str | None, redact: bool
@@ -301,14 +207,6 @@ def import_session(
     Output().line(f"{imported.session.id}  {safe_line(imported.session.title)}")
 
 
-@command.command()
-@click.pass_context
-def repair(context: click.Context, /) -> None:
-    """Derive the index of all sessions again from their logs."""
-    count = with_agent(context, lambda agent: agent.sessions.repair())
-    Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
-
-
 async def _show(pieces: AsyncGenerator[bytes, None], output: Output) -> None:
     """Print an export to a person: as text that the terminal does not obey."""
     decoder, cleaner = codecs.getincrementaldecoder("utf-8")("backslashreplace"), Sanitiser()
@@ -327,10 +225,10 @@ async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:
 
 
 def _print_sessions(
-    found: tuple[SessionDescription, ...], titles: dict[str, str], *, everywhere: bool
+    sessions: tuple[SessionDescription, ...], titles: dict[str, str], *, everywhere: bool
 ) -> None:
     output = Output()
-    if not found:
+    if not sessions:
         output.note("there are no sessions here; `--all` lists those of other folders")
     headings = ("id", "updated", "state", *(("project",) if everywhere else ()), "title")
     rows = [
@@ -341,16 +239,16 @@ def _print_sessions(
             *((each.project,) if everywhere else ()),
             titles[each.id],
         )
-        for each in found
+        for each in sessions
     ]
     print_table(output, headings, rows)
 
 
-def _say_changed(found: SessionDescription) -> None:
-    tags = f"  [{', '.join(found.tags)}]" if found.tags else ""
-    name = f"  {found.name}" if found.name else ""
-    state = "  archived" if found.archived else ""
-    Output().line(safe_line(f"{found.id}{name}  {found.title}{tags}{state}"))
+def _say_changed(session: SessionDescription) -> None:
+    tags = f"  [{', '.join(session.tags)}]" if session.tags else ""
+    name = f"  {session.name}" if session.name else ""
+    state = "  archived" if session.archived else ""
+    Output().line(safe_line(f"{session.id}{name}  {session.title}{tags}{state}"))
 
 
 def _show_rewind(report: RewindReport) -> None:
@@ -370,11 +268,34 @@ def _show_health(health: SessionHealth) -> None:
     click.get_current_context().exit(Exit.OK if health.ok else Exit.ERROR)
 
 
+def _show_found(places: tuple[FoundText, ...]) -> None:
+    if not places:
+        Output().note("nothing is found here; `--all` searches all folders")
+        return
+    rows = [
+        (each.session.id, short_time(each.session.updated), each.hit.snippet) for each in places
+    ]
+    print_table(Output(), ("id", "updated", "text"), rows)
+
+
+def _show_stats(stats: SessionStats) -> None:
+    rows = [(name, shown_value(value)) for name, value in msgspec.to_builtins(stats).items()]
+    print_table(Output(), ("what", "value"), rows)
+
+
+def _show_index(count: int) -> None:
+    Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
+
+
 _SHOWN: dict[Any, Callable[[Any], None]] = {
+    AgentSession: lambda session: Output().line(str(session.session_id)),
     Compaction: lambda made: Output().line(made.outcome),
     RewindReport: _show_rewind,
     SessionDescription: _say_changed,
     SessionHealth: _show_health,
+    SessionStats: _show_stats,
+    int: _show_index,
+    tuple[FoundText, ...]: _show_found,
     tuple[Share, ...]: show_shares,
 }
 """What prints that which an operation returns, by its type."""

@@ -7,18 +7,21 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from haptera import SessionDescription
-from haptera.access.descriptions import ExportOptions
 from haptera.access.transfer import Imported
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.operations.session import CompactSession, RewindSession
-from haptera.model.operations.sessions import CountUse
+from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession
 from haptera.model.operations.texts import Name
 from haptera.options.declarations import options_of
 from haptera.server.decoding import described
-from haptera.server.operations import Call, FileAnswer, OperationAnswer, ServedOperation
+from haptera.server.operations import (
+    ONE_SESSION,
+    Call,
+    FileAnswer,
+    OperationAnswer,
+    ServedOperation,
+)
 from haptera.server.session_operations import served
-from haptera.server.session_routes import ONE_SESSION, Strict
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
@@ -27,16 +30,7 @@ _FORMATS = {
 _IN_MEMORY = 1024 * 1024
 FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
 
-_EXPORT = options_of(ExportOptions)
-
-
-class ForkBody(Strict, frozen=True, kw_only=True):
-    """Where a copy ends, and its name."""
-
-    at_message_id: Annotated[
-        Name | None, described("The last message of the copy; without one, the last of all.")
-    ] = None
-    name: Annotated[Name | None, described("The name of the copy.")] = None
+_EXPORT = options_of(ExportSession)
 
 
 class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,25 +49,22 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[Name | None, described("The name of the new session.")] = None
 
 
-async def fork_session(call: Call) -> OperationAnswer:
-    """Copy a session, up to a message or as a whole."""
-    body: ForkBody = call.body
-    found = await call.sessions.describe(call.path["session_id"])
-    sessions = call.sessions.agent.sessions
-    forked = await sessions.fork(found.id, after=body.at_message_id, name=body.name)
-    await forked.close()
-    made = await call.sessions.describe(forked.session_id or "")
-    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{made.id}"})
-
-
+@ServedOperation(
+    method="GET",
+    path=f"{ONE_SESSION}/export",
+    rpc="session/export",
+    scope="read",
+    query=ExportQuery,
+    media=tuple(dict.fromkeys(each[0].partition(";")[0] for each in _FORMATS.values())),
+)
 async def export_session(call: Call) -> FileAnswer:
     """Return a session as a file of Haptera or of another program."""
     query: ExportQuery = call.query
-    found = await call.sessions.describe(call.path["session_id"])
-    pieces = call.sessions.agent.sessions.export(found.id, to=query.format, redact=query.redact)
+    session = await call.sessions.describe(call.path["session_id"])
+    pieces = call.sessions.agent.sessions.export(session.id, to=query.format, redact=query.redact)
     media, suffix = _FORMATS[query.format]
     return FileAnswer(
-        name=f"{found.id}{suffix}",
+        name=f"{session.id}{suffix}",
         media_type=media,
         pieces=_started(pieces, await anext(pieces, b"")),
     )
@@ -88,6 +79,16 @@ async def _started(
         yield piece
 
 
+@ServedOperation(
+    method="POST",
+    path="/api/v1/sessions:import",
+    rpc="session/import",
+    scope="write",
+    query=ImportQuery,
+    body=bytes,
+    status=201,
+    answer=Imported,
+)
 async def import_session(call: Call) -> OperationAnswer:
     """Make a session from a file of Haptera or of another program.
 
@@ -115,43 +116,10 @@ async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
 
 
 HISTORY_OPERATIONS = (
-    ServedOperation(
-        method="POST",
-        path="/api/v1/sessions:import",
-        name="import_session",
-        rpc="session/import",
-        summary="Make a session from a file of Haptera or of another program.",
-        handler=import_session,
-        scope="write",
-        query=ImportQuery,
-        body=bytes,
-        status=201,
-        answer=Imported,
-    ),
-    ServedOperation(
-        method="POST",
-        path=f"{ONE_SESSION}/fork",
-        name="fork_session",
-        rpc="session/fork",
-        summary="Copy a session, up to a message or as a whole.",
-        handler=fork_session,
-        scope="write",
-        body=ForkBody,
-        status=201,
-        answer=SessionDescription,
-    ),
+    import_session,
+    served(ForkSession),
     served(RewindSession),
     served(CompactSession),
-    ServedOperation(
-        method="GET",
-        path=f"{ONE_SESSION}/export",
-        name="export_session",
-        rpc="session/export",
-        summary="Return a session as a file of Haptera or of another program.",
-        handler=export_session,
-        scope="read",
-        query=ExportQuery,
-        media=tuple(dict.fromkeys(each[0].partition(";")[0] for each in _FORMATS.values())),
-    ),
+    export_session,
     served(CountUse),
 )

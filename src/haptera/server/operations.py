@@ -33,11 +33,16 @@ JSON = "application/json"
 HTML = "text/html"
 FILE_TYPES = ("application/octet-stream", "application/x-ndjson", JSON)
 """What a file may be sent as. None of them is a type that a form of another site can send."""
+ONE_SESSION = "/api/v1/sessions/{session_id}"
 _PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an operation without parameters takes."""
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bodies share: unknown fields are refused."""
 
 
 async def _no_file() -> AsyncGenerator[bytes, None]:
@@ -123,18 +128,24 @@ AnyAnswer: TypeAlias = OperationAnswer | FileAnswer | EventAnswer
 Handler: TypeAlias = Callable[[Call], Awaitable[AnyAnswer]]
 
 
+async def _unserved(_call: Call) -> AnyAnswer:
+    raise TypeError("an operation decorates its handler")
+
+
 class ServedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation: what it takes, what it answers, who may call it."""
+    """One operation: what it takes, what it answers, who may call it. Decorates its handler."""
 
     method: str
     path: str
-    name: str
     rpc: str | None
     """The method of JSON-RPC; None: the operation is about cookies, which only browsers have."""
-    summary: str
-    handler: Handler
     scope: Scope | None
     """None: public."""
+    handler: Handler = _unserved
+    name: str = ""
+    """Empty: that of the handler."""
+    summary: str = ""
+    """Empty: the first line of what the handler says of itself."""
     query: type[msgspec.Struct] = Nothing
     body: type | None = None
     """The type of a JSON body; `bytes`: a file, which the handler reads."""
@@ -149,6 +160,15 @@ class ServedOperation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer; None: no content, a file or a stream."""
     media: tuple[str, ...] = (JSON,)
     tag: str = "sessions"
+
+    def __call__(self, handler: Handler) -> "ServedOperation":
+        """Return the operation with its handler, and what that says of itself."""
+        return msgspec.structs.replace(
+            self,
+            handler=handler,
+            name=self.name or handler.__name__,
+            summary=self.summary or (handler.__doc__ or "").partition("\n")[0],
+        )
 
     @property
     def path_names(self) -> list[str]:

@@ -6,19 +6,20 @@ from uuid import UUID, uuid5
 import msgspec
 
 from haptera import AgentError, SessionDescription
-from haptera.access.descriptions import ListOptions, MessageDescription, SessionChanges
+from haptera.access.descriptions import MessageDescription, SessionChanges
 from haptera.access.keywords import ListKeywords, SessionChangeKeywords
 from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import parse_session_id
+from haptera.model.operations.sessions import DeleteSession, GetSession, ListSessions
 from haptera.model.operations.texts import Name
 from haptera.model.results import SessionPhase
 from haptera.options.declarations import Declared, options_of
 from haptera.server.decoding import described
-from haptera.server.operations import Call, OperationAnswer, ServedOperation
+from haptera.server.operations import ONE_SESSION, Call, OperationAnswer, ServedOperation, Strict
 from haptera.server.problems import ProblemError
+from haptera.server.session_operations import check_unchanged, described_session, served
 
-ONE_SESSION = "/api/v1/sessions/{session_id}"
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 # The handler checks that it is one, and says so: a limit of its length here would not.
@@ -26,17 +27,13 @@ NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
 _SETTINGS = CONFIGURE.options
-_LIST = options_of(ListOptions)
+_LIST = options_of(ListSessions)
 _CHANGES = options_of(SessionChanges)
 
 
 def _sentence(option: Declared, more: str = "") -> msgspec.Meta:
     """Describe a field by the first part of an option's sentence, and what is different here."""
     return described(option.brief(more).option.sentence)
-
-
-class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What bodies share: unknown fields are refused."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +84,9 @@ class NewSession(Strict, frozen=True, kw_only=True):
     name: Annotated[Name | None, described(_CHANGES["name"])] = None
     title: Annotated[Name | None, _sentence(_CHANGES["title"])] = None
     tags: Annotated[tuple[Name, ...], _sentence(_CHANGES["tags"])] = ()
-    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = {}
+    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = msgspec.field(
+        default_factory=dict
+    )
     model: Annotated[
         Text | None, _sentence(_SETTINGS["model"], "Without one, that of the server.")
     ] = None
@@ -147,16 +146,24 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/sessions",
+    rpc="session/list",
+    scope="read",
+    query=ListQuery,
+    answer=SessionPage,
+)
 async def list_sessions(call: Call) -> OperationAnswer:
-    """List sessions, or find those in which something was said."""
+    """List sessions, or search what was said in them."""
     query: ListQuery = call.query
     sessions = call.sessions.agent.sessions
     if query.name is not None:
         return OperationAnswer(SessionPage(data=await _named(call, query.name)))
     if query.q is not None:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
-        found = {hit.session.id: hit.session for hit in hits}
-        return OperationAnswer(SessionPage(data=tuple(found.values())))
+        sessions_by_id = {hit.session.id: hit.session for hit in hits}
+        return OperationAnswer(SessionPage(data=tuple(sessions_by_id.values())))
     wanted: ListKeywords = {"limit": query.limit, "everywhere": query.project is None}
     wanted["archived"] = None if query.archived else False
     if query.after is not None:
@@ -176,22 +183,32 @@ async def list_sessions(call: Call) -> OperationAnswer:
 
 async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
     try:
-        found = await call.sessions.agent.sessions.get(name)
+        session = await call.sessions.agent.sessions.get(name)
     except AgentError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         return ()
-    return (found,) if found.name == name else ()
+    return (session,) if session.name == name else ()
 
 
+@ServedOperation(
+    method="POST",
+    path="/api/v1/sessions",
+    rpc="session/create",
+    scope="write",
+    body=NewSession,
+    status=201,
+    also=(200,),
+    answer=SessionDescription,
+)
 async def create_session(call: Call) -> OperationAnswer:
-    """Make a session; with an id of the client's choice, once."""
+    """Make a session; with an id of your choice the request may be repeated."""
     body: NewSession = call.body
     sessions = call.sessions.agent.sessions
     wanted = _own_ids(call, body.id)
     for each in wanted:
-        if (found := await _session_there(call, each)) is not None:
-            return _repeated(found, body)
+        if (existing := await _session_there(call, each)) is not None:
+            return _repeated(existing, body)
     settings: dict[str, Any] = {
         name: value
         for name in ("model", "system_prompt")
@@ -207,21 +224,21 @@ async def create_session(call: Call) -> OperationAnswer:
         except AgentError:
             await session.delete()  # its name is taken: nothing of it is left
             raise
-    made = await call.sessions.describe(session_id)
-    sessions.announce("created", made.id)
-    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
+    description = await call.sessions.describe(session_id)
+    sessions.announce("created", description.id)
+    return OperationAnswer(description, headers={"location": f"/api/v1/sessions/{session_id}"})
 
 
-def _own_ids(call: Call, given: str | None) -> tuple[str, ...]:
+def _own_ids(call: Call, session_id: str | None) -> tuple[str, ...]:
     """Return the ids under which a session of the caller may be, the one to make it under last.
 
     All owners share one space of ids, so what is made under a given id would tell whether another
     owner has it. Only the server's own user, who can read the store, makes sessions under the id
     itself; those of others that were made so are still found.
     """
-    if given is None:
+    if session_id is None:
         return ()
-    if parse_session_id(given) is None:
+    if parse_session_id(session_id) is None:
         raise ProblemError(
             400,
             "BODY_INVALID",
@@ -229,7 +246,7 @@ def _own_ids(call: Call, given: str | None) -> tuple[str, ...]:
         )
     owner = call.principal.owner
     is_servers = owner == call.server.access.owner
-    return (given,) if is_servers else (given, str(uuid5(UUID(given), owner)))
+    return (session_id,) if is_servers else (session_id, str(uuid5(UUID(session_id), owner)))
 
 
 async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
@@ -241,13 +258,15 @@ async def _session_there(call: Call, session_id: str) -> SessionDescription | No
     return None
 
 
-def _repeated(found: SessionDescription, body: NewSession) -> OperationAnswer:
+def _repeated(session: SessionDescription, body: NewSession) -> OperationAnswer:
     """Answer a repeated request; another session with the same id is a conflict."""
     wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
     for field, value in wanted.items():
-        if getattr(found, field) != value:
-            raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
-    return OperationAnswer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
+        if getattr(session, field) != value:
+            raise ProblemError(409, "CONFLICT", f"session {session.id} exists with another {field}")
+    return OperationAnswer(
+        session, status=200, headers={"location": f"/api/v1/sessions/{session.id}"}
+    )
 
 
 def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
@@ -256,28 +275,31 @@ def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
     fields = ["name", "title", "tags", "metadata"]
     if not is_new:
         fields += ["system_prompt", "native_session_id"]
-    given: Any = {
+    fields_given: Any = {
         field: value
         for field in fields
         if (value := getattr(body, field)) is not msgspec.UNSET and (value or not is_new)
     }
-    if "tags" in given:
-        given["tags"] = tuple(sorted(set(given["tags"])))
-    changes: SessionChangeKeywords = given
+    if "tags" in fields_given:
+        fields_given["tags"] = tuple(sorted(set(fields_given["tags"])))
+    changes: SessionChangeKeywords = fields_given
     return changes
 
 
-async def get_session(call: Call) -> OperationAnswer:
-    """Describe a session."""
-    found = await call.sessions.describe(call.path["session_id"])
-    return OperationAnswer(found, headers={"etag": f'"{found.head}"'})
-
-
+@ServedOperation(
+    method="PATCH",
+    path=ONE_SESSION,
+    rpc="session/update",
+    scope="write",
+    body=Changed,
+    options=("if_match",),
+    answer=SessionDescription,
+)
 async def change_session(call: Call) -> OperationAnswer:
-    """Change what a session is called and how it answers, or archive it."""
+    """Change a session; what is absent stays, null clears."""
     session_id, body = call.path["session_id"], call.body
-    found = await call.sessions.describe(session_id)
-    _check_unchanged(call, found)
+    session = await call.sessions.describe(session_id)
+    check_unchanged(call, session)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
         async with call.sessions.handle(session_id, carries_on=False) as handle:
@@ -287,112 +309,34 @@ async def change_session(call: Call) -> OperationAnswer:
     if body.archived is not msgspec.UNSET:
         await sessions.archive(session_id, undo=not body.archived)
     changed = await call.sessions.describe(session_id)
-    return OperationAnswer(changed, headers={"etag": f'"{changed.head}"'})
+    return described_session(changed)
 
 
-def _check_unchanged(call: Call, found: SessionDescription) -> None:
-    """Compare `If-Match` with the session.
-
-    Raises:
-        ProblemError: 412 when the session is another than the one that the client has read.
-
-    """
-    if call.if_match is None:
-        return
-    tags = [tag.strip() for tag in call.if_match.split(",")]
-    if "*" not in tags and f'"{found.head}"' not in tags:
-        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
-
-
-async def delete_session(call: Call) -> OperationAnswer:
-    """Delete a session for good."""
-    found = await call.sessions.describe(call.path["session_id"])
-    _check_unchanged(call, found)
-    # `delete` closes what its agent holds, but the pool would go on handing the closed session out.
-    await call.sessions.discard(found.id, force=True)
-    await call.sessions.agent.sessions.delete(found.id)
-    return OperationAnswer()
-
-
+@ServedOperation(
+    method="GET",
+    path=f"{ONE_SESSION}/messages",
+    rpc="message/list",
+    scope="read",
+    query=MessagesQuery,
+    answer=MessagePage,
+)
 async def list_messages(call: Call) -> OperationAnswer:
-    """Return messages with the `seq` that they reach to."""
+    """Return messages, oldest first, with the seq that they reach to."""
     query: MessagesQuery = call.query
-    found = await call.sessions.describe(call.path["session_id"])
+    session = await call.sessions.describe(call.path["session_id"])
     limit = None if query.newest else query.limit
     page = await call.sessions.agent.sessions.messages(
-        found.id, limit=limit, before=query.before, after=query.after, through=found.head
+        session.id, limit=limit, before=query.before, after=query.after, through=session.head
     )
     page = page[-query.limit :] if query.newest else page
-    return OperationAnswer(MessagePage(data=page, watermark=found.head))
+    return OperationAnswer(MessagePage(data=page, watermark=session.head))
 
 
 SESSION_OPERATIONS = (
-    ServedOperation(
-        method="GET",
-        path="/api/v1/sessions",
-        name="list_sessions",
-        rpc="session/list",
-        summary="List sessions, or search what was said in them.",
-        handler=list_sessions,
-        scope="read",
-        query=ListQuery,
-        answer=SessionPage,
-    ),
-    ServedOperation(
-        method="POST",
-        path="/api/v1/sessions",
-        name="create_session",
-        rpc="session/create",
-        summary="Make a session; with an id of your choice the request may be repeated.",
-        handler=create_session,
-        scope="write",
-        body=NewSession,
-        status=201,
-        also=(200,),
-        answer=SessionDescription,
-    ),
-    ServedOperation(
-        method="GET",
-        path=ONE_SESSION,
-        name="get_session",
-        rpc="session/get",
-        summary="Describe a session.",
-        handler=get_session,
-        scope="read",
-        answer=SessionDescription,
-    ),
-    ServedOperation(
-        method="PATCH",
-        path=ONE_SESSION,
-        name="change_session",
-        rpc="session/update",
-        summary="Change a session; what is absent stays, null clears.",
-        handler=change_session,
-        scope="write",
-        body=Changed,
-        options=("if_match",),
-        answer=SessionDescription,
-    ),
-    ServedOperation(
-        method="DELETE",
-        path=ONE_SESSION,
-        name="delete_session",
-        rpc="session/delete",
-        summary="Delete a session for good.",
-        handler=delete_session,
-        scope="write",
-        options=("if_match",),
-        status=204,
-    ),
-    ServedOperation(
-        method="GET",
-        path=f"{ONE_SESSION}/messages",
-        name="list_messages",
-        rpc="message/list",
-        summary="Return messages, oldest first, with the seq that they reach to.",
-        handler=list_messages,
-        scope="read",
-        query=MessagesQuery,
-        answer=MessagePage,
-    ),
+    list_sessions,
+    create_session,
+    served(GetSession),
+    change_session,
+    served(DeleteSession),
+    list_messages,
 )

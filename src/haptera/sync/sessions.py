@@ -1,4 +1,4 @@
-"""AgentSessions, blocking: its async twin, waited for.
+"""AgentSessions, blocking: generated from its async twin, and waits for it.
 
 Made by scripts/write_sync_faces.py, never edited by hand.
 """
@@ -10,10 +10,8 @@ from typing import BinaryIO, Literal, Unpack
 from haptera.access import transfer
 from haptera.access.descriptions import (
     ActiveContext,
-    ExportOptions,
     FoundPrompt,
     FoundText,
-    ListOptions,
     MessageDescription,
     SessionChanges,
     SessionDescription,
@@ -27,6 +25,7 @@ from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.kernel.session.notes import ProjectNote
+from haptera.model.operations.sessions import ExportSession, ListSessions
 from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess
 from haptera.sync.session import AgentSession
@@ -60,7 +59,7 @@ class AgentSessions:
         inner = self._inner.active
         return None if inner is None else AgentSession(inner, self._access)
 
-    @takes(ListOptions)
+    @takes(ListSessions)
     def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
         """List sessions, the last updated first, a page at a time.
 
@@ -284,16 +283,6 @@ class AgentSessions:
         """
         return self._access.call(self._inner.rename(reference, name))
 
-    def tag(self, reference: str, *tags: str) -> SessionDescription:
-        """Add tags to a session.
-
-        Args:
-            reference: The id of the session, or its name.
-            tags: The tags.
-
-        """
-        return self._access.call(self._inner.tag(reference, *tags))
-
     def untag(self, reference: str, *tags: str) -> SessionDescription:
         """Take tags off a session.
 
@@ -303,6 +292,16 @@ class AgentSessions:
 
         """
         return self._access.call(self._inner.untag(reference, *tags))
+
+    def tag(self, reference: str, *tags: str) -> SessionDescription:
+        """Add tags to a session.
+
+        Args:
+            reference: The id of the session, or its name.
+            tags: The tags.
+
+        """
+        return self._access.call(self._inner.tag(reference, *tags))
 
     def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
         """Put a session away, or (with `undo`) back.
@@ -394,12 +393,12 @@ class AgentSessions:
             self._access.call(self._inner.fork(reference, after=after, name=name)), self._access
         )
 
-    @takes(ExportOptions)
+    @takes(ExportSession)
     def export(self, reference: str, **options: Unpack[ExportKeywords]) -> Iterator[bytes]:
         """Return the pieces of a file: an archive, or the file of another program."""
         return self._access.iterate(self._inner.export(reference, **options))
 
-    @takes(ExportOptions)
+    @takes(ExportSession)
     def export_to(
         self, path: str | Path, reference: str, **options: Unpack[ExportKeywords]
     ) -> None:

@@ -14,11 +14,11 @@ from haptera.kernel.blocks.tool_registry.registry import (
     InvalidInput,
     ToolRegistryInterface,
 )
-from haptera.kernel.engine.query_handle import QueryHandle
-from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.branching import Branches, ReadEntries
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.query_handle import QueryHandle
+from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.approvals import Approve, Decision, Deny
 from haptera.model.errors import (
     AgentError,
@@ -157,6 +157,11 @@ class HeldSession:
         self.prompts: dict[MessageId, tuple[Part, ...]] | None = None
         """The prompts of the log by their id, once they were asked for."""
         self.one_admits = asyncio.Lock()
+
+    def branches(self) -> Branches:
+        """Return the points of the conversation, of a session that is open."""
+        self.live.check_open()
+        return self.live.branches
 
     def files(self) -> FileHistory:
         """Return what the session did to files.

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.engine.query_handle import waiting_for_caller
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
@@ -15,6 +14,7 @@ from haptera.kernel.session.log_reading import (
     read_for_opening,
 )
 from haptera.kernel.session.notes import inherited_notes
+from haptera.kernel.session.query_handle import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.kernel.session.state_reading import read_to_look
 from haptera.model.errors import (
