@@ -259,10 +259,9 @@ class Branches:
             entries = await self._store.log.read(self._session_id, after=point.seq)
             if not entries:
                 raise _was_deleted(self._session_id)
-            if point.needs_only(entries):
+            if await beside_the_loop(entries, partial(point.needs_only, entries)):
                 return point, entries
-            back_to = min(entry.to_seq for entry in entries if isinstance(entry, Rewound))
-            point = points.until(back_to)
+            point = points.until(await beside_the_loop(entries, partial(_earliest, entries)))
         return None, await self.entries()
 
     async def _up_to(self, message_id: str) -> tuple[Sequence[Entry], int, FoldPoint | None]:
@@ -524,6 +523,11 @@ def _fork_at(
         configured=tuple(sorted(fold.configured)),
         known=list(known),
     )
+
+
+def _earliest(entries: Sequence[Entry]) -> int:
+    """Return the earliest `seq` that rewinds among the entries go back to."""
+    return min(entry.to_seq for entry in entries if isinstance(entry, Rewound))
 
 
 def _index_of(messages: Sequence[Message], message_id: str) -> int | None:

@@ -130,14 +130,20 @@ class StateReader:
         return await self.stretch(landmarks, base, through=seq, until=until)
 
     async def stretch(
-        self, landmarks: Landmarks, base: StatePlace, *, through: int, until: int
+        self,
+        landmarks: Landmarks,
+        base: StatePlace,
+        *,
+        through: int,
+        until: int,
     ) -> Stretch | None:
         """Read a state and all entries that count for what leads from it to the entry `through`.
 
         Of what comes after `until` nothing is asked: that is read in any case.
         """
         ends = [place.at for place in landmarks.states if through <= place.at <= until]
-        near = await self.near(landmarks, base.at, end=min(ends, default=until), until=until)
+        end = min(ends, default=until)
+        near = await self.near(landmarks, base.at, end=end, until=until)
         entry = await self._entry(base.seq)
         if near is None or stored_state(entry) is None:
             return None
@@ -154,10 +160,13 @@ class StateReader:
             end = until
         if end - after > LONGEST_STRETCH:
             return None
+        near = await self._read(after, end)
+        return near if near or end == after else None
+
+    async def _read(self, after: int, end: int) -> list[Entry]:
         near = await self._log.read(self._session_id, after=after, limit=max(end - after, 1))
         # `limit` counts readable entries, and so reaches past that `seq` where some are damaged.
-        near = [each for each in near if each.seq <= end]
-        return near if near or end == after else None
+        return [each for each in near if each.seq <= end]
 
     async def find(self, fold: SessionFold, message_id: MessageId) -> MessagePlace | None:
         """Find a message of a session that was folded from a stored state.

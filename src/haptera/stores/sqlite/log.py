@@ -196,12 +196,9 @@ def _read(
     # Closing ends the query: one that was read only in part would keep its snapshot open.
     if limit is None:
         return list(readable_entries(connection, key, after=after))
-    with closing(readable_entries(connection, key, after=after, at_once=_at_once(limit))) as entries:
+    at_once = min(max(limit, 1), ROWS_AT_ONCE)
+    with closing(readable_entries(connection, key, after=after, at_once=at_once)) as entries:
         return list(islice(entries, limit))
-
-
-def _at_once(limit: int) -> int:
-    return min(max(limit, 1), ROWS_AT_ONCE)
 
 
 def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tuple[str, str]]:
