@@ -189,7 +189,8 @@ class StateReader:
             # What follows a state may leave its last message the last one for a while.
             if message_id in stored.listed:
                 through = following if message_id == stored.tip.id else place.at
-            following = place.at
+            if message_id != stored.tip.id:
+                following = place.at
         return None
 
     async def _entry(self, seq: int) -> Entry | None:
