@@ -28,12 +28,12 @@ PINNED_LOCALS = {
     "told": 82,
     "found": 219,
     "given": 72,
-    "known": 81,
+    "known": 80,
     "said": 36,
     "kept": 61,
     "made": 20,
 }
-MOST_FUNCTIONS, MOST_FILES = 247, 51
+MOST_FUNCTIONS, MOST_FILES = 237, 46
 """What `chat("hi")` may pass through."""
 
 PINS = {name: len(classes.split()) for name, classes in PINNED_CLASSES.items()} | PINNED_LOCALS
