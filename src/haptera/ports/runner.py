@@ -72,6 +72,8 @@ class QueryInput(KeptOptions, frozen=True, kw_only=True, eq=False, gc=True):
     resumes: QueryId | None = None
     input_id: str | None = None
     """The queued input that this query promotes."""
+    gives_way: bool = False
+    """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
 
 
 class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):

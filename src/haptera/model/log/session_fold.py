@@ -25,6 +25,7 @@ from haptera.model.log.conversation import (
 )
 from haptera.model.log.entry import Entry
 from haptera.model.log.fold_points import FoldPoints
+from haptera.model.log.landmarks import Landmarks
 from haptera.model.log.native import NativeSessionState
 from haptera.model.log.notes import UntoldNotes
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
@@ -89,8 +90,14 @@ class SessionFold:
     compacted: Compacted
     points: FoldPoints
     """Earlier states, to go back to without reading the whole log."""
+    lacks_texts: bool
+    """Whether it was folded from a stored state, without the messages from before that."""
     folded_at: int
     """The `seq` of the last entry that says what the session was; 0 when it does not hold now."""
+    landmarks: Landmarks | None
+    """The rewinds and stored states of the whole log; None when it was read in part only."""
+    listed: MessageId | None
+    """The last message that a stored state lists; None: none does."""
     rewound_at: int | None
     """The `seq` of the rewind that brought the conversation where it is, if one did."""
     before_merge: AssistantMessage | None
@@ -105,8 +112,7 @@ class SessionFold:
         self.configured = frozenset()
         self.query_options = KeptOptions()
         self.conversation = Conversation() if conversation is None else conversation
-        self.open_query = None
-        self.last_query = None
+        self.open_query = self.last_query = None
         self.unended = {}
         self.open_turn = None
         self.last_finish = None
@@ -122,7 +128,10 @@ class SessionFold:
         self.cost = Decimal(0)
         self.compacted = Compacted()
         self.points = FoldPoints()
+        self.lacks_texts = False
         self.folded_at = 0
+        self.landmarks = Landmarks()
+        self.listed = None
         self.rewound_at = None
         self.before_merge = None
 
@@ -208,7 +217,8 @@ class SessionFold:
         """Let a prompt in; what waited for something is settled by it."""
         self.settle()
         start = min(seq, self.notes.since or seq)
-        self.push(said_at(self.notes.tell(message), time), start)
+        message = self.notes.tell(message) if self.notes.untold else message
+        self.push(said_at(message, time), start)
 
     def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
         """Return what a request sends: alternating, answered, ending with a user message.
@@ -217,7 +227,7 @@ class SessionFold:
         """
         view = self.settled_view()
         if prompt is not None:
-            view = joined(view, self.notes.lead(prompt))
+            view = joined(view, self.notes.lead(prompt) if self.notes.untold else prompt)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
             view = (UserMessage(id=MessageId(f"{view[0].id}_before"), parts=(_BEFORE,)), *view)
@@ -229,7 +239,7 @@ class SessionFold:
     def settled_view(self) -> tuple[Message, ...]:
         """Return the messages that are sent, with what settling would add to them now."""
         view = self.compacted.as_sent(self.conversation.wire_view())
-        for message in self._unsettled():
+        for message in self._unsettled() if self.calls or self.open_turn is not None else ():
             view = joined(view, message)
             # As the conversation will have it: a provider may compact inside its answer.
             if is_compaction(view[-1]):
@@ -250,7 +260,7 @@ class SessionFold:
     def messages(self) -> tuple[Message, ...]:
         """Return the whole conversation, with what is known of an unfinished answer."""
         view = self.conversation.messages
-        for message in self._unsettled():
+        for message in self._unsettled() if self.calls or self.open_turn is not None else ():
             view = joined(view, message)
         return view
 
