@@ -52,6 +52,8 @@ async def list_sessions(
     everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
     after = chosen.pop("after")
     del chosen["project"]
+    tag = chosen.pop("tag")
+    chosen["tags"] = () if tag is None else (tag,)
     if not chosen.pop("children") and chosen["spawned_by"] is None:
         chosen["spawned"] = False
     records = await sessions.composition.store.index.browse(

@@ -17,6 +17,7 @@ from haptera.ports.session_store import (
     Lease,
     SearchHit,
     SessionFilter,
+    SessionOrder,
     SessionRecord,
 )
 from haptera.stores.append_rules import (
@@ -163,19 +164,31 @@ class MemoryIndex:
         project: str | None,
         *,
         matching: SessionFilter = ANY_SESSION,
+        order: SessionOrder = "updated",
         limit: int | None = None,
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first."""
+        """List sessions in an order."""
         # Every new session asks for those with notes, and every turn with a budget for those that
         # its tool calls made: not by a look at all sessions. The one that `after` names need not
         # match.
-        owned = [
+        owned = self._owned(owner, project, matching if after is None else None)
+        return page_of(owned, matching, order=order, limit=limit, after=after)
+
+    async def count(
+        self, owner: str, project: str | None, *, matching: SessionFilter = ANY_SESSION
+    ) -> int:
+        """Count sessions."""
+        return sum(map(matching.matches, self._owned(owner, project, matching)))
+
+    def _owned(
+        self, owner: str, project: str | None, matching: SessionFilter | None
+    ) -> list[SessionRecord]:
+        return [
             record
-            for record in self._sessions.records(matching if after is None else None)
+            for record in self._sessions.records(matching)
             if record.owner == owner and project in {None, record.project}
         ]
-        return page_of(owned, matching, limit=limit, after=after)
 
     def _id_of_name(self, owner: str, project: str | None, name: str | None) -> SessionId | None:
         if name is None:
@@ -322,7 +335,13 @@ class MemorySearch:
         self._sessions = sessions
 
     async def find(
-        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        owner: str,
+        project: str | None = None,
+        limit: int = 50,
+        prefix: bool = False,
     ) -> Sequence[SearchHit]:
         """Find texts that hold every word of the query, the best first."""
         logs = [
@@ -331,5 +350,5 @@ class MemorySearch:
             if session.record is not None and is_visible(session.record, owner, project)
         ]
         # Large logs take a while, so the event loop does not wait for them.
-        texts = text_search.TextScan(query, limit=limit)
+        texts = text_search.TextScan(query, limit=limit, prefix=prefix)
         return await asyncio.to_thread(texts.scan_all, logs)

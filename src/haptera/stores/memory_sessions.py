@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
+from typing import TypeVar
 
 from haptera.model.ids import EntryId, SessionId
 from haptera.model.log.entry import Entry
@@ -10,7 +11,11 @@ from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
-_KEYS = attrgetter("owner", "project", "name", "notes", "parent", "spawned_by")
+KeyT = TypeVar("KeyT")
+_KEYS = attrgetter(
+    *("owner", "project", "name", "notes", "parent", "spawned_by"),
+    *("tags", "metadata", "senders"),
+)
 """What sessions are looked up by, beside their ids."""
 
 
@@ -59,6 +64,7 @@ class MemorySessions:
         """By owner and name: the session of each project that has the name."""
         self._came_of: dict[SessionId, set[SessionId]] = {}
         """By session: its forks, and what its tool calls made."""
+        self._labelled: dict[str, set[SessionId]] = {}
 
     def get(self, session_id: SessionId) -> MemorySession | None:
         """Return a session; None when the store has nothing of it."""
@@ -83,6 +89,9 @@ class MemorySessions:
             sessions = [self._by_id[each] for each in self._came_of.get(came_of, ())]
         elif matching and matching.noted:
             sessions = [self._by_id[each] for each in self._noted]
+        elif matching and matching.labels:
+            labelled = (self._labelled.get(label, set()) for label in matching.labels)
+            sessions = [self._by_id[each] for each in min(labelled, key=len)]
         return [session.record for session in sessions if session.record is not None]
 
     def ids_of_name(self, owner: str, name: str) -> Mapping[str, SessionId]:
@@ -106,14 +115,15 @@ class MemorySessions:
             self._noted.add(record.id)
         for origin in filter(None, (record.parent, record.spawned_by)):
             self._came_of.setdefault(origin, set()).add(record.id)
+        for label in record.labels:
+            self._labelled.setdefault(label, set()).add(record.id)
 
     def _forget(self, record: SessionRecord) -> None:
         self._noted.discard(record.id)
         for origin in filter(None, (record.parent, record.spawned_by)):
-            others = self._came_of.get(origin, set())
-            others.discard(record.id)
-            if not others:
-                self._came_of.pop(origin, None)
+            _discard(self._came_of, origin, record.id)
+        for label in record.labels:
+            _discard(self._labelled, label, record.id)
         if record.name is not None:
             key = record.owner, record.name
             bearers = self._names.get(key, {})
@@ -127,3 +137,11 @@ class MemorySessions:
             self.set_record(session, None)
             session.announce()
             session.wake()
+
+
+def _discard(sessions: dict[KeyT, set[SessionId]], key: KeyT, session_id: SessionId) -> None:
+    """Take a session from one of several sets, and the set away that is empty then."""
+    left = sessions.get(key, set())
+    left.discard(session_id)
+    if not left:
+        sessions.pop(key, None)
