@@ -29,6 +29,7 @@ from haptera.access.assembly.block_options import (
 from haptera.access.assembly.configuration import Configuration
 from haptera.access.assembly.keywords import BlockOptions, HoldOptions
 from haptera.access.assembly.model_clients import ClientOptions, ModelClients
+from haptera.kernel.agent_blocks import AgentBlocks, ModelAccess
 from haptera.kernel.blocks.approval_coordinator import (
     ApprovalCoordinator,
     ApprovalCoordinatorInterface,
@@ -61,13 +62,12 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolSet,
 )
 from haptera.kernel.blocks.tool_registry.running import as_approver
-from haptera.kernel.engine.agent_blocks import AgentBlocks, ModelAccess
-from haptera.kernel.engine.own_blocks import OwnBlocks
-from haptera.kernel.engine.query import ModelPlan, Query, Runner, Turn
-from haptera.kernel.engine.query_runner import QueryRunner
-from haptera.kernel.engine.recorder import Recorder
-from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
-from haptera.kernel.session.unstored_session import UnstoredSession
+from haptera.kernel.own_blocks import OwnBlocks
+from haptera.kernel.query.query import ModelPlan, Query, Runner, Turn
+from haptera.kernel.query_runner import QueryRunner
+from haptera.kernel.session.recorder import Recorder
+from haptera.kernel.turns.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
+from haptera.kernel.unstored_session import UnstoredSession
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.ids import DEFAULT_OWNER
 from haptera.model.json_types import JsonObject

@@ -19,7 +19,7 @@ from haptera.hooks import (
     Hooks,
     Proceed,
 )
-from haptera.kernel.engine.native_turns import TurnTimes
+from haptera.kernel.session.native_turns import TurnTimes
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.canonical import arguments_hash
 from haptera.model.entry_bytes import encode_event

@@ -64,7 +64,7 @@ def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
         "haptera.access.assembly.composition",
         "haptera.access.auth",
         "haptera.access.config",
-        "haptera.kernel.engine.query_runner",
+        "haptera.kernel.query_runner",
         "haptera.providers",
         "haptera.kernel.session.live_session",
         "haptera.stores",

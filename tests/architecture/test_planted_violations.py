@@ -62,21 +62,21 @@ VIOLATIONS = [
     Plant("kernel.session.planted", "haptera.access.config.planted", KERNEL),
     Plant("kernel.session.planted", "haptera.access.auth.planted", KERNEL),
     Plant("kernel.session.planted", "haptera.agent", LAYERS),
-    Plant("kernel.engine.planted", "haptera.providers.planted", KERNEL),
-    Plant("kernel.engine.planted", "haptera.tools.planted", KERNEL),
+    Plant("kernel.query.planted", "haptera.providers.planted", KERNEL),
+    Plant("kernel.query.planted", "haptera.tools.planted", KERNEL),
     Plant("kernel.blocks.planted", "haptera.kernel.blocks.neighbour", BLOCKS),
-    Plant("kernel.blocks.planted", "haptera.kernel.engine.planted", ALONE),
+    Plant("kernel.blocks.planted", "haptera.kernel.query.planted", ALONE),
     Plant("kernel.blocks.planted", "time", PURE_BLOCKS),
     Plant("kernel.blocks.planted", "pathlib", PURE_BLOCKS),
     Plant("model.log.planted", "time", PURE_BLOCKS),
     Plant("kernel.blocks.planted", "aiohttp", AIOHTTP),
-    Plant("ports.planted", "haptera.kernel.engine.planted", LAYERS),
+    Plant("ports.planted", "haptera.kernel.query.planted", LAYERS),
     Plant("formats.planted", "haptera.kernel.blocks.planted", LAYERS),
     Plant("system.planted", "haptera.ports.planted", LAYERS),
     Plant("model.planted", "haptera.system.planted", LAYERS),
     Plant("model.planted", "haptera", PUBLIC_NAMES),
     Plant("stores.planted", "haptera.kernel.session.planted", EDGES),
-    Plant("providers.planted", "haptera.kernel.engine.planted", EDGES),
+    Plant("providers.planted", "haptera.kernel.query.planted", EDGES),
     Plant("stores.planted", "haptera.providers.planted", LAYERS),
     Plant("providers.planted", "haptera.stores.planted", LAYERS),
     Plant("tools.planted", "haptera.access.config.planted", LAYERS),
@@ -85,16 +85,16 @@ VIOLATIONS = [
     Plant("stores.planted", "sqlite3", DRIVERS),
     Plant("agent.planted", "haptera.stores.planted", CONCRETE),
     Plant("sync.planted", "haptera.tools.planted", CONCRETE),
-    Plant("cli.planted", "haptera.kernel.engine.planted", SURFACES),
+    Plant("cli.planted", "haptera.kernel.query.planted", SURFACES),
     Plant("server.planted", "haptera.kernel.session.planted", SURFACES),
     Plant("server.planted", "haptera.ports.planted", SURFACES),
     Plant("demo.planted", "haptera.access.assembly.planted", SURFACES),
     Plant("server.planted", "haptera.cli.planted", LAYERS),
     Plant("access.planted", "haptera.testing.planted", TESTING),
     Plant("agent.planted", "haptera.testing.planted", TESTING),
-    Plant("kernel.engine.planted", "opentelemetry", TRACING),
+    Plant("kernel.query.planted", "opentelemetry", TRACING),
     Plant("tools.planted", "mcp", MCP),
-    Plant("kernel.engine.planted", "anyio", MCP),
+    Plant("kernel.query.planted", "anyio", MCP),
     Plant("model.planted", "pydantic", NOT_REQUIRED),
     Plant("providers.planted", "anthropic", NOT_REQUIRED),
 ]
@@ -114,8 +114,8 @@ ALLOWED = [
 ]
 
 CYCLE = [
-    Plant("kernel.engine.planted", "haptera.kernel.engine.neighbour", ACYCLIC),
-    Plant("kernel.engine.neighbour", "haptera.kernel.engine.planted", ACYCLIC),
+    Plant("kernel.query.planted", "haptera.kernel.query.neighbour", ACYCLIC),
+    Plant("kernel.query.neighbour", "haptera.kernel.query.planted", ACYCLIC),
 ]
 
 
@@ -200,7 +200,7 @@ def test_a_new_room_that_is_in_no_layer_is_caught(planted: Planted) -> None:
 def test_a_cycle_between_neighbours_is_caught(planted: Planted) -> None:
     verdict = planted.verdicts["cycle"]
     assert f"{ACYCLIC} BROKEN" in verdict["output"]
-    assert "haptera.kernel.engine" in verdict["output"]
+    assert "haptera.kernel.query" in verdict["output"]
 
 
 def test_every_contract_has_a_violation_planted_against_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from haptera import Agent, StoreError
 from haptera.access.administration import project_file
 from haptera.access.assembly.agent_inputs import ConfigurationSources
-from haptera.kernel.engine.native_opening import prompt_id
+from haptera.kernel.native.native_opening import prompt_id
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import MessageId, QueryId
 from haptera.stores.recording import read_recording

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from haptera.kernel.agent_blocks import AgentBlocks
 from haptera.kernel.blocks.request_builder import RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessor
-from haptera.kernel.engine.agent_blocks import AgentBlocks
-from haptera.kernel.engine.query import ModelPlan, Query, Runner
-from haptera.kernel.engine.turn_runner import TurnOutcome, TurnRunner
+from haptera.kernel.query.query import ModelPlan, Query, Runner
+from haptera.kernel.turns.turn_runner import TurnOutcome, TurnRunner
 from haptera.model.parts import TextPart
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import RuntimeSettings

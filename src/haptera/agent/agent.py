@@ -59,7 +59,7 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.agent.sessions import AgentSessions
-    from haptera.kernel.engine.query_handle import QueryHandle
+    from haptera.kernel.session.query_handle import QueryHandle
 
 
 @takes(AGENT)

@@ -15,7 +15,7 @@ from haptera.access.assembly.agent_inputs import (
 from haptera.agent.query_options import OnAbort
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolInput
-from haptera.kernel.engine.own_blocks import OwnBlocks
+from haptera.kernel.own_blocks import OwnBlocks
 from haptera.model.agent_defaults import Permissions
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.budgets import Budgets, Watchdogs

@@ -22,7 +22,7 @@ from haptera.system.abort import AbortController, AbortSignal
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
-    from haptera.kernel.engine.query_handle import QueryHandle
+    from haptera.kernel.session.query_handle import QueryHandle
 
 __all__ = ["QueryStream", "Subscription"]
 

@@ -51,11 +51,11 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.kernel.blocks.control_channel.subscription import Subscription
-    from haptera.kernel.engine.query_handle import QueryHandle
     from haptera.kernel.session import command_effects
     from haptera.kernel.session.branching import Branches
     from haptera.kernel.session.command_effects import HeldSession
     from haptera.kernel.session.live_session import LiveSession
+    from haptera.kernel.session.query_handle import QueryHandle
 else:
     command_effects = on_first_use("haptera.kernel.session.command_effects")
 

@@ -8,13 +8,13 @@ import pytest
 
 from haptera import AgentError, ErrorCode, ProviderError, QueryEnded, RequestError, Settings
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
-from haptera.kernel.engine.provider_attempts import ProviderAttempts
-from haptera.kernel.engine.query import ModelPlan, Query
-from haptera.kernel.engine.query_handle import QueryHandle
-from haptera.kernel.engine.session import SessionHost
+from haptera.kernel.query.query import ModelPlan, Query
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import open_session
+from haptera.kernel.session.query_handle import QueryHandle
+from haptera.kernel.session.session import SessionHost
 from haptera.kernel.session.session_descriptions import SessionRequest
+from haptera.kernel.turns.provider_attempts import ProviderAttempts
 from haptera.model.ids import new_message_id, new_part_id, new_query_id, new_turn_id
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryStarted
@@ -64,9 +64,14 @@ class Native:
 async def session_of(
     work: Work, *, clock: FakeClock, settings: Settings
 ) -> AsyncIterator[LiveSession]:
+    runner = Native(work)
     resources = SessionResources(
-        host=SessionHost(registry=ToolRegistry(), clock=clock, runtime=RuntimeSettings()),
-        runner=Native(work),
+        host=SessionHost(
+            registry=ToolRegistry(),
+            clock=clock,
+            runtime=RuntimeSettings(),
+            drive=lambda session, handle: Query(session, handle).drive(runner),
+        ),
         store=MemoryStore(),
     )
     live = await open_session(resources, SessionRequest(owner="ana", settings=settings))

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
-from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session import opening
 from haptera.kernel.session.command_effects import CommandOrigin, HeldSession, rewind
 from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.live_session import LiveSession
 from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.errors import AgentError
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.approvals import ApprovalSettled

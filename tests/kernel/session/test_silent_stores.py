@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from haptera import Agent, AgentSession, QueryEnded, tool
-from haptera.kernel.engine import recorder
+from haptera.kernel.session import recorder
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry

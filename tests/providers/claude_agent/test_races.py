@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from haptera.kernel.engine.native_turns import TurnDriver
+from haptera.kernel.session.native_turns import TurnDriver
 from haptera.model.errors import AgentError, ErrorCode, ProviderError
 from haptera.model.json_types import JsonObject
 from haptera.model.native_messages import NativeResult

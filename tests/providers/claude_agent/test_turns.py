@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from haptera.kernel.engine.native_turns import TurnDriver, TurnTimes
+from haptera.kernel.session.native_turns import TurnDriver, TurnTimes
 from haptera.model.errors import AgentError, ErrorCode, RequestError, SessionError
 from haptera.model.native_messages import NativeMessage, NativeResult
 from tests.providers.claude_agent.children import (

@@ -12,7 +12,7 @@ import msgspec
 
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolInput
-from haptera.kernel.engine.own_blocks import OwnBlocks
+from haptera.kernel.own_blocks import OwnBlocks
 from haptera.model.agent_defaults import AgentDefaults, FileLocations
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.errors import ConfigError, ErrorCode

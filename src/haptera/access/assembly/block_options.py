@@ -21,8 +21,8 @@ from haptera.kernel.blocks.control_channel.channel import ControlChannelInterfac
 from haptera.kernel.blocks.request_builder import RequestBuilder, build_request
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistryInterface
-from haptera.kernel.engine.query import Runner
-from haptera.kernel.engine.turn_runner import TurnRunnerInterface
+from haptera.kernel.query.query import Runner
+from haptera.kernel.turns.turn_runner import TurnRunnerInterface
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.option import Option

@@ -15,6 +15,11 @@ from haptera.access.assembly.side_questions import ask_for_title
 from haptera.access.assembly.store_strings import files_of, make_store
 from haptera.access.assembly.stored_sessions import StoredSessions
 from haptera.access.assembly.sub_agent_blocks import SubAgentBlocks
+from haptera.kernel.agent_blocks import (
+    AgentBlocks,
+    CallSafety,
+    ModelAccess,
+)
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.request_builder import RequestExtras, lead_with_reminders
@@ -25,18 +30,13 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolRegistryInterface,
 )
 from haptera.kernel.blocks.tool_registry.running import as_approver
-from haptera.kernel.engine.agent_blocks import (
-    AgentBlocks,
-    CallSafety,
-    ModelAccess,
-)
-from haptera.kernel.engine.call_permissions import CallPermissions, shown_anew
-from haptera.kernel.engine.own_blocks import OwnBlocks
-from haptera.kernel.engine.spending import Spending, SpendingCheck
+from haptera.kernel.calls.call_permissions import CallPermissions, shown_anew
+from haptera.kernel.own_blocks import OwnBlocks
 from haptera.kernel.session.command_effects import Answering
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import find_session, open_session
 from haptera.kernel.session.session_descriptions import SessionRequest
+from haptera.kernel.turns.spending import Spending, SpendingCheck
 from haptera.model.approvals import ApprovalRequest
 from haptera.model.errors import (
     AgentError,
@@ -64,10 +64,10 @@ from haptera.system.owned_tasks import OwnedTasks
 if TYPE_CHECKING:
     from haptera.access.assembly import native_adoption
     from haptera.access.assembly.native_adoption import NativeSessions
-    from haptera.kernel.engine import native_query
+    from haptera.kernel.native import native_query
 else:  # few agents are native
     native_adoption = on_first_use("haptera.access.assembly.native_adoption")
-    native_query = on_first_use("haptera.kernel.engine.native_query")
+    native_query = on_first_use("haptera.kernel.native.native_query")
 
 _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
@@ -392,7 +392,6 @@ class Composition:
                 context=self.workspace.context,
                 ceiling=self.configuration.ceiling,
             ),
-            runner=self._blocks.query_runner,
             store=self.store,
             instrumentation=self.inputs.instrumentation,
             make_title=self._make_title if self._title_model else None,

@@ -12,8 +12,8 @@ from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.request_builder import RequestBuilder
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface
 from haptera.kernel.blocks.tool_registry.registry import ToolInput, ToolRegistryInterface
-from haptera.kernel.engine.query import Runner
-from haptera.kernel.engine.turn_runner import TurnRunnerInterface
+from haptera.kernel.query.query import Runner
+from haptera.kernel.turns.turn_runner import TurnRunnerInterface
 from haptera.model.approvals import ApprovalRequest, Decision
 from haptera.model.settings import RuntimeSettings, Settings
 from haptera.ports.tools import Approver

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from haptera.formats.formats import read_session
-from haptera.kernel.engine.native_opening import known_transcript, system_digest
+from haptera.kernel.native.native_opening import known_transcript, system_digest
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry

@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.log_reading import (
     beside_the_loop,
     fold_log,
@@ -18,6 +17,7 @@ from haptera.kernel.session.log_reading import (
     seq_of_message,
 )
 from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.recorder import SessionRecorder
 from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId

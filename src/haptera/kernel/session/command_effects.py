@@ -14,11 +14,11 @@ from haptera.kernel.blocks.tool_registry.registry import (
     InvalidInput,
     ToolRegistryInterface,
 )
-from haptera.kernel.engine.query_handle import QueryHandle
-from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.query_handle import QueryHandle
+from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.approvals import Approve, Decision, Deny
 from haptera.model.errors import (
     AgentError,

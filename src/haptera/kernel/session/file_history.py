@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.kernel.engine.recorder import SessionRecorder
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.log_reading import seq_of_message
+from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.errors import ErrorCode, SessionError, StoreError
 from haptera.model.file_snapshots import FileDiff, FileLeft, RewindReport
 from haptera.model.ids import MessageId, SessionId

@@ -4,16 +4,17 @@ A module of its own because it works on the logs of other sessions than the one 
 """
 
 import asyncio
+import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from uuid import UUID
 
 from msgspec.structs import replace
 
-from haptera.kernel.engine.child_calls import child_id_of
-from haptera.kernel.engine.recorder import ends_of_cut_off
 from haptera.kernel.session.log_reading import fold_log
+from haptera.kernel.session.recorder import ends_of_cut_off
 from haptera.model.errors import AgentError, ErrorCode, RequestError
-from haptera.model.ids import SessionId, new_id, new_query_id
+from haptera.model.ids import CallId, SessionId, new_id, new_query_id
 from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryEnded, QueryStarted
@@ -26,6 +27,21 @@ from haptera.system.clock import Clock, Stamp
 _STORE_SECONDS = 2.0
 """How long the end of one sub-agent may take: the caller of the query waits for it."""
 _LEFT = "the session that called the sub-agent went on without it"
+
+
+def child_id_of(parent: SessionId, message_id: str, call_id: CallId) -> SessionId:
+    """Return the id of the session that answers a call: a UUIDv7, the same in every process.
+
+    The message is part of it, because providers use the ids of calls again. Its time is that of
+    the parent's id.
+    """
+    digest = hashlib.sha256(f"{parent}\0{message_id}\0{call_id}".encode()).digest()
+    time = UUID(parent).int >> 80
+    chance = int.from_bytes(digest[:10])
+    # RFC 9562 fixes the version (7) and the variant (0b10); 74 bits of the digest are the rest.
+    value = time << 80 | 0x7 << 76 | (chance >> 62 & 0xFFF) << 64
+    value |= 0b10 << 62 | chance & (1 << 62) - 1
+    return SessionId(str(UUID(int=value)))
 
 
 def children_at_rest(fold: SessionFold) -> list[SessionId]:

@@ -1,22 +1,21 @@
 """LiveSession: one session that this process holds: it takes prompts and runs them in order."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from haptera.kernel.blocks.control_channel.subscription import Subscription
-from haptera.kernel.engine.query import Query, Runner
-from haptera.kernel.engine.query_handle import QueryHandle, refuse_waiting_for
-from haptera.kernel.engine.recorder import StoreTime
-from haptera.kernel.engine.session import Session, SessionHost
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.command_effects import Answering, HeldSession, refuse_misfit
 from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.query_handle import QueryHandle, refuse_waiting_for
+from haptera.kernel.session.recorder import StoreTime
+from haptera.kernel.session.session import Session, SessionHost
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
@@ -35,7 +34,7 @@ from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
 from haptera.model.messages import Message
 from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Delivery
-from haptera.ports.runner import QueryInput, QueryOutcome, SessionBindings
+from haptera.ports.runner import QueryInput, SessionBindings
 from haptera.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from haptera.system.clock import until_limit
 from haptera.system.logs import scrubbed_logger
@@ -55,8 +54,6 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent opens its sessions with."""
 
     host: SessionHost
-    runner: Runner
-    """Answers their prompts."""
     store: Store
     instrumentation: Callable[[Instrumented], None] | None = None
     make_title: MakeTitle | None = None
@@ -92,12 +89,11 @@ class LiveSession(Session):
             bindings=bindings,
         )
         self._lease = lease
-        self._runner = resources.runner
         self.closed = self._forced = self.taken_over = False
         self._children = LeftChildren(resources.store, self.host.clock)
         self._before_opening: tuple[Message, ...] | None = None
         """The messages that a session opened from a compaction on does not hold, once read."""
-        self.queue = PromptQueue(self, drive=self._drive, new_handle=self.new_handle)
+        self.queue = PromptQueue(self, new_handle=self.new_handle)
         self.branches = Branches(
             self.session_id,
             store=resources.store,
@@ -114,9 +110,6 @@ class LiveSession(Session):
             stamp=self.stamp,
             tasks=self.tasks,
         )
-
-    def _drive(self, handle: QueryHandle) -> Awaitable[QueryOutcome]:
-        return Query(self, handle).drive(self._runner)
 
     def resting_children(self) -> Collection[SessionId]:
         """Return the sessions of sub-agents that calls of the last turn may wait for."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from haptera.kernel.engine.query_handle import waiting_for_caller
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
 from haptera.kernel.session.notes import inherited_notes
+from haptera.kernel.session.query_handle import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.errors import (
     ConfigError,

@@ -2,20 +2,20 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
 from haptera.kernel.blocks.error_classification import to_agent_error
-from haptera.kernel.engine.query_handle import (
+from haptera.kernel.session.query_handle import (
     QueryHandle,
     finish_like,
     finish_without_running,
     refuse_waiting_for,
 )
-from haptera.kernel.engine.recorder import StoreTime
-from haptera.kernel.engine.session import Session
+from haptera.kernel.session.recorder import StoreTime
+from haptera.kernel.session.session import Session
 from haptera.kernel.session.session_descriptions import (
     has_approved_calls,
     queued_entry,
@@ -29,7 +29,7 @@ from haptera.model.log.queries import InputDrained
 from haptera.model.messages import UserMessage
 from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Delivery
-from haptera.ports.runner import QueryInput, QueryOutcome
+from haptera.ports.runner import QueryInput
 
 
 class PromptQueue:
@@ -46,12 +46,11 @@ class PromptQueue:
         self,
         session: Session,
         *,
-        drive: Callable[[QueryHandle], Awaitable[QueryOutcome]],
         new_handle: Callable[[QueryInput], QueryHandle],
     ) -> None:
         self._recorder = session.recorder
         self._channel = session.channel
-        self._drive = drive
+        self._session = session
         self._tasks = session.tasks
         self._stamp = session.stamp
         self._approvals = session.approvals
@@ -312,7 +311,7 @@ class PromptQueue:
         try:
             if follows_cut:
                 await self._end_cut_off(handle)
-            await self._drive(handle)
+            await self._session.host.drive(self._session, handle)
         except BaseException as error:
             # A caller that waits for this query must get its end, also one that was not foreseen.
             failure = to_agent_error(error)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from haptera.formats.transcript import transcript_of, without_middle
-from haptera.kernel.engine.recorder import SessionRecorder
+from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.errors import AgentError
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.sessions import SessionChanged

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from haptera.kernel.engine.agent_blocks import AgentBlocks
-from haptera.kernel.engine.query import Runner
+from haptera.kernel.agent_blocks import AgentBlocks
+from haptera.kernel.query.query import Runner
 from haptera.model.events import QuerySummary
 from haptera.model.ids import new_input_id, new_message_id
 from haptera.model.messages import UserMessage

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from haptera.kernel.agent_blocks import AgentBlocks, ModelAccess
 from haptera.kernel.blocks.tool_registry.registry import ToolInput, ToolRegistry
-from haptera.kernel.engine.agent_blocks import AgentBlocks, ModelAccess
-from haptera.kernel.engine.own_blocks import OwnBlocks
-from haptera.kernel.engine.query import Runner
-from haptera.kernel.engine.turn_runner import TurnRunnerInterface
-from haptera.kernel.session.unstored_session import UnstoredSession
+from haptera.kernel.own_blocks import OwnBlocks
+from haptera.kernel.query.query import Runner
+from haptera.kernel.turns.turn_runner import TurnRunnerInterface
+from haptera.kernel.unstored_session import UnstoredSession
 from haptera.model.ids import MessageId
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import CompactionPart, TextPart

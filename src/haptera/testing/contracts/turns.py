@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from haptera.kernel.engine.turn_runner import TurnRunnerInterface
+from haptera.kernel.turns.turn_runner import TurnRunnerInterface
 from haptera.model.errors import ErrorCode, ProviderError
 from haptera.model.log.turns import PartEnded, TurnEnded, TurnStarted
 from haptera.model.messages import AssistantMessage

@@ -1,0 +1,1 @@
+"""Tool calls of a query: which run, who is asked, how they run."""

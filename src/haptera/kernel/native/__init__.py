@@ -1,0 +1,1 @@
+"""Turns with an agent that keeps its own session."""

@@ -1,0 +1,1 @@
+"""One prompt while it is answered, with its measurements and its hooks."""

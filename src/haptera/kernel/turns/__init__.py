@@ -1,0 +1,1 @@
+"""Turns with a model: requests, attempts, compactions, what is checked between turns."""
