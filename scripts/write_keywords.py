@@ -18,8 +18,6 @@ from typing import Any
 
 from haptera.access.assembly.block_options import BlockChoices, HoldChoices
 from haptera.access.descriptions import (
-    ExportOptions,
-    ListOptions,
     SessionChanges,
 )
 from haptera.agent.agent_options import AGENT, CONFIGURE, SubAgentOptions
@@ -34,6 +32,7 @@ from haptera.agent.query_options import (
 )
 from haptera.kernel.blocks.hook_dispatch.registration import HookFunctions
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
+from haptera.model.operations.sessions import CountSessions, ExportSession, ListSessions
 from haptera.options.declarations import Keywords, Taken, options_of
 from haptera.tools.coding import CodingOptions
 from haptera.tools.mcp.server_settings import McpOptions
@@ -41,9 +40,10 @@ from haptera.tools.mcp.server_settings import McpOptions
 SOURCE = Path(__file__).parents[1] / "src"
 FILES: dict[str, dict[str, Taken]] = {
     "haptera/access/keywords.py": {
-        "ListKeywords": ListOptions,
+        "ListKeywords": ListSessions,
+        "CountKeywords": CountSessions,
         "SessionChangeKeywords": SessionChanges,
-        "ExportKeywords": ExportOptions,
+        "ExportKeywords": ExportSession,
     },
     "haptera/agent/keywords.py": {
         "SettingsKeywords": CONFIGURE,

@@ -23,8 +23,6 @@ from haptera.access.config.schema import (
     ProviderEntry,
 )
 from haptera.access.descriptions import (
-    ExportOptions,
-    ListOptions,
     SessionChanges,
 )
 from haptera.access.pool import PoolLimits
@@ -47,11 +45,12 @@ from haptera.model.agent_defaults import Permissions
 from haptera.model.budgets import Budgets, Watchdogs
 from haptera.model.compaction_settings import CompactionSettings
 from haptera.model.native_settings import ClaudeAgentSettings
+from haptera.model.operations import held as held_operations
 from haptera.model.operations import session as session_operations
 from haptera.model.operations import sessions as sessions_operations
-from haptera.model.operations.operation import Operation
+from haptera.model.operations.operation import Facts, Operation, Route
 from haptera.model.operations.session import RewindSession
-from haptera.model.operations.sessions import ShareSession
+from haptera.model.operations.sessions import ExportSession, ListSessions, ShareSession
 from haptera.model.settings import (
     Limits,
     ModelStep,
@@ -160,23 +159,32 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _operations() -> str:
     """Return the table of operations: how each is asked for, and where."""
     rows: list[tuple[str, ...]] = []
-    for module, face in ((session_operations, "session"), (sessions_operations, "agent.sessions")):
+    for module, face in (
+        (session_operations, "session"),
+        (held_operations, "session"),
+        (sessions_operations, "agent.sessions"),
+    ):
         for kind in vars(module).values():
             facts = vars(kind).get("facts") if isinstance(kind, type) else None
             if facts is None or not facts.face:
                 continue
             route, command, slash = facts.route, facts.command, facts.slash
             asked = [
-                route and f"{route.method} …{route.path or f'/{facts.face}'}",
+                route and f"{route.method} …{_path(route, facts)}",
                 route and (route.rpc or f"session/{facts.face}"),
                 command and f"sessions {command.name}",
                 slash and slash[0],
             ]
-            where = "waits" if facts.waits else "yes" if module is session_operations else "no"
+            is_refused = facts.needs_lease or module is held_operations
+            where = "waits" if facts.waits else "no" if is_refused else "yes"
             cells = (f"`{each}`" if each else "" for each in asked)
             rows.append((f"`{face}.{facts.face}`", where, *cells))
     head = ("method", "another process", "HTTP", "JSON-RPC", "command", "in the chat")
     return _markdown(head, rows)
+
+
+def _path(route: Route, facts: Facts) -> str:
+    return f"/{facts.face}" if route.path is None else route.path
 
 
 def _routes() -> str:
@@ -245,9 +253,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "sub-agent": lambda: option_table(_own(SubAgentOptions)),
     "coding tools": lambda: option_table(_own(CodingOptions)),
     "hooks": lambda: option_table(_own(HookFunctions)),
-    "list of sessions": lambda: option_table(_own(ListOptions)),
+    "list of sessions": lambda: option_table(_own(ListSessions)),
     "link": lambda: option_table(_asked(ShareSession)),
-    "export": lambda: option_table(_own(ExportOptions)),
+    "export": lambda: option_table(_own(ExportSession)),
     "operations": _operations,
     "routes": _routes,
     "methods": _methods,

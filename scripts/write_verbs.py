@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, cast, get_args
 import msgspec
 
 from haptera.access import changing, finding, maintenance, sharing
-from haptera.kernel.session import command_effects
+from haptera.kernel.session import command_effects, conversation_effects
+from haptera.model.operations import held as held_operations
 from haptera.model.operations import session as session_operations
 from haptera.model.operations import sessions as sessions_operations
 from haptera.model.operations.operation import HANDLERS, Operation, SessionCommand
@@ -38,6 +39,7 @@ class Face(NamedTuple):
 
 FACES = (
     Face(FOLDER / "verbs.py", "session", session_operations, (command_effects,)),
+    Face(FOLDER / "session.py", "session", held_operations, (conversation_effects,)),
     Face(
         FOLDER / "sessions.py",
         "sessions",

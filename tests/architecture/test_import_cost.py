@@ -15,7 +15,6 @@ import pytest
 
 import haptera
 import haptera.access.assembly.late
-import haptera.agent.late
 import haptera.cli.late
 from haptera.access import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
@@ -78,7 +77,6 @@ def test_importing_agent_loads_none_of_what_only_a_new_agent_needs() -> None:
 LATE = [
     haptera,
     haptera.agent,
-    haptera.agent.late,
     haptera.access.assembly,
     haptera.access.assembly.late,
     haptera.cli.late,

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from haptera import AgentRemote, AgentSession, AgentSessions
-from haptera.access import changing, finding, maintenance, sharing
-from haptera.kernel.session import command_effects
+from haptera.access import changing, context_notes, finding, maintenance, sharing, transfer
+from haptera.kernel.session import command_effects, conversation_effects
+from haptera.model.operations.held import HeldOperation
 from haptera.model.operations.operation import HANDLERS, Operation, SessionCommand, handles
 from haptera.model.operations.session import (
     Command,
@@ -20,7 +21,16 @@ from haptera.model.operations.session import (
 from haptera.options.operations import given_fields
 from haptera.stores.stored_records import decode_command
 
-HANDLING = (command_effects, finding, changing, maintenance, sharing)
+HANDLING = (
+    command_effects,
+    conversation_effects,
+    finding,
+    changing,
+    maintenance,
+    sharing,
+    transfer,
+    context_notes,
+)
 
 
 def operations(kind: type[Operation] = Operation) -> Iterator[type[Operation]]:
@@ -50,7 +60,11 @@ def test_a_handler_takes_its_operation_and_knows_no_surface(kind: type[Operation
 
 @EACH
 def test_the_method_of_a_face_takes_the_fields_of_its_operation(kind: type[Operation]) -> None:
-    faces = (AgentSession, AgentRemote) if issubclass(kind, SessionCommand) else (AgentSessions,)
+    faces: tuple[type, ...] = (AgentSessions,)
+    if issubclass(kind, SessionCommand):
+        faces = (AgentSession, AgentRemote)
+    elif issubclass(kind, HeldOperation):
+        faces = (AgentSession,)
     for face in faces:
         method = getattr(face, kind.facts.face, None)
         if kind.facts.by_hand:  # it prepares what is told, or another class has it

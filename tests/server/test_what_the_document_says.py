@@ -7,14 +7,12 @@ import msgspec
 import pytest
 
 from haptera.access.descriptions import (
-    ExportOptions,
-    ListOptions,
     SessionChanges,
 )
 from haptera.agent.agent_options import CONFIGURE
 from haptera.agent.query_options import AdmissionOptions
 from haptera.model.operations.session import RewindSession
-from haptera.model.operations.sessions import ShareSession
+from haptera.model.operations.sessions import ExportSession, ListSessions, ShareSession
 from haptera.options.declarations import Declared, Shown, options_of
 from haptera.options.operations import given_fields
 from haptera.server.app import OPERATIONS
@@ -30,8 +28,8 @@ OPTIONS: dict[str, Mapping[str, Declared]] = {
     "send_message": options_of(AdmissionOptions),
     "rewind_session": given_fields(RewindSession),
     "share_session": given_fields(ShareSession),
-    "export_session": options_of(ExportOptions),
-    "list_sessions": options_of(ListOptions),
+    "export_session": options_of(ExportSession),
+    "list_sessions": options_of(ListSessions),
     "create_session": {**CHANGES, **SETTINGS},
     "change_session": {**CHANGES, **SETTINGS},
     "resume_session": SETTINGS,

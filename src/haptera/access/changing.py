@@ -1,19 +1,13 @@
 """Changing sessions: names, tags, what is kept beside them, and deleting them."""
 
 import contextlib
-
-import msgspec
+from collections.abc import Mapping
+from typing import Any
 
 from haptera.access.assembly import late
 from haptera.access.catalogue import Catalogue
-from haptera.access.descriptions import (
-    ActiveContext,
-    SessionDescription,
-    SessionSummary,
-    describe,
-)
-from haptera.access.keywords import SessionChangeKeywords
-from haptera.kernel.session.notes import ProjectNote, project_notes
+from haptera.access.descriptions import SessionDescription, describe
+from haptera.kernel.session.notes import project_notes
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.ids import SessionId
@@ -22,21 +16,24 @@ from haptera.model.operations.operation import handles
 from haptera.model.operations.sessions import (
     ArchiveSession,
     DeleteSession,
+    ForgetNote,
+    KeepSummary,
     RenameSession,
+    SaveContext,
     TagSession,
     TouchSession,
     UntagSession,
+    UpdateSession,
 )
 from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.system.threads import run_in_thread
 
 
-async def update_session(
-    sessions: Catalogue, reference: str, changes: SessionChangeKeywords
-) -> SessionDescription:
+@handles(UpdateSession)
+async def update_session(sessions: Catalogue, order: UpdateSession) -> SessionDescription:
     """Change what was checked; a session that another process holds is changed by that one."""
-    record = await sessions.record(reference)
-    if (name := changes.get("name")) not in {None, record.name}:
+    record = await sessions.record(order.reference)
+    if (name := order.changes.get("name")) not in {None, record.name}:
         # Looked up now: another process that holds the session changes it later, when no caller
         # hears of a conflict.
         bearer = await sessions.composition.store.index.find(
@@ -44,7 +41,7 @@ async def update_session(
         )
         if bearer is not None:
             raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
-    told = changes_of(changes)
+    told = changes_of(order.changes)
     named = told.pop("native_session_id") if told.get("native_session_id") else None
     if told or named is None:
         await sessions.change(record, told)
@@ -77,7 +74,8 @@ async def _adopt(sessions: Catalogue, record: SessionRecord, native_session_id: 
 @handles(RenameSession)
 async def rename(sessions: Catalogue, order: RenameSession) -> SessionDescription:
     """Give a session another name; None takes its name away."""
-    return await update_session(sessions, order.reference, {"name": order.name})
+    changes = UpdateSession(reference=order.reference, changes={"name": order.name})
+    return await update_session(sessions, changes)
 
 
 @handles(TagSession)
@@ -167,25 +165,24 @@ async def _delete_unneeded(sessions: Catalogue, session_id: SessionId | None) ->
         session_id = record.parent
 
 
-async def set_context(sessions: Catalogue, reference: str, context: ActiveContext) -> None:
-    """Save what a person is looking at; fields with their default keep what was saved."""
-    fields = msgspec.to_builtins(context)
-    await sessions.change(await sessions.record(reference), {"context": fields})
+@handles(SaveContext)
+async def set_context(sessions: Catalogue, order: SaveContext) -> None:
+    """Save what a person is looking at."""
+    await sessions.change(await sessions.record(order.reference), {"context": order.context})
 
 
-async def set_summary(sessions: Catalogue, reference: str, summary: SessionSummary) -> None:
-    """Keep a summary of a session."""
-    made = summary.made or sessions.composition.clock.time_ms()
-    fields = msgspec.to_builtins(msgspec.structs.replace(summary, made=made))
-    await sessions.change(await sessions.record(reference), {"summary": fields})
+@handles(KeepSummary)
+async def set_summary(sessions: Catalogue, order: KeepSummary) -> None:
+    """Keep a summary of a session, with its time."""
+    made = order.summary.get("made") or sessions.composition.clock.time_ms()
+    changes = {"summary": {**order.summary, "made": made}}
+    await sessions.change(await sessions.record(order.reference), changes)
 
 
-async def forget_note(sessions: Catalogue, note: ProjectNote) -> None:
-    """Take a note back, wherever its text was noted: new sessions do not get it any more.
-
-    Sessions that have it keep it.
-    """
-    store, text = sessions.composition.store, note.text.strip()
+@handles(ForgetNote)
+async def forget_note(sessions: Catalogue, order: ForgetNote) -> None:
+    """Take a note back, wherever its text was noted."""
+    store, text = sessions.composition.store, order.text.strip()
     for each in await project_notes(
         store, owner=sessions.owner, project=sessions.project, is_each_text_once=False
     ):
@@ -194,7 +191,7 @@ async def forget_note(sessions: Catalogue, note: ProjectNote) -> None:
             await sessions.change(record, {"forgotten_notes": [each.seq]})
 
 
-def changes_of(given: SessionChangeKeywords) -> JsonObject:
+def changes_of(given: Mapping[str, Any]) -> JsonObject:
     """Return the changes of an entry for what a caller wants changed."""
     changes: JsonObject = {}
     metadata: JsonObject = dict(given.get("metadata") or {})

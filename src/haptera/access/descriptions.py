@@ -7,7 +7,6 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.formats.forms import iso_time
 from haptera.model.errors import ErrorReport
 from haptera.model.ids import MessageId, PartId, QueryId, SessionId
@@ -216,63 +215,6 @@ class SessionChanges(msgspec.Struct, frozen=True, kw_only=True):
             "None: the next query begins a new one."
         ),
     ] = None
-
-
-class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list; None is any."""
-
-    tag: Annotated[str | None, Option("Only sessions with this tag.")] = None
-    parent: Annotated[str | None, Option("Only forks of the session with this id.")] = None
-    spawned_by: Annotated[
-        str | None,
-        Option("Only sessions of sub-agents of the session with this id."),
-    ] = None
-    children: Annotated[
-        bool, Option("Whether sessions of sub-agents are listed with the others.")
-    ] = False
-    archived: Annotated[
-        bool | None,
-        Option("Whether archived sessions are listed, or the others; None: both."),
-    ] = False
-    updated_after: Annotated[
-        int | None,
-        Option(
-            "Only sessions updated after this time, in milliseconds since 1970.",
-            least=0,
-        ),
-    ] = None
-    updated_before: Annotated[
-        int | None,
-        Option(
-            "Only sessions updated before this time, in milliseconds since 1970.",
-            least=0,
-        ),
-    ] = None
-    phase: Annotated[
-        SessionPhase | None,
-        Option(
-            "Only sessions in this phase: what the log says of the last query, such as `waiting` "
-            "for an approval.",
-        ),
-    ] = None
-    everywhere: Annotated[
-        bool, Option("Whether the owner's sessions of all projects are listed.")
-    ] = False
-    project: Annotated[
-        str, Option("The project whose sessions are listed.", shown="<the agent's>")
-    ] = ""
-    limit: Annotated[int | None, Option("Sessions on one page; None: all of them.", least=0)] = 50
-    after: Annotated[str | None, Option("The id of the last session of the previous page.")] = None
-
-
-class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export may be told."""
-
-    to: Annotated[
-        str,
-        Option(f"The format: {', '.join((ARCHIVE, *FORMATS))}."),
-    ] = ARCHIVE
-    redact: Annotated[bool, Option("Whether secrets, paths and media are masked.")] = False
 
 
 def describe(record: SessionRecord) -> SessionDescription:

@@ -1,6 +1,7 @@
 """Finding sessions: lists, search, descriptions, and what a log says of its messages."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -11,7 +12,6 @@ from haptera.access.descriptions import (
     ActiveContext,
     FoundPrompt,
     FoundText,
-    ListOptions,
     MessageDescription,
     SessionDescription,
     SessionStats,
@@ -22,48 +22,73 @@ from haptera.access.descriptions import (
 from haptera.access.history import described_messages, stats_of, usage_of
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log
 from haptera.kernel.session.notes import ProjectNote, project_notes
+from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.model.json_types import JsonObject, writable
 from haptera.model.log.sessions import SessionChanged
 from haptera.model.operations.operation import handles
 from haptera.model.operations.sessions import (
+    CountSessions,
     CountUse,
     DescribeTree,
     FindPrompt,
+    ForkSession,
     GetSession,
     GroupUse,
     ListChildren,
     ListMessages,
     ListNotes,
+    ListSessions,
     ReadContext,
     ReadSummary,
     SearchSessions,
+    SessionSelection,
 )
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
 ValueT = TypeVar("ValueT")
 
 
-async def list_sessions(
-    sessions: Catalogue, told: ListOptions, *, project: str
-) -> tuple[SessionDescription, ...]:
-    """List sessions by checked options."""
-    chosen = msgspec.structs.asdict(told)
-    everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
-    after = chosen.pop("after")
-    del chosen["project"]
-    tag = chosen.pop("tag")
-    chosen["tags"] = () if tag is None else (tag,)
-    if not chosen.pop("children") and chosen["spawned_by"] is None:
-        chosen["spawned"] = False
+@handles(ListSessions)
+async def list_sessions(sessions: Catalogue, order: ListSessions) -> tuple[SessionDescription, ...]:
+    """List sessions in an order."""
     records = await sessions.composition.store.index.browse(
         sessions.owner,
-        None if everywhere else project,
-        matching=SessionFilter(**chosen),
-        limit=limit,
-        after=after,
+        None if order.everywhere else order.project,
+        matching=_filter_of(order),
+        order=order.order,
+        limit=order.limit,
+        after=None if order.after is None else SessionId(order.after),
     )
     return tuple(map(describe, records))
+
+
+@handles(CountSessions)
+async def count_sessions(sessions: Catalogue, order: CountSessions) -> int:
+    """Count sessions without reading their records."""
+    return await sessions.composition.store.index.count(
+        sessions.owner, None if order.everywhere else order.project, matching=_filter_of(order)
+    )
+
+
+def _filter_of(order: SessionSelection) -> SessionFilter:
+    since = order.since
+    if isinstance(since, datetime):
+        since = round(since.timestamp() * 1000)
+    names = ("tag", "tags", "children", "everywhere", "project", "since", "metadata")
+    shared = {
+        name: getattr(order, name)
+        for name in SessionSelection.__struct_fields__
+        if name not in names
+    }
+    return SessionFilter(
+        **shared,
+        metadata=order.metadata or {},
+        tags=tuple(order.tags) if order.tag is None else (order.tag, *order.tags),
+        since=since,
+        spawned=None if order.children or order.spawned_by is not None else False,
+    )
 
 
 @handles(GetSession)
@@ -77,7 +102,11 @@ async def search(sessions: Catalogue, order: SearchSessions) -> tuple[FoundText,
     """Find what was said: texts that hold every word, the best first."""
     store, project = sessions.composition.store, None if order.everywhere else sessions.project
     hits = await store.search.find(
-        writable(order.text), owner=sessions.owner, project=project, limit=order.limit
+        writable(order.text),
+        owner=sessions.owner,
+        project=project,
+        limit=order.limit,
+        prefix=order.prefix,
     )
     found: list[FoundText] = []
     for hit in hits:
@@ -180,6 +209,13 @@ async def list_notes(sessions: Catalogue, _order: ListNotes) -> tuple[ProjectNot
     return await project_notes(
         sessions.composition.store, owner=sessions.owner, project=sessions.project
     )
+
+
+@handles(ForkSession)
+async def fork_point(sessions: Catalogue, order: ForkSession) -> tuple[SessionRecord, Fork]:
+    """Find where a new session begins that goes on from another one."""
+    record = await sessions.record(order.reference)
+    return record, await sessions.composition.stored.read_fork(record.id, order.after)
 
 
 async def _saved(sessions: Catalogue, reference: str, *, field: str, kind: type[ValueT]) -> ValueT:

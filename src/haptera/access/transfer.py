@@ -49,6 +49,8 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.messages import AssistantMessage
+from haptera.model.operations.operation import handles
+from haptera.model.operations.sessions import ExportSession, ImportSession
 from haptera.model.parts import MediaPart, Part, ToolResultPart
 from haptera.model.settings import Settings
 from haptera.options.wording import unknown_name
@@ -73,13 +75,9 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     report: ImportReport
 
 
+@handles(ExportSession)
 async def export_session(
-    finder: "Catalogue",
-    composition: "Composition",
-    record: SessionRecord,
-    *,
-    format_name: str = ARCHIVE,
-    redact: bool = False,
+    sessions: "Catalogue", order: ExportSession
 ) -> AsyncGenerator[bytes, None]:
     """Yield a session in a format, piece by piece.
 
@@ -87,8 +85,9 @@ async def export_session(
         ConfigError: CONFIG_INVALID when there is no such format.
 
     """
-    form = None if format_name == ARCHIVE else _format_named(composition, format_name)
-    redactor = Redactor([record.project, str(Path.home())]) if redact else None
+    composition, record = sessions.composition, await sessions.record(order.reference)
+    form = None if order.to == ARCHIVE else _format_named(composition, order.to)
+    redactor = Redactor([record.project, str(Path.home())]) if order.redact else None
     if form is None:
         pieces = (
             _redacted_archive_pieces(composition, record, redactor)
@@ -98,8 +97,8 @@ async def export_session(
         async for piece in pieces:
             yield piece
         return
-    folded = await finder.folded(record.id)
-    export = await conversation_of(composition, record, folded, has_media=not redact)
+    folded = await sessions.folded(record.id)
+    export = await conversation_of(composition, record, folded, has_media=not order.redact)
     if redactor is not None:
         export = await asyncio.to_thread(redacted, export, redactor)
     async for piece in _made_in_threads(iter(form.write(export))):
@@ -175,14 +174,11 @@ async def conversation_of(
     )
 
 
+@handles(ImportSession)
 async def import_session(
-    composition: "Composition",
-    file: BinaryIO,
-    opening: SessionOpened,
-    *,
-    format_name: str | None = None,
+    sessions: "Catalogue", order: ImportSession, *, file: BinaryIO, settings: Settings
 ) -> Imported:
-    """Make a session from a file that can be read twice; `opening` says whose it will be.
+    """Make a session from a file that can be read twice.
 
     Raises:
         ConfigError: CONFIG_INVALID when the file is of no known format, or exceeds a limit.
@@ -190,7 +186,16 @@ async def import_session(
             CONFLICT when the name is taken.
 
     """
-    name = format_name or await asyncio.to_thread(lambda: recognised(PeekedStream(file).head))
+    composition = sessions.composition
+    opening = SessionOpened(
+        **Stamp(composition.clock)(),
+        session_id=new_session_id(),
+        owner=sessions.owner,
+        project=sessions.project,
+        name=order.name,
+        settings=settings,
+    )
+    name = order.of or await asyncio.to_thread(lambda: recognised(PeekedStream(file).head))
     file.seek(0)
     if name == ARCHIVE:
         return await _import_archive(composition, file, opening)
@@ -439,22 +444,3 @@ async def _described(
     if record is None:
         raise SessionError(ErrorCode.NOT_FOUND, f"session {session_id} was deleted in the meantime")
     return describe(record)
-
-
-def new_opening(
-    composition: "Composition",
-    *,
-    owner: str,
-    project: str,
-    name: str | None = None,
-    settings: Settings,
-) -> SessionOpened:
-    """Return the first entry of a session that is made from a file."""
-    return SessionOpened(
-        **Stamp(composition.clock)(),
-        session_id=new_session_id(),
-        owner=owner,
-        project=project,
-        name=name,
-        settings=settings,
-    )

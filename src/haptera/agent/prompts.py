@@ -3,8 +3,8 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from haptera.model.ids import QueryId, new_message_id, new_query_id
 from haptera.model.json_types import JsonObject, python_words, writable, writable_or_none
 from haptera.model.late_names import late_module
 from haptera.model.messages import Sender, UserMessage
-from haptera.model.parts import MediaPart, Part, TextPart, check_content
+from haptera.model.parts import MediaPart, check_content
 from haptera.model.prompts import prompt_parts
 from haptera.model.requests import OutputSchema
 from haptera.options.checks import filled
@@ -256,20 +256,3 @@ def _bare(text: str) -> str:
     if begin is None or not bare.endswith(_FENCE_END, begin.end()):
         return text
     return bare[begin.end() : -len(_FENCE_END)].strip()
-
-
-def parts_of(content: object) -> tuple[Part, ...]:
-    """Return the content of a message as parts.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when it is none.
-
-    """
-    parts: tuple[object, ...] = ()
-    if isinstance(content, str):
-        parts = (TextPart(text=content),) if content else ()
-    elif isinstance(content, Sequence):
-        parts = tuple(content)
-    if not parts or not all(isinstance(part, Part) for part in parts):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, "a message must be a text or a list of parts")
-    return cast("tuple[Part, ...]", parts)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from haptera.agent import context_notes, late
-from haptera.agent.context_notes import IncludedAs
 from haptera.agent.keywords import QueryKeywords, ResumeKeywords
 from haptera.agent.option_checks import check_options, named_settings
-from haptera.agent.prompts import make_prompt, make_query, parts_of, with_attachments, with_options
+from haptera.agent.prompts import make_prompt, make_query, with_attachments, with_options
 from haptera.agent.query_options import QUERY, RESUME, Prompt, QueryOptions, SendOptions
 from haptera.agent.query_stream import QueryStream
 from haptera.agent.verbs import OrderT, SessionVerbs, ValueT
@@ -23,18 +21,30 @@ from haptera.kernel.session.session_descriptions import (
     Unfinished,
     find_unfinished,
     resume_input,
-    state_of,
     view_of,
 )
 from haptera.model.budgets import Budgets
 from haptera.model.context_files import ContextFile, Skill
-from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
+from haptera.model.errors import AgentError, ErrorCode, SessionError
 from haptera.model.events import Event, Idle, SessionStatus, check_handler
 from haptera.model.file_snapshots import FileDiff
-from haptera.model.ids import MessageId, SessionId, new_message_id, new_query_id
+from haptera.model.ids import MessageId, SessionId, new_query_id
 from haptera.model.late_names import on_first_use
 from haptera.model.log.compactions import Compaction
-from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.messages import Message, UserMessage
+from haptera.model.operations.held import (
+    AddMessage,
+    CompareFiles,
+    DrainQueue,
+    ExpandCompaction,
+    ExportState,
+    IncludeSession,
+    KeepNote,
+    RemoveMessage,
+    RemovePart,
+    ReplaceMessage,
+    ReplacePart,
+)
 from haptera.model.operations.session import CompactSession
 from haptera.model.operations.sessions import DeleteSession
 from haptera.model.parts import Part
@@ -44,20 +54,26 @@ from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, changed_settings
 from haptera.model.tools import ToolSpec
 from haptera.options.checks import filled
+from haptera.options.operations import check_order
 from haptera.options.signatures import takes
 from haptera.ports.runner import QueryInput
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
+    from haptera.access import catalogue, changing, context_notes
     from haptera.access.assembly.composition import Composition
+    from haptera.access.catalogue import Catalogue
     from haptera.kernel.blocks.control_channel.subscription import Subscription
-    from haptera.kernel.session import command_effects
-    from haptera.kernel.session.branching import Branches
+    from haptera.kernel.session import command_effects, conversation_effects
     from haptera.kernel.session.command_effects import HeldSession
     from haptera.kernel.session.live_session import LiveSession
     from haptera.kernel.session.query_handle import QueryHandle
 else:
+    catalogue = on_first_use("haptera.access.catalogue")
+    changing = on_first_use("haptera.access.changing")
     command_effects = on_first_use("haptera.kernel.session.command_effects")
+    context_notes = on_first_use("haptera.access.context_notes")
+    conversation_effects = on_first_use("haptera.kernel.session.conversation_effects")
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -266,10 +282,6 @@ class AgentSession(SessionVerbs["AgentSession"]):
         live = await self._live_session()
         return await self._composition.count_tokens(live.fold, live.registry, message)
 
-    async def drain_queue(self) -> tuple[UserMessage, ...]:
-        """Take every prompt that waits out of the queue and return them."""
-        return await (await self._live_session()).queue.drain()
-
     async def wait_idle(self) -> SessionStatus:
         """Wait until no query runs and none is about to; returns the status then.
 
@@ -289,23 +301,26 @@ class AgentSession(SessionVerbs["AgentSession"]):
         if self._live is not None:
             self._live.abort(reason, query_id=query_id)
 
-    # The conversation, and notes beside it. What edits raises BUSY while a query runs or a call
-    # waits for an approval, and MESSAGE_NOT_FOUND when there is no such message. A call without
-    # a result gets one that says so, and is never run.
+    # Made by scripts/write_verbs.py.
 
     async def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
         """Return the messages that a compaction left out, by the id of its event.
 
         Without an id, those of the last compaction. Nothing is changed by it.
 
+        Args:
+            compaction_id: The id of the compaction.
+
         Raises:
             SessionError: NOT_FOUND when there is no such compaction, or it left nothing out.
 
         """
-        return await (await self._branches()).expand(compaction_id)
+        order = ExpandCompaction(compaction_id=compaction_id)
+        check_order(order, function="session.expand()")
+        return await self._carry_out(conversation_effects.expand, order)
 
     async def diff(self, turn: str | None = None) -> FileDiff:
-        """Return what a turn changed in the workspace, what its commands changed context_notes.
+        """Return what a turn changed in the workspace, what its commands changed included.
 
         Args:
             turn: The id of a turn, of an answer or of a whole query; without one, the last query
@@ -317,7 +332,9 @@ class AgentSession(SessionVerbs["AgentSession"]):
             ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
 
         """
-        return await (await self._live_session()).held.files().diff(turn)
+        order = CompareFiles(turn=turn)
+        check_order(order, function="session.diff()")
+        return await self._carry_out(conversation_effects.diff, order)
 
     async def add_message(
         self,
@@ -329,33 +346,71 @@ class AgentSession(SessionVerbs["AgentSession"]):
         """Add a message after another, or at the end, and return its id; no model is asked.
 
         Neighbours of one role become one message, which keeps the id of the first.
+
+        Args:
+            content: What it says.
+            role: Who says it.
+            after: The message that it follows; the last without it.
+
+
         """
-        if role not in {"user", "assistant"}:
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID, f"the role {role!r} is neither 'user' nor 'assistant'"
-            )
-        kind = UserMessage if role == "user" else AssistantMessage
-        message = kind(id=new_message_id(), parts=parts_of(content))
-        await (await self._branches()).edit("add", after, message)
-        return message.id
+        order = AddMessage(
+            content=content, role=role, after=None if after is None else MessageId(after)
+        )
+        check_order(order, function="session.add_message()")
+        return await self._carry_out(conversation_effects.add_message, order)
 
     async def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
-        """Let a message say something else; its id, model and usage stay."""
-        branches = await self._branches()
-        changed = replace(await branches.message(message_id), parts=parts_of(content))
-        await branches.edit("replace", message_id, changed)
+        """Let a message say something else; its id, model and usage stay.
+
+        Args:
+            message_id: The id of the message.
+            content: What it says from now on.
+
+
+        """
+        order = ReplaceMessage(message_id=MessageId(message_id), content=content)
+        check_order(order, function="session.replace_message()")
+        await self._carry_out(conversation_effects.replace_message, order)
 
     async def remove_message(self, message_id: str) -> None:
-        """Take a message out of the conversation."""
-        await (await self._branches()).edit("remove", message_id)
+        """Take a message out of the conversation.
+
+        Args:
+            message_id: The id of the message.
+
+
+        """
+        order = RemoveMessage(message_id=MessageId(message_id))
+        check_order(order, function="session.remove_message()")
+        await self._carry_out(conversation_effects.remove_message, order)
 
     async def replace_part(self, message_id: str, place: int, part: Part) -> None:
-        """Put another part in the place of one; the first part of a message has place 0."""
-        await (await self._branches()).replace_part(message_id, place, (part,))
+        """Put another part in the place of one; the first part of a message has place 0.
+
+        Args:
+            message_id: The id of the message.
+            place: The place of the part in the message.
+            part: What stands there from now on.
+
+
+        """
+        order = ReplacePart(message_id=MessageId(message_id), place=place, part=part)
+        check_order(order, function="session.replace_part()")
+        await self._carry_out(conversation_effects.replace_part, order)
 
     async def remove_part(self, message_id: str, place: int) -> None:
-        """Take a part out of a message; a message without parts is taken out as a whole."""
-        await (await self._branches()).replace_part(message_id, place, ())
+        """Take a part out of a message; a message without parts is taken out as a whole.
+
+        Args:
+            message_id: The id of the message.
+            place: The place of the part in the message.
+
+
+        """
+        order = RemovePart(message_id=MessageId(message_id), place=place)
+        check_order(order, function="session.remove_part()")
+        await self._carry_out(conversation_effects.remove_part, order)
 
     async def note(self, text: str) -> None:
         """Keep a note for every session of this project.
@@ -364,13 +419,36 @@ class AgentSession(SessionVerbs["AgentSession"]):
         session that is opened anew. `agent.sessions.notes()` lists notes, and `forget_note()` takes
         one back.
 
+        Args:
+            text: The note.
+
         Raises:
             ConfigError: CONFIG_INVALID when it is blank.
 
         """
-        await context_notes.keep_note(await self._live_session(), text)
+        order = KeepNote(text=text)
+        check_order(order, function="session.note()")
+        await self._carry_out(conversation_effects.note, order)
 
-    async def include(self, other: str, *, as_: IncludedAs = "summary") -> None:
+    async def export(
+        self,
+    ) -> SessionState:
+        """Return the conversation as a value that a new session can be restored from."""
+        order = ExportState()
+        check_order(order, function="session.export()")
+        return await self._carry_out(conversation_effects.export, order)
+
+    async def drain_queue(
+        self,
+    ) -> tuple[UserMessage, ...]:
+        """Take every prompt that waits out of the queue and return them."""
+        order = DrainQueue()
+        check_order(order, function="session.drain_queue()")
+        return await self._carry_out(conversation_effects.drain_queue, order)
+
+    # End.
+
+    async def include(self, other: str, *, as_: Literal["summary", "full"] = "summary") -> None:
         """Tell this session's model of another session, with its next prompt.
 
         The summary is the stored one (`agent.sessions.set_summary`), or else this session's model
@@ -382,17 +460,10 @@ class AgentSession(SessionVerbs["AgentSession"]):
             AgentError: when the model cannot be asked for a summary.
 
         """
-        context_notes.check_asked(self._composition, other, as_)
-        live = await self._live_session()
-        await context_notes.include(self._composition, self._request, live, other=other, as_=as_)
-
-    # The session as a whole.
-
-    async def export(self) -> SessionState:
-        """Return the conversation as a value that a new session can be restored from."""
-        live = await self._live_session()
-        fold = await live.branches.whole_fold()
-        return state_of(fold, exported_at=live.stamp.clock.time_ms())
+        order = IncludeSession(other=other, as_=as_)
+        context_notes.check_asked(self._composition, order)
+        sessions = self._sessions()
+        await context_notes.include(sessions, order, (await self._live_session()).held)
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens.
@@ -455,9 +526,7 @@ class AgentSession(SessionVerbs["AgentSession"]):
         # Read before the close, after which the session cannot be reached any more.
         session_id = (await self._live_session()).session_id
         await self.close(abort=True)
-        owner, project = self._request.owner, self._request.project
-        sessions = late.Catalogue(self._composition, owner=owner, project=project)
-        await late.delete(sessions, DeleteSession(reference=session_id))
+        await changing.delete(self._sessions(), DeleteSession(reference=session_id))
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.
@@ -479,7 +548,7 @@ class AgentSession(SessionVerbs["AgentSession"]):
         return await compact_here(self._live_session, order, options)
 
     async def _fork_point(self, after: str | None) -> Fork:
-        return await (await self._branches()).fork(after)
+        return await (await self._live_session()).held.branches().fork(after)
 
     async def _open_session(self, request: SessionRequest) -> "AgentSession":
         return await AgentSession(self._composition, request).open()
@@ -500,10 +569,10 @@ class AgentSession(SessionVerbs["AgentSession"]):
             raise _not_open(closed=True)
         return self._live
 
-    async def _branches(self) -> "Branches":
-        live = await self._live_session()
-        live.check_open()
-        return live.branches
+    def _sessions(self) -> "Catalogue":
+        return catalogue.Catalogue(
+            self._composition, owner=self._request.owner, project=self._request.project
+        )
 
     async def _open_once(self) -> None:
         """Open the session for the first of its callers; the others wait for that.

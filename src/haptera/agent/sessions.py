@@ -8,16 +8,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, Unpack, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from haptera.access import changing, finding, maintenance, sharing, transfer
 from haptera.access.catalogue import Catalogue
 from haptera.access.descriptions import (
     ActiveContext,
-    ExportOptions,
     FoundPrompt,
     FoundText,
-    ListOptions,
     MessageDescription,
     SessionChanges,
     SessionDescription,
@@ -26,10 +25,14 @@ from haptera.access.descriptions import (
     SessionSummary,
     SessionTree,
 )
-from haptera.access.keywords import ExportKeywords, ListKeywords, SessionChangeKeywords
+from haptera.access.keywords import (
+    CountKeywords,
+    ExportKeywords,
+    ListKeywords,
+    SessionChangeKeywords,
+)
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
-from haptera.access.transfer import write_pieces
 from haptera.access.unowned import unowned_queries
 from haptera.agent.session import AgentSession
 from haptera.agent.verbs import open_fork
@@ -41,15 +44,22 @@ from haptera.model.log.session_fold import SessionFold
 from haptera.model.operations.operation import Operation
 from haptera.model.operations.sessions import (
     ArchiveSession,
+    CountSessions,
     CountUse,
     DeleteSession,
     DescribeTree,
+    ExportSession,
     FindPrompt,
+    ForgetNote,
+    ForkSession,
     GetSession,
     GroupUse,
+    ImportSession,
+    KeepSummary,
     ListChildren,
     ListMessages,
     ListNotes,
+    ListSessions,
     ListShares,
     PruneSessions,
     ReadContext,
@@ -58,11 +68,13 @@ from haptera.model.operations.sessions import (
     RenameSession,
     RepairIndex,
     RevokeShare,
+    SaveContext,
     SearchSessions,
     ShareSession,
     TagSession,
     TouchSession,
     UntagSession,
+    UpdateSession,
     VerifySession,
 )
 from haptera.options.checks import check, checked
@@ -138,18 +150,31 @@ class AgentSessions:
         """The session that was switched to last; None before that, and when it is closed."""
         return self._active if self._active and not self._active.closed else None
 
-    @takes(ListOptions)
+    @takes(ListSessions)
     async def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
-        """List sessions, the last updated first, a page at a time.
+        """List sessions in an order, a page at a time.
 
         Raises:
             ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
                 wrong.
 
         """
-        told = checked(options, ListOptions, function="sessions.list()")
-        project = options.get("project", self._project)
-        return await finding.list_sessions(self._catalogue, told, project=project)
+        given = {"project": self._project, **options}
+        order = checked(given, ListSessions, function="sessions.list()")
+        return await self._carry_out(finding.list_sessions, order)
+
+    @takes(CountSessions)
+    async def count(self, **options: Unpack[CountKeywords]) -> int:
+        """Count the sessions that `list` would list, all pages together.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
+                wrong.
+
+        """
+        given = {"project": self._project, **options}
+        order = checked(given, CountSessions, function="sessions.count()")
+        return await self._carry_out(finding.count_sessions, order)
 
     @takes(SessionChanges)
     async def update(
@@ -167,22 +192,25 @@ class AgentSessions:
 
         """
         check(changes, SessionChanges, function="sessions.update()")
-        return await changing.update_session(self._catalogue, reference, changes)
+        order = UpdateSession(reference=reference, changes={**changes})
+        return await self._carry_out(changing.update_session, order)
 
     async def set_context(self, reference: str, context: ActiveContext) -> None:
         """Save what a person is looking at; fields with their default keep what was saved."""
-        await changing.set_context(self._catalogue, reference, context)
+        order = SaveContext(reference=reference, context=msgspec.to_builtins(context))
+        await self._carry_out(changing.set_context, order)
 
     async def set_summary(self, reference: str, summary: SessionSummary) -> None:
         """Keep a summary of a session."""
-        await changing.set_summary(self._catalogue, reference, summary)
+        order = KeepSummary(reference=reference, summary=msgspec.to_builtins(summary))
+        await self._carry_out(changing.set_summary, order)
 
     async def forget_note(self, note: ProjectNote) -> None:
         """Take a note back, wherever its text was noted: new sessions do not get it any more.
 
         Sessions that have it keep it.
         """
-        await changing.forget_note(self._catalogue, note)
+        await self._carry_out(changing.forget_note, ForgetNote(text=note.text))
 
     def on(self, handler: Callable[[SessionEvent], object]) -> Callable[[], None]:
         """Call `handler` when a session is created, updated, deleted or switched to by this agent.
@@ -296,18 +324,22 @@ class AgentSessions:
         return await self._carry_out(finding.get_session, order)
 
     async def search(
-        self, text: str, *, limit: int = 20, everywhere: bool = False
+        self, text: str, *, limit: int = 20, everywhere: bool = False, prefix: bool = False
     ) -> tuple[FoundText, ...]:
         """Find what was said: texts that hold every word, the best first.
+
+        `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+        wherever it stands.
 
         Args:
             text: Words that were said.
             limit: How many places are returned at most.
             everywhere: Whether the sessions of all projects are searched.
+            prefix: Whether each word finds those that begin with it.
 
 
         """
-        order = SearchSessions(text=text, limit=limit, everywhere=everywhere)
+        order = SearchSessions(text=text, limit=limit, everywhere=everywhere, prefix=prefix)
         check_order(order, function="sessions.search()")
         return await self._carry_out(finding.search, order)
 
@@ -433,19 +465,6 @@ class AgentSessions:
         check_order(order, function="sessions.rename()")
         return await self._carry_out(changing.rename, order)
 
-    async def tag(self, reference: str, *tags: str) -> SessionDescription:
-        """Add tags to a session.
-
-        Args:
-            reference: The id of the session, or its name.
-            tags: The tags.
-
-
-        """
-        order = TagSession(reference=reference, tags=tags)
-        check_order(order, function="sessions.tag()")
-        return await self._carry_out(changing.tag, order)
-
     async def untag(self, reference: str, *tags: str) -> SessionDescription:
         """Take tags off a session.
 
@@ -458,6 +477,19 @@ class AgentSessions:
         order = UntagSession(reference=reference, tags=tags)
         check_order(order, function="sessions.untag()")
         return await self._carry_out(changing.untag, order)
+
+    async def tag(self, reference: str, *tags: str) -> SessionDescription:
+        """Add tags to a session.
+
+        Args:
+            reference: The id of the session, or its name.
+            tags: The tags.
+
+
+        """
+        order = TagSession(reference=reference, tags=tags)
+        check_order(order, function="sessions.tag()")
+        return await self._carry_out(changing.tag, order)
 
     async def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
         """Put a session away, or (with `undo`) back.
@@ -588,8 +620,8 @@ class AgentSessions:
             StoreError: CONFLICT when the name is taken.
 
         """
-        record = await self.record(reference)
-        fork = await self._composition.stored.read_fork(record.id, after)
+        order = ForkSession(reference=reference, after=after, name=name)
+        record, fork = await self._carry_out(finding.fork_point, order)
         request = replace(self._request, project=record.project)
         session = await open_fork(
             self._composition, request, fork, name=name, open_session=self._open
@@ -597,17 +629,18 @@ class AgentSessions:
         self.announce("created", session.session_id or SessionId(""))
         return session
 
-    @takes(ExportOptions)
+    @takes(ExportSession)
     def export(
         self, reference: str, **options: Unpack[ExportKeywords]
     ) -> AsyncGenerator[bytes, None]:
         """Return the pieces of a file: an archive, or the file of another program."""
         # Not in the generator, whose first line runs only when the caller iterates: a wrong option
         # is an error of this call.
-        told = checked(options, ExportOptions, function="sessions.export()")
-        return self._export(reference, told)
+        check(options, ExportSession, function="sessions.export()")
+        order = ExportSession(reference=reference, **options)
+        return transfer.export_session(self._catalogue, order)
 
-    @takes(ExportOptions)
+    @takes(ExportSession)
     async def export_to(
         self, path: str | Path, reference: str, **options: Unpack[ExportKeywords]
     ) -> None:
@@ -618,9 +651,8 @@ class AgentSessions:
             SessionError: NOT_FOUND when there is no such session; no file is made then.
 
         """
-        told = checked(options, ExportOptions, function="sessions.export_to()")
-        async with contextlib.aclosing(self._export(reference, told)) as pieces:
-            await write_pieces(Path(path), pieces)
+        async with contextlib.aclosing(self.export(reference, **options)) as pieces:
+            await transfer.write_pieces(Path(path), pieces)
 
     async def import_from(
         self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
@@ -635,32 +667,14 @@ class AgentSessions:
             StoreError: CORRUPT when it is damaged, VERSION_UNSUPPORTED when it is newer.
 
         """
-        opening = transfer.new_opening(
-            self._composition,
-            owner=self._owner,
-            project=self._project,
-            name=name,
-            settings=self._request.settings,
-        )
+        settings = self._request.settings
         async with _seekable(source) as file:
+            order = ImportSession(of=of, name=name)
             imported = await transfer.import_session(
-                self._composition, file, opening, format_name=of
+                self._catalogue, order, file=file, settings=settings
             )
         self.announce("created", imported.session.id)
         return imported
-
-    async def _export(self, reference: str, told: ExportOptions) -> AsyncGenerator[bytes, None]:
-        record = await self.record(reference)
-        pieces = transfer.export_session(
-            self._catalogue,
-            self._composition,
-            record,
-            format_name=told.to,
-            redact=told.redact,
-        )
-        async with contextlib.aclosing(pieces):
-            async for piece in pieces:
-                yield piece
 
     async def _open(self, request: "SessionRequest") -> AgentSession:
         return await self.factory(self._composition, request).open()

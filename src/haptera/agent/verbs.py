@@ -40,7 +40,7 @@ from haptera.model.ids import (
 from haptera.model.json_types import Json, writable_or_none
 from haptera.model.late_names import on_first_use
 from haptera.model.log.compactions import Compaction
-from haptera.model.operations.operation import SessionCommand, new_command_id
+from haptera.model.operations.operation import Operation, new_command_id
 from haptera.model.operations.session import (
     ApproveCall,
     CompactSession,
@@ -63,7 +63,7 @@ else:
 
 SessionT = TypeVar("SessionT")
 """What a fork is: an `AgentSession`, whose module imports this one."""
-OrderT = TypeVar("OrderT", bound=SessionCommand)
+OrderT = TypeVar("OrderT", bound=Operation)
 ValueT = TypeVar("ValueT")
 
 

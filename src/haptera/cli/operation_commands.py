@@ -4,11 +4,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_type_hints
 
 import click
+import msgspec
 
 from haptera import Agent, AgentSession, AgentSessions
 from haptera.cli.choices import find_session_by_words, with_agent
-from haptera.cli.terminal import Output, print_json
-from haptera.model.operations.operation import CommandLine, Operation, SessionCommand, operations_of
+from haptera.cli.session_texts import shown_title
+from haptera.cli.terminal import Output, confirm, print_json
+from haptera.model.operations.operation import (
+    CommandLine,
+    Facts,
+    Flag,
+    Operation,
+    Otherwise,
+    SessionCommand,
+    operations_of,
+)
+from haptera.model.operations.sessions import SessionsOperation
+from haptera.options.declarations import Declared
 from haptera.options.operations import ask, given_fields, meant
 
 _OTHERWISE, _SHOWN_AS = "otherwise", "shown_as"
@@ -29,56 +41,99 @@ def _command(
 
     @click.pass_context
     def run(context: click.Context, /, **flags: object) -> None:
-        given: dict[str, Any] = flags
-        reference = given.pop("reference")
+        fields: dict[str, Any] = flags
+        reference = fields.pop("reference", None)
         if line.words:
-            given[line.words] = " ".join(given[line.words]) or None
-        is_json = given.pop(_SHOWN_AS, None) == "json"
-        asked, told = _asked(kind, line, given)
+            fields[line.words] = " ".join(fields[line.words]) or None
+        is_json = fields.pop(_SHOWN_AS, None) == "json"
+        if line.question:
+            reference = _confirmed(context, line, reference, yes=fields.pop("yes"))
+        asked, values = _asked(kind, line, fields)
 
         async def work(agent: Agent) -> object:
+            if reference is None:
+                return await ask(agent.sessions, asked, values)
             session_id = await find_session_by_words(agent, reference, by_text=not line.is_exact)
             if not issubclass(asked, SessionCommand):
-                return await ask(agent.sessions, asked, {**told, "reference": session_id})
+                return await ask(agent.sessions, asked, {**values, "reference": session_id})
             async with await agent.sessions.switch_to(session_id) as session:
-                return await ask(session, asked, told)
+                return await ask(session, asked, values)
 
-        found = with_agent(context, work)
+        answer = with_agent(context, work)
         if is_json:
-            print_json(Output(), found)
+            print_json(Output(), answer)
         elif show is None:
-            Output().line(line.done.format(**told))
+            Output().line(line.done.format(**values, reference=reference))
         else:
-            show(found)
+            show(answer)
 
-    metavar = "ID|NAME" if line.is_exact else "ID|NAME|TEXT"
-    parameters = [click.Argument(["reference"], metavar=metavar), *_parameters(kind, line)]
-    if line.lists:
-        forms = click.Choice(("table", "json"))
-        parameters.append(click.Option(["--format", _SHOWN_AS], type=forms, default="table"))
-    return click.Command(line.name, callback=run, params=parameters, help=line.help)
+    return click.Command(
+        line.name, callback=run, params=list(_parameters(kind, line)), help=line.help
+    )
+
+
+def _confirmed(context: click.Context, line: CommandLine, reference: str, *, yes: bool) -> str:
+    """Return the id of a session, once a person has confirmed what is done with it."""
+
+    async def find(agent: Agent) -> tuple[str, str]:
+        session_id = await find_session_by_words(agent, reference, by_text=not line.is_exact)
+        return session_id, await shown_title(agent, await agent.sessions.get(session_id))
+
+    session_id, title = with_agent(context, find)
+    # Between two agents: no store is held open while the user is asked.
+    confirm(line.question.format(title=title, id=session_id), yes=yes)
+    return session_id
 
 
 def _parameters(kind: type[Operation], line: CommandLine) -> Iterator[click.Parameter]:
-    otherwise = kind.facts.otherwise
-    for name, declared in given_fields(kind).items():
+    facts, declarations = kind.facts, given_fields(kind)
+    if issubclass(kind, SessionCommand | SessionsOperation):
+        metavar = "ID|NAME" if line.is_exact else "ID|NAME|TEXT"
+        yield click.Argument(["reference"], metavar=metavar)
+    yield from _field_parameters(facts, line, declarations)
+    if facts.otherwise is not None and not facts.otherwise.field:
+        yield _otherwise(facts.otherwise)
+    if line.lists:
+        forms = click.Choice(("table", "json"))
+        yield click.Option(["--format", _SHOWN_AS], type=forms, default="table", show_default=True)
+    if line.question:
+        yield click.Option(["-y", "--yes"], is_flag=True, help="Do not ask.")
+
+
+def _field_parameters(
+    facts: Facts, line: CommandLine, declarations: Mapping[str, Declared]
+) -> Iterator[click.Parameter]:
+    for name in sorted(declarations, key=[*line.flags, *declarations].index):
+        declared = declarations[name]
         if name == line.words:
             yield click.Argument([name], nargs=-1, required=False)
+        elif name == facts.rest:
+            yield click.Argument([name], nargs=-1, required=True)
         elif (flag := line.flags.get(name)) is not None:
-            is_switch = declared.kind is bool
-            yield click.Option(
-                [flag.name, name],
-                is_flag=is_switch,
-                default=False if is_switch else None,
-                metavar=flag.metavar,
-                help=flag.help,
-            )
-        elif name != "reference":
+            yield _option(name, flag, declared)
+            if facts.otherwise is not None and name == facts.otherwise.field:
+                yield _otherwise(facts.otherwise)
+        elif name != "reference" and declared.default is msgspec.UNSET:
             yield click.Argument([name], metavar=line.metavar)
-        if otherwise is not None and name == otherwise.field:
-            yield click.Option(
-                [otherwise.flag, _OTHERWISE], is_flag=True, default=False, help=otherwise.help
-            )
+
+
+def _option(name: str, flag: Flag, declared: Declared) -> click.Option:
+    is_switch, is_number = declared.kind is bool, flag.least is not None
+    return click.Option(
+        [flag.name, name],
+        is_flag=is_switch,
+        type=click.IntRange(min=flag.least) if is_number else None,
+        default=declared.default if is_switch or is_number else None,
+        show_default=is_number,
+        metavar=flag.metavar,
+        help=flag.help,
+    )
+
+
+def _otherwise(otherwise: Otherwise) -> click.Option:
+    return click.Option(
+        [otherwise.flag, _OTHERWISE], is_flag=True, default=False, help=otherwise.help
+    )
 
 
 def _asked(
@@ -93,6 +148,8 @@ def _asked(
     otherwise = kind.facts.otherwise
     if otherwise is None:
         return kind, given
+    if not otherwise.field:
+        return (otherwise.operation if given.pop(_OTHERWISE) else kind), given
     flag = line.flags[otherwise.field]
     if (given[otherwise.field] is None) != given.pop(_OTHERWISE):
         raise click.UsageError(f"give either {flag.name} {flag.metavar} or {otherwise.flag}")

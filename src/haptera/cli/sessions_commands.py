@@ -4,19 +4,20 @@ import codecs
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast, get_args
 
 import click
 import msgspec
 
-from haptera import Agent, SessionDescription, UserMessage
+from haptera import Agent, AgentSession, SessionDescription, UserMessage
 from haptera.access.command_flags import STORE_FLAG, flag
 from haptera.access.configured import offers_format
 from haptera.access.descriptions import (
-    ExportOptions,
+    FoundText,
     MessageDescription,
+    SessionStats,
 )
-from haptera.access.keywords import ListKeywords
+from haptera.access.keywords import CountKeywords, ListKeywords
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share
 from haptera.cli.choices import find_session_by_words, with_agent
@@ -26,7 +27,6 @@ from haptera.cli.session_texts import (
     counted,
     short_time,
     shown_part,
-    shown_title,
     shown_titles,
     shown_value,
 )
@@ -34,7 +34,6 @@ from haptera.cli.share_commands import share, show_shares
 from haptera.cli.terminal import (
     Output,
     Sanitiser,
-    confirm,
     discard_output,
     print_json,
     print_table,
@@ -45,6 +44,8 @@ from haptera.cli.terminal import (
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.compactions import Compaction
+from haptera.model.operations.sessions import ExportSession
+from haptera.model.results import SessionOrder
 from haptera.options.declarations import options_of
 
 _WRITTEN = (ARCHIVE, *FORMATS)
@@ -66,9 +67,7 @@ class _FormatName(click.Choice[str]):
 _AS = click.option(
     "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True
 )
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _REFERENCE = click.argument("reference", metavar="ID|NAME|TEXT")
-_EXACT_REFERENCE = click.argument("reference", metavar="ID|NAME")
 
 
 @click.group("sessions", help="List, show, search, change and export sessions.")
@@ -83,22 +82,77 @@ def command(context: click.Context, /, store: str | None) -> None:
 command.add_command(share)
 
 
+_SELECTION = (
+    click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only."),
+    click.option("--tag", "tags", multiple=True, help="Only those with this tag; again for more."),
+    click.option(
+        "--metadata",
+        "fields",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Only those whose metadata has this; again for more.",
+    ),
+    click.option("--status", help="Only those with this status, such as `waiting`."),
+    click.option("--name", "name_prefix", metavar="PREFIX", help="Only names that begin so."),
+    click.option("--sender", metavar="USER", help="Only those in which this user spoke."),
+    click.option(
+        "--since",
+        type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")),
+        help="Only those updated at this local time or later.",
+    ),
+    click.option("--archived", is_flag=True, help="Archived ones, too."),
+)
+
+
+def _selecting(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that say which sessions are meant."""
+    for each in reversed(_SELECTION):
+        function = each(function)
+    return function
+
+
+def _selection(flags: dict[str, Any]) -> CountKeywords:
+    """Return the sessions that flags mean as a program says it."""
+    meant = {**flags, "archived": None if flags["archived"] else False}
+    if fields := meant.pop("fields"):
+        meant["metadata"] = dict(map(_field, fields))
+    return cast("CountKeywords", meant)
+
+
+def _field(text: str) -> tuple[str, object]:
+    """Read `NAME=VALUE`: a number, true, false or other JSON as such, anything else as a text.
+
+    Raises:
+        UsageError: when there is no `=`.
+
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--metadata {text!r} is not NAME=VALUE")
+    try:
+        return name, msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return name, value
+
+
 @command.command("list")
-@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--tag", help="Only those with this tag.")
-@click.option("--archived", is_flag=True, help="Archived ones, too.")
+@click.option("--order", type=click.Choice(get_args(SessionOrder)), help="What comes first.")
+@_selecting
 @_AS
 @click.pass_context
 def list_sessions(
-    context: click.Context, /, *, limit: int, tag: str | None, shown_as: str, **flags: bool
+    context: click.Context,
+    /,
+    *,
+    limit: int,
+    order: SessionOrder | None,
+    shown_as: str,
+    **flags: object,
 ) -> None:
     """List sessions, the last updated first."""
-    wanted: ListKeywords = {"limit": limit, "everywhere": flags["everywhere"]}
-    if tag is not None:
-        wanted["tag"] = tag
-    if flags["archived"]:
-        wanted["archived"] = None
+    selection = _selection(flags)
+    wanted = cast("ListKeywords", {"limit": limit, "order": order or "updated", **selection})
 
     async def read(agent: Agent) -> tuple[tuple[SessionDescription, ...], dict[str, str]]:
         found = await agent.sessions.list(**wanted)
@@ -108,31 +162,16 @@ def list_sessions(
     if shown_as == "json":
         print_json(Output(), found)
     else:
-        _print_sessions(found, titles, everywhere=flags["everywhere"])
+        _print_sessions(found, titles, everywhere=bool(flags["everywhere"]))
 
 
-@command.command()
-@click.argument("text")
-@click.option("--all", "everywhere", is_flag=True, help="In all folders, not this one only.")
-@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
-@_AS
+@command.command("count")
+@_selecting
 @click.pass_context
-def search(
-    context: click.Context, /, *, text: str, everywhere: bool, limit: int, shown_as: str
-) -> None:
-    """Find what was said: texts that hold every word, the best first."""
-    found = with_agent(
-        context, lambda agent: agent.sessions.search(text, limit=limit, everywhere=everywhere)
-    )
-    output = Output()
-    if shown_as == "json":
-        print_json(output, found)
-        return
-    if not found:
-        output.note("nothing is found here; `--all` searches all folders")
-        return
-    rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
-    print_table(output, ("id", "updated", "text"), rows)
+def count_sessions(context: click.Context, /, **flags: object) -> None:
+    """Count sessions."""
+    wanted = _selection(flags)
+    Output().line(str(with_agent(context, lambda agent: agent.sessions.count(**wanted))))
 
 
 @command.command()
@@ -163,23 +202,6 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
 
 @command.command()
 @_REFERENCE
-@_AS
-@click.pass_context
-def stats(context: click.Context, /, *, reference: str, shown_as: str) -> None:
-    """Add up the messages, tokens, cost and time of a session."""
-
-    async def read(agent: Agent) -> object:
-        return await agent.sessions.stats(await find_session_by_words(agent, reference))
-
-    found = msgspec.to_builtins(with_agent(context, read))
-    if shown_as == "json":
-        print_json(Output(), found)
-        return
-    print_table(Output(), ("what", "value"), [(n, shown_value(v)) for n, v in found.items()])
-
-
-@command.command()
-@_REFERENCE
 @click.argument("name", required=False)
 @click.option("--title", help="A new title.")
 @click.pass_context
@@ -203,60 +225,9 @@ def rename(
 
 @command.command()
 @_REFERENCE
-@click.argument("tags", nargs=-1, required=True)
-@click.option("--remove", is_flag=True, help="Take these tags away.")
-@click.pass_context
-def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], remove: bool) -> None:
-    """Add tags to a session."""
-
-    async def change(agent: Agent) -> SessionDescription:
-        session_id = await find_session_by_words(agent, reference)
-        if remove:
-            return await agent.sessions.untag(session_id, *tags)
-        return await agent.sessions.tag(session_id, *tags)
-
-    _say_changed(with_agent(context, change))
-
-
-@command.command()
-@_EXACT_REFERENCE
-@_YES
-@click.pass_context
-def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
-    """Delete a session for good. `archive` only takes it out of the lists."""
-
-    async def find(agent: Agent) -> tuple[str, str]:
-        session_id = await find_session_by_words(agent, reference, by_text=False)
-        return session_id, await shown_title(agent, await agent.sessions.get(session_id))
-
-    session_id, title = with_agent(context, find)
-    # Between two agents: no store is held open while the user is asked.
-    confirm(f"Delete {title!r} ({session_id}) for good?", yes=yes)
-    with_agent(context, lambda agent: agent.sessions.delete(session_id))
-    Output().line(f"deleted {session_id}")
-
-
-@command.command()
-@_REFERENCE
-@click.option("--at", "after", metavar="MESSAGE", help="The last message of the copy.")
-@click.option("--name", help="The name of the copy.")
-@click.pass_context
-def fork(context: click.Context, /, *, reference: str, after: str | None, name: str | None) -> None:
-    """Copy a session, up to a message or as a whole; both go on independently."""
-
-    async def work(agent: Agent) -> str | None:
-        session_id = await find_session_by_words(agent, reference)
-        async with await agent.sessions.fork(session_id, after=after, name=name) as forked:
-            return forked.session_id
-
-    Output().line(str(with_agent(context, work)))
-
-
-@command.command()
-@_REFERENCE
 @click.option("--format", "to", type=_FormatName(_WRITTEN), default=ARCHIVE, show_default=True)
 @click.option("-o", "--output", "path", type=click.Path(), help="A new file; default: stdout.")
-@flag("--redact", declared=options_of(ExportOptions)["redact"])
+@flag("--redact", declared=options_of(ExportSession)["redact"])
 @click.pass_context
 def export(
     context: click.Context, /, *, reference: str, to: str, path: str | None, redact: bool
@@ -299,14 +270,6 @@ def import_session(
         lambda agent: agent.sessions.import_from(cast("str | BinaryIO", source), of=of, name=name),
     )
     Output().line(f"{imported.session.id}  {safe_line(imported.session.title)}")
-
-
-@command.command()
-@click.pass_context
-def repair(context: click.Context, /) -> None:
-    """Derive the index of all sessions again from their logs."""
-    count = with_agent(context, lambda agent: agent.sessions.repair())
-    Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
 
 
 async def _show(pieces: AsyncGenerator[bytes, None], output: Output) -> None:
@@ -370,11 +333,32 @@ def _show_health(health: SessionHealth) -> None:
     click.get_current_context().exit(Exit.OK if health.ok else Exit.ERROR)
 
 
+def _show_found(found: tuple[FoundText, ...]) -> None:
+    if not found:
+        Output().note("nothing is found here; `--all` searches all folders")
+        return
+    rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
+    print_table(Output(), ("id", "updated", "text"), rows)
+
+
+def _show_stats(stats: SessionStats) -> None:
+    rows = [(name, shown_value(value)) for name, value in msgspec.to_builtins(stats).items()]
+    print_table(Output(), ("what", "value"), rows)
+
+
+def _show_index(count: int) -> None:
+    Output().line(f"the index holds {counted(count, 'session')}; `verify` says what a log has lost")
+
+
 _SHOWN: dict[Any, Callable[[Any], None]] = {
+    AgentSession: lambda session: Output().line(str(session.session_id)),
     Compaction: lambda made: Output().line(made.outcome),
     RewindReport: _show_rewind,
     SessionDescription: _say_changed,
     SessionHealth: _show_health,
+    SessionStats: _show_stats,
+    int: _show_index,
+    tuple[FoundText, ...]: _show_found,
     tuple[Share, ...]: show_shares,
 }
 """What prints that which an operation returns, by its type."""

@@ -76,7 +76,7 @@ def check(
         declared = known[name]
         if declared.option.of in configured and declared.option.fits is None:
             continue
-        if (fault := _fault(value, declared)) is not None:
+        if (fault := value_fault(value, declared)) is not None:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{function}: option {name!r} {fault}")
 
 
@@ -136,12 +136,12 @@ def checked_fields(settings: StructT) -> StructT:
     """
     kind = type(settings)
     for name, declared in declared_fields(kind).items():
-        if (fault := _fault(getattr(settings, name), declared)) is not None:
+        if (fault := value_fault(getattr(settings, name), declared)) is not None:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{kind.__name__}: {name} {fault}")
     return msgspec.convert(msgspec.to_builtins(settings), kind)
 
 
-def _fault(value: object, declared: Declared) -> str | None:
+def value_fault(value: object, declared: Declared) -> str | None:
     """Say what is wrong with the value of an option; None if nothing is."""
     option = declared.option
     if option.fits is not None:

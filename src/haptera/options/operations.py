@@ -1,17 +1,17 @@
 """Operations as options are: what can be given of each, and the check of what was given."""
 
+import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args
 
 import msgspec
 
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.json_types import built_in_value, python_words
 from haptera.model.operations.operation import Operation, SessionCommand
 from haptera.model.option import Option
-from haptera.options.checks import bounds_fault
-from haptera.options.declarations import Declared
+from haptera.options.checks import value_fault
+from haptera.options.declarations import Declared, split_annotation
 
 
 @cache
@@ -23,13 +23,13 @@ def given_fields(kind: type[Operation]) -> Mapping[str, Declared]:
 
 
 def _declared(field: msgspec.structs.FieldInfo) -> Declared:
-    plain, meta = field.type, msgspec.Meta()
-    if get_origin(field.type) is Annotated:
-        plain, *said = get_args(field.type)
-        meta = next((each for each in said if isinstance(each, msgspec.Meta)), meta)
+    plain, option = split_annotation(field.type)
+    if option is None:
+        extras = get_args(field.type) if plain is not field.type else ()
+        meta = next((each for each in extras if isinstance(each, msgspec.Meta)), msgspec.Meta())
+        option = Option(meta.description or "", least=meta.ge, above=meta.gt, most=meta.le)
     default = msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
-    told = Option(meta.description or "", least=meta.ge, above=meta.gt, most=meta.le)
-    return Declared(name=field.name, kind=plain, option=told, default=default)
+    return Declared(name=field.name, kind=plain, option=option, default=default)
 
 
 def check_order(order: Operation, *, function: str) -> None:
@@ -40,13 +40,7 @@ def check_order(order: Operation, *, function: str) -> None:
 
     """
     for name, declared in given_fields(type(order)).items():
-        value = getattr(order, name)
-        try:
-            msgspec.convert(built_in_value(value), declared.kind)
-            fault = bounds_fault(value, declared.option)
-        except (msgspec.ValidationError, UnicodeEncodeError, TypeError) as error:
-            fault = f"is not valid: {python_words(str(error))}"
-        if fault is not None:
+        if (fault := value_fault(getattr(order, name), declared)) is not None:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{function}: option {name!r} {fault}")
 
 
@@ -65,7 +59,8 @@ def meant(
 
 async def ask(face: object, kind: type[Operation], given: Mapping[str, Any]) -> object:
     """Ask a face for an operation as a program does: by its method."""
-    names = list(given_fields(kind))
-    by_place = [given[name] for name in names[: kind.facts.by_place]]
-    named = {name: given[name] for name in names[kind.facts.by_place :]}
-    return await getattr(face, kind.facts.face)(*by_place, **named)
+    facts, names = kind.facts, list(given_fields(kind))
+    by_place = [given[name] for name in names[: facts.by_place] if name != facts.rest]
+    named = {name: given[name] for name in names[facts.by_place :]}
+    answer = getattr(face, facts.face)(*by_place, *given.get(facts.rest, ()), **named)
+    return await answer if inspect.isawaitable(answer) else answer

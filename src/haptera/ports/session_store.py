@@ -7,7 +7,7 @@ docstrings on this page.
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -16,7 +16,7 @@ from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.model.shares import StoredShare
 
 _LONGEST_LABEL = 200
@@ -155,10 +155,6 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.since is None or record.updated >= self.since)
         )
 
-
-SessionOrder: TypeAlias = Literal["updated", "created", "oldest", "name"]
-"""`updated`: the last updated first; `created`, `oldest`: the last or the first made first; `name`:
-by name, those without one last."""
 
 ANY_SESSION = SessionFilter()
 """Every session that was not deleted."""

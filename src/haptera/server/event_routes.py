@@ -17,9 +17,8 @@ from haptera.server.event_stream import (
     told_event,
 )
 from haptera.server.feeds import Overview, Told
-from haptera.server.operations import Call, EventAnswer, ServedOperation
+from haptera.server.operations import ONE_SESSION, Call, EventAnswer, ServedOperation
 from haptera.server.problems import ProblemError
-from haptera.server.session_routes import ONE_SESSION
 
 _LAGGED = str(ObserverLagged.__struct_config__.tag)
 

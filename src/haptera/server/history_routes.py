@@ -7,18 +7,21 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from haptera import SessionDescription
-from haptera.access.descriptions import ExportOptions
 from haptera.access.transfer import Imported
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.model.operations.session import CompactSession, RewindSession
-from haptera.model.operations.sessions import CountUse
+from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession
 from haptera.model.operations.texts import Name
 from haptera.options.declarations import options_of
 from haptera.server.decoding import described
-from haptera.server.operations import Call, FileAnswer, OperationAnswer, ServedOperation
+from haptera.server.operations import (
+    ONE_SESSION,
+    Call,
+    FileAnswer,
+    OperationAnswer,
+    ServedOperation,
+)
 from haptera.server.session_operations import served
-from haptera.server.session_routes import ONE_SESSION, Strict
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
@@ -27,16 +30,7 @@ _FORMATS = {
 _IN_MEMORY = 1024 * 1024
 FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
 
-_EXPORT = options_of(ExportOptions)
-
-
-class ForkBody(Strict, frozen=True, kw_only=True):
-    """Where a copy ends, and its name."""
-
-    at_message_id: Annotated[
-        Name | None, described("The last message of the copy; without one, the last of all.")
-    ] = None
-    name: Annotated[Name | None, described("The name of the copy.")] = None
+_EXPORT = options_of(ExportSession)
 
 
 class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,17 +47,6 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
         FormatName | None, described("The format of the file; recognised without one.")
     ] = None
     name: Annotated[Name | None, described("The name of the new session.")] = None
-
-
-async def fork_session(call: Call) -> OperationAnswer:
-    """Copy a session, up to a message or as a whole."""
-    body: ForkBody = call.body
-    found = await call.sessions.describe(call.path["session_id"])
-    sessions = call.sessions.agent.sessions
-    forked = await sessions.fork(found.id, after=body.at_message_id, name=body.name)
-    await forked.close()
-    made = await call.sessions.describe(forked.session_id or "")
-    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{made.id}"})
 
 
 async def export_session(call: Call) -> FileAnswer:
@@ -128,18 +111,7 @@ HISTORY_OPERATIONS = (
         status=201,
         answer=Imported,
     ),
-    ServedOperation(
-        method="POST",
-        path=f"{ONE_SESSION}/fork",
-        name="fork_session",
-        rpc="session/fork",
-        summary="Copy a session, up to a message or as a whole.",
-        handler=fork_session,
-        scope="write",
-        body=ForkBody,
-        status=201,
-        answer=SessionDescription,
-    ),
+    served(ForkSession),
     served(RewindSession),
     served(CompactSession),
     ServedOperation(

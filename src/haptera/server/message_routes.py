@@ -7,22 +7,30 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from haptera import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from haptera import ApprovalRequest, PartEnded, QueryEnded, TurnStarted
 from haptera.access.descriptions import FoundPrompt
 from haptera.agent.query_options import AdmissionOptions
 from haptera.model.approval_cards import ApprovalCard, card_of
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import CHOSEN_MESSAGE_ID
-from haptera.model.operations.texts import Name
+from haptera.model.operations.session import AbortQuery
 from haptera.model.parts import MediaPart, Part, TextPart
 from haptera.model.settings import Delivery
 from haptera.options.declarations import options_of
 from haptera.server.decoding import described
 from haptera.server.event_stream import SSE, EventStream, QueryWatch
 from haptera.server.feeds import SessionFeed
-from haptera.server.operations import JSON, Call, EventAnswer, OperationAnswer, ServedOperation
+from haptera.server.operations import (
+    JSON,
+    ONE_SESSION,
+    Call,
+    EventAnswer,
+    OperationAnswer,
+    ServedOperation,
+    Strict,
+)
 from haptera.server.problems import ProblemError
-from haptera.server.session_routes import ONE_SESSION, Strict
+from haptera.server.session_operations import served
 from haptera.system.owned_tasks import OwnedTasks
 
 _OPTIONS = options_of(AdmissionOptions)
@@ -60,15 +68,6 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     """200: what the model said in its last turn; null when the prompt was taken out."""
     end: QueryEnded | None = None
-
-
-class CancelBody(Strict, frozen=True, kw_only=True):
-    """Which query to stop; one that does not run any more is ignored."""
-
-    query_id: Annotated[
-        Name | None, described("The query to stop; without one, the query that runs.")
-    ] = None
-    reason: Annotated[Name | None, described("Why it is stopped.")] = None
 
 
 class ApprovalAnswer(Strict, frozen=True, kw_only=True):
@@ -247,17 +246,6 @@ async def _stopped_by(left: asyncio.Event, feed: SessionFeed) -> AsyncGenerator[
         yield
 
 
-async def cancel_query(call: Call) -> OperationAnswer:
-    """Stop the running query; what was said is kept."""
-    body: CancelBody = call.body
-    async with call.sessions.handle(call.path["session_id"]) as handle:
-        if isinstance(handle, AgentSession):
-            handle.abort(body.reason, query_id=body.query_id)
-        else:
-            await handle.abort(body.reason, query_id=body.query_id)
-    return OperationAnswer()
-
-
 async def list_approvals(call: Call) -> OperationAnswer:
     """List the tool calls that wait for an answer."""
     found = await call.sessions.describe(call.path["session_id"])
@@ -302,18 +290,7 @@ MESSAGE_OPERATIONS = (
         media=(JSON, SSE),
         tag="messages",
     ),
-    ServedOperation(
-        method="POST",
-        path=f"{ONE_SESSION}/cancel",
-        name="cancel_query",
-        rpc="query/cancel",
-        summary="Stop the running query; the id of one that does not run is ignored.",
-        handler=cancel_query,
-        scope="write",
-        body=CancelBody,
-        status=202,
-        tag="messages",
-    ),
+    served(AbortQuery),
     ServedOperation(
         method="GET",
         path=f"{ONE_SESSION}/approvals",

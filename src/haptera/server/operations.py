@@ -33,11 +33,16 @@ JSON = "application/json"
 HTML = "text/html"
 FILE_TYPES = ("application/octet-stream", "application/x-ndjson", JSON)
 """What a file may be sent as. None of them is a type that a form of another site can send."""
+ONE_SESSION = "/api/v1/sessions/{session_id}"
 _PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an operation without parameters takes."""
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bodies share: unknown fields are refused."""
 
 
 async def _no_file() -> AsyncGenerator[bytes, None]:

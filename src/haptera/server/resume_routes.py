@@ -12,8 +12,8 @@ from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.log.compactions import Compaction
 from haptera.server.decoding import described
-from haptera.server.operations import Call, OperationAnswer, ServedOperation
-from haptera.server.session_routes import ONE_SESSION, Strict, Text
+from haptera.server.operations import ONE_SESSION, Call, OperationAnswer, ServedOperation, Strict
+from haptera.server.session_routes import Text
 from haptera.server.sessions import SessionHandle
 
 _SETTINGS = CONFIGURE.options

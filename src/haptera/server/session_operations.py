@@ -13,11 +13,18 @@ from haptera import AgentSession, AgentSessions, ConfigError, SessionDescription
 from haptera.access.sharing import Share
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.operations.operation import Operation, Route, SessionCommand, operations_of
+from haptera.model.operations.sessions import DeleteSession, GetSession
 from haptera.options.operations import ask, given_fields, meant
 from haptera.server.decoding import described
-from haptera.server.operations import Call, Nothing, OperationAnswer, ServedOperation
+from haptera.server.operations import (
+    ONE_SESSION,
+    Call,
+    Nothing,
+    OperationAnswer,
+    ServedOperation,
+    Strict,
+)
 from haptera.server.problems import ProblemError
-from haptera.server.session_routes import ONE_SESSION, Strict
 
 
 class RewoundSession(SessionDescription, frozen=True, kw_only=True):
@@ -30,6 +37,35 @@ class ShareList(msgspec.Struct, frozen=True, kw_only=True):
     """The valid links to a session."""
 
     data: tuple[Share, ...]
+
+
+def check_unchanged(call: Call, found: SessionDescription) -> None:
+    """Compare `If-Match` with the session.
+
+    Raises:
+        ProblemError: 412 when the session is another than the one that the client has read.
+
+    """
+    if call.if_match is None:
+        return
+    tags = [tag.strip() for tag in call.if_match.split(",")]
+    if "*" not in tags and f'"{found.head}"' not in tags:
+        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
+
+
+def described_session(session: SessionDescription) -> OperationAnswer:
+    """Answer with a session, and with the tag of its state."""
+    return OperationAnswer(session, headers={"etag": f'"{session.head}"'})
+
+
+async def _described(_call: Call, session: SessionDescription) -> OperationAnswer:
+    return described_session(session)
+
+
+async def _made(call: Call, session: AgentSession) -> OperationAnswer:
+    await session.close()
+    description = await call.sessions.describe(session.session_id or "")
+    return OperationAnswer(description, headers={"location": f"/api/v1/sessions/{description.id}"})
 
 
 async def _rewound(call: Call, report: RewindReport) -> OperationAnswer:
@@ -54,7 +90,9 @@ async def _as_it_is(_call: Call, value: object) -> OperationAnswer:
 
 AnswerMaker: TypeAlias = Callable[[Call, Any], Awaitable[OperationAnswer]]
 _ANSWERS: dict[Any, tuple[Any, AnswerMaker]] = {
+    AgentSession: (SessionDescription, _made),
     RewindReport: (RewoundSession, _rewound),
+    SessionDescription: (SessionDescription, _described),
     Share: (Share, _made_share),
     tuple[Share, ...]: (ShareList, _listed_shares),
 }
@@ -76,7 +114,7 @@ def served(kind: type[Operation]) -> ServedOperation:
 
     return ServedOperation(
         method=route.method,
-        path=ONE_SESSION + (route.path or f"/{face}"),
+        path=ONE_SESSION + (f"/{face}" if route.path is None else route.path),
         name=route.name or f"{face}_session",
         rpc=route.rpc or f"session/{face}",
         summary=route.summary,
@@ -84,6 +122,7 @@ def served(kind: type[Operation]) -> ServedOperation:
         scope=route.scope,
         query=takes if is_read and takes is not None else Nothing,
         body=None if is_read else takes,
+        options=("if_match",) if route.if_match else (),
         status=route.status,
         answer=None if answer is type(None) else answer,
         tag=route.tag,
@@ -100,9 +139,11 @@ def _parameters_of(kind: type[Operation], route: Route) -> type[msgspec.Struct] 
     """Return the type of a body or a query; None when the path says it all."""
     otherwise = kind.facts.otherwise
     fields: list[tuple[str, Any, Any]] = []
-    for field, declared in given_fields(kind).items():
-        if field == "reference" or f"{{{field}}}" in route.path:
+    declarations = given_fields(kind)
+    for field in sorted(declarations, key=[*route.fields, *declarations].index):
+        if field == "reference" or f"{{{field}}}" in (route.path or ""):
             continue
+        declared = declarations[field]
         there, plain = route.fields.get(field, (field, declared.kind))
         if not there:
             continue
@@ -146,9 +187,17 @@ def _asked(
 async def _answer(call: Call, kind: type[Operation], given: dict[str, Any]) -> object:
     """Call the method of the face of the session, or of the sessions of its owner."""
     if not issubclass(kind, SessionCommand):
-        found = await call.sessions.describe(call.path["session_id"])
-        return await ask(call.sessions.agent.sessions, kind, {**given, "reference": found.id})
-    async with call.sessions.handle(call.path["session_id"], carries_on=False) as handle:
+        session = await call.sessions.describe(call.path["session_id"])
+        if kind is GetSession:
+            return session
+        check_unchanged(call, session)
+        if kind is DeleteSession:
+            # It closes what its agent holds, but the pool would hand the closed session out.
+            await call.sessions.discard(session.id, force=True)
+        return await ask(call.sessions.agent.sessions, kind, {**given, "reference": session.id})
+    # What was cut off is carried on first, unless the request is about the history.
+    carries_on = not kind.facts.waits
+    async with call.sessions.handle(call.path["session_id"], carries_on=carries_on) as handle:
         try:
             return await ask(handle, kind, given)
         except ConfigError as error:

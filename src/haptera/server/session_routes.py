@@ -1,32 +1,35 @@
 """Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, cast
 from uuid import UUID, uuid5
 
 import msgspec
 
 from haptera import AgentError, SessionDescription
-from haptera.access.descriptions import ListOptions, MessageDescription, SessionChanges
-from haptera.access.keywords import ListKeywords, SessionChangeKeywords
+from haptera.access.descriptions import MessageDescription, SessionChanges
+from haptera.access.keywords import CountKeywords, ListKeywords, SessionChangeKeywords
 from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import parse_session_id
+from haptera.model.operations.sessions import DeleteSession, GetSession, ListSessions
 from haptera.model.operations.texts import Name
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.options.declarations import Declared, options_of
 from haptera.server.decoding import described
-from haptera.server.operations import Call, OperationAnswer, ServedOperation
+from haptera.server.operations import ONE_SESSION, Call, OperationAnswer, ServedOperation, Strict
 from haptera.server.problems import ProblemError
+from haptera.server.session_operations import check_unchanged, described_session, served
 
-ONE_SESSION = "/api/v1/sessions/{session_id}"
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 # The handler checks that it is one, and says so: a limit of its length here would not.
 NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
+LongText = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 _SETTINGS = CONFIGURE.options
-_LIST = options_of(ListOptions)
+_LIST = options_of(ListSessions)
 _CHANGES = options_of(SessionChanges)
 
 
@@ -35,15 +38,33 @@ def _sentence(option: Declared, more: str = "") -> msgspec.Meta:
     return described(option.brief(more).option.sentence)
 
 
-class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What bodies share: unknown fields are refused."""
+class SelectionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions are meant."""
+
+    tag: Annotated[Name | None, described(_LIST["tag"])] = None
+    tags: Annotated[LongText | None, _sentence(_LIST["tags"], "Separated by commas.")] = None
+    metadata: Annotated[LongText | None, _sentence(_LIST["metadata"], "A JSON object.")] = None
+    name_prefix: Annotated[Name | None, described(_LIST["name_prefix"])] = None
+    sender: Annotated[Name | None, described(_LIST["sender"])] = None
+    status: Annotated[Name | None, described(_LIST["status"])] = None
+    since: Annotated[
+        int | datetime | None,
+        _sentence(_LIST["since"], "In milliseconds since 1970, or as RFC 3339 has it."),
+    ] = None
+    archived: Annotated[bool, described("Whether archived sessions are meant, too.")] = False
+    parent_id: Annotated[SessionIdText | None, described(_LIST["parent"])] = None
+    project: Annotated[
+        LongText | None, _sentence(_LIST["project"], "Without it, those of all projects.")
+    ] = None
+    phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
 
 
-class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+class ListQuery(SelectionQuery, frozen=True, kw_only=True):
     """Which sessions to list."""
 
     limit: Annotated[PageLimit, _sentence(_LIST["limit"])] = _LIST["limit"].default
     after: Annotated[SessionIdText | None, described(_LIST["after"])] = None
+    order: Annotated[SessionOrder, described(_LIST["order"])] = _LIST["order"].default
     q: Annotated[
         Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None,
         described(
@@ -56,18 +77,16 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
             "The name of one session of the server's project; the other fields are not used then."
         ),
     ] = None
-    tag: Annotated[Name | None, described(_LIST["tag"])] = None
-    archived: Annotated[bool, described("Whether archived sessions are listed, too.")] = False
-    parent_id: Annotated[SessionIdText | None, described(_LIST["parent"])] = None
-    project: Annotated[
-        Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None,
-        _sentence(_LIST["project"], "Without it, those of all projects."),
-    ] = None
-    phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
+
+
+class SessionCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions there are."""
+
+    count: int
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of sessions, the last updated first."""
+    """A page of sessions."""
 
     data: tuple[SessionDescription, ...]
     next_cursor: str | None = None
@@ -87,7 +106,9 @@ class NewSession(Strict, frozen=True, kw_only=True):
     name: Annotated[Name | None, described(_CHANGES["name"])] = None
     title: Annotated[Name | None, _sentence(_CHANGES["title"])] = None
     tags: Annotated[tuple[Name, ...], _sentence(_CHANGES["tags"])] = ()
-    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = {}
+    metadata: Annotated[dict[str, Any], _sentence(_CHANGES["metadata"])] = msgspec.field(
+        default_factory=dict
+    )
     model: Annotated[
         Text | None, _sentence(_SETTINGS["model"], "Without one, that of the server.")
     ] = None
@@ -157,21 +178,40 @@ async def list_sessions(call: Call) -> OperationAnswer:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         found = {hit.session.id: hit.session for hit in hits}
         return OperationAnswer(SessionPage(data=tuple(found.values())))
-    wanted: ListKeywords = {"limit": query.limit, "everywhere": query.project is None}
-    wanted["archived"] = None if query.archived else False
-    if query.after is not None:
-        wanted["after"] = query.after
-    if query.tag is not None:
-        wanted["tag"] = query.tag
-    if query.parent_id is not None:
-        wanted["parent"] = query.parent_id
-    if query.project is not None:
-        wanted["project"] = query.project
-    if query.phase is not None:
-        wanted["phase"] = query.phase
-    page = await sessions.list(**wanted)
+    paging = {"limit": query.limit, "order": query.order, "after": query.after}
+    page = await sessions.list(**cast("ListKeywords", {**_selection(query), **paging}))
     is_full = len(page) == query.limit
     return OperationAnswer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+
+
+async def count_sessions(call: Call) -> OperationAnswer:
+    """Count sessions."""
+    count = await call.sessions.agent.sessions.count(**_selection(call.query))
+    return OperationAnswer(SessionCount(count=count))
+
+
+def _selection(query: SelectionQuery) -> CountKeywords:
+    """Return the sessions that are meant as a program says it.
+
+    Raises:
+        ProblemError: 400 for metadata that are no object.
+
+    """
+    wanted: dict[str, Any] = {
+        "everywhere": query.project is None,
+        "archived": None if query.archived else False,
+        "parent": query.parent_id,
+        "tags": query.tags.split(",") if query.tags else (),
+    }
+    names = ("tag", "project", "phase", "name_prefix", "sender", "status", "since")
+    wanted |= {name: getattr(query, name) for name in names}
+    if query.metadata is not None:
+        try:
+            wanted["metadata"] = msgspec.json.decode(query.metadata, type=dict)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            told = f"`metadata` is a JSON object: {error}"
+            raise ProblemError(400, "QUERY_INVALID", told) from error
+    return cast("CountKeywords", {name: each for name, each in wanted.items() if each is not None})
 
 
 async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
@@ -267,17 +307,11 @@ def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
     return changes
 
 
-async def get_session(call: Call) -> OperationAnswer:
-    """Describe a session."""
-    found = await call.sessions.describe(call.path["session_id"])
-    return OperationAnswer(found, headers={"etag": f'"{found.head}"'})
-
-
 async def change_session(call: Call) -> OperationAnswer:
     """Change what a session is called and how it answers, or archive it."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
-    _check_unchanged(call, found)
+    check_unchanged(call, found)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
         async with call.sessions.handle(session_id, carries_on=False) as handle:
@@ -287,31 +321,7 @@ async def change_session(call: Call) -> OperationAnswer:
     if body.archived is not msgspec.UNSET:
         await sessions.archive(session_id, undo=not body.archived)
     changed = await call.sessions.describe(session_id)
-    return OperationAnswer(changed, headers={"etag": f'"{changed.head}"'})
-
-
-def _check_unchanged(call: Call, found: SessionDescription) -> None:
-    """Compare `If-Match` with the session.
-
-    Raises:
-        ProblemError: 412 when the session is another than the one that the client has read.
-
-    """
-    if call.if_match is None:
-        return
-    tags = [tag.strip() for tag in call.if_match.split(",")]
-    if "*" not in tags and f'"{found.head}"' not in tags:
-        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
-
-
-async def delete_session(call: Call) -> OperationAnswer:
-    """Delete a session for good."""
-    found = await call.sessions.describe(call.path["session_id"])
-    _check_unchanged(call, found)
-    # `delete` closes what its agent holds, but the pool would go on handing the closed session out.
-    await call.sessions.discard(found.id, force=True)
-    await call.sessions.agent.sessions.delete(found.id)
-    return OperationAnswer()
+    return described_session(changed)
 
 
 async def list_messages(call: Call) -> OperationAnswer:
@@ -339,6 +349,17 @@ SESSION_OPERATIONS = (
         answer=SessionPage,
     ),
     ServedOperation(
+        method="GET",
+        path="/session-count",
+        name="count_sessions",
+        rpc="session/count",
+        summary="Count the sessions that a list would have, all pages together.",
+        handler=count_sessions,
+        scope="read",
+        query=SelectionQuery,
+        answer=SessionCount,
+    ),
+    ServedOperation(
         method="POST",
         path="/api/v1/sessions",
         name="create_session",
@@ -351,16 +372,7 @@ SESSION_OPERATIONS = (
         also=(200,),
         answer=SessionDescription,
     ),
-    ServedOperation(
-        method="GET",
-        path=ONE_SESSION,
-        name="get_session",
-        rpc="session/get",
-        summary="Describe a session.",
-        handler=get_session,
-        scope="read",
-        answer=SessionDescription,
-    ),
+    served(GetSession),
     ServedOperation(
         method="PATCH",
         path=ONE_SESSION,
@@ -373,17 +385,7 @@ SESSION_OPERATIONS = (
         options=("if_match",),
         answer=SessionDescription,
     ),
-    ServedOperation(
-        method="DELETE",
-        path=ONE_SESSION,
-        name="delete_session",
-        rpc="session/delete",
-        summary="Delete a session for good.",
-        handler=delete_session,
-        scope="write",
-        options=("if_match",),
-        status=204,
-    ),
+    served(DeleteSession),
     ServedOperation(
         method="GET",
         path=f"{ONE_SESSION}/messages",

@@ -21,9 +21,9 @@ from haptera.model.log.history import Rewound
 from haptera.model.log.notes import ContextNoted
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.model.shares import shares_after
-from haptera.ports.session_store import SessionFilter, SessionOrder, SessionRecord
+from haptera.ports.session_store import SessionFilter, SessionRecord
 
 _CHANGEABLE = {
     "name": str | None,

@@ -11,13 +11,13 @@ from haptera.model.late_names import on_first_use
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
+from haptera.model.results import SessionOrder
 from haptera.ports.session_store import (
     ANY_SESSION,
     Damage,
     Lease,
     SearchHit,
     SessionFilter,
-    SessionOrder,
     SessionRecord,
 )
 from haptera.stores.append_rules import (

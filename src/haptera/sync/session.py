@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self, Unpack
 
 from haptera.agent.agent_options import CONFIGURE
-from haptera.agent.context_notes import IncludedAs
 from haptera.agent.keywords import (
     AdmissionKeywords,
     QueryKeywords,
@@ -318,10 +317,6 @@ class AgentSession:
         """
         return self._access.call(self._inner.count_tokens(prompt))
 
-    def drain_queue(self) -> tuple[UserMessage, ...]:
-        """Take every prompt that waits out of the queue and return them."""
-        return self._access.call(self._inner.drain_queue())
-
     def wait_idle(self) -> SessionStatus:
         """Wait until no query runs and none is about to; returns the status then.
 
@@ -343,6 +338,9 @@ class AgentSession:
 
         Without an id, those of the last compaction. Nothing is changed by it.
 
+        Args:
+            compaction_id: The id of the compaction.
+
         Raises:
             SessionError: NOT_FOUND when there is no such compaction, or it left nothing out.
 
@@ -350,7 +348,7 @@ class AgentSession:
         return self._access.call(self._inner.expand(compaction_id))
 
     def diff(self, turn: str | None = None) -> FileDiff:
-        """Return what a turn changed in the workspace, what its commands changed context_notes.
+        """Return what a turn changed in the workspace, what its commands changed included.
 
         Args:
             turn: The id of a turn, of an answer or of a whole query; without one, the last query
@@ -374,23 +372,53 @@ class AgentSession:
         """Add a message after another, or at the end, and return its id; no model is asked.
 
         Neighbours of one role become one message, which keeps the id of the first.
+
+        Args:
+            content: What it says.
+            role: Who says it.
+            after: The message that it follows; the last without it.
+
         """
         return self._access.call(self._inner.add_message(content, role=role, after=after))
 
     def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
-        """Let a message say something else; its id, model and usage stay."""
+        """Let a message say something else; its id, model and usage stay.
+
+        Args:
+            message_id: The id of the message.
+            content: What it says from now on.
+
+        """
         self._access.call(self._inner.replace_message(message_id, content))
 
     def remove_message(self, message_id: str) -> None:
-        """Take a message out of the conversation."""
+        """Take a message out of the conversation.
+
+        Args:
+            message_id: The id of the message.
+
+        """
         self._access.call(self._inner.remove_message(message_id))
 
     def replace_part(self, message_id: str, place: int, part: Part) -> None:
-        """Put another part in the place of one; the first part of a message has place 0."""
+        """Put another part in the place of one; the first part of a message has place 0.
+
+        Args:
+            message_id: The id of the message.
+            place: The place of the part in the message.
+            part: What stands there from now on.
+
+        """
         self._access.call(self._inner.replace_part(message_id, place, part))
 
     def remove_part(self, message_id: str, place: int) -> None:
-        """Take a part out of a message; a message without parts is taken out as a whole."""
+        """Take a part out of a message; a message without parts is taken out as a whole.
+
+        Args:
+            message_id: The id of the message.
+            place: The place of the part in the message.
+
+        """
         self._access.call(self._inner.remove_part(message_id, place))
 
     def note(self, text: str) -> None:
@@ -400,13 +428,24 @@ class AgentSession:
         session that is opened anew. `agent.sessions.notes()` lists notes, and `forget_note()` takes
         one back.
 
+        Args:
+            text: The note.
+
         Raises:
             ConfigError: CONFIG_INVALID when it is blank.
 
         """
         self._access.call(self._inner.note(text))
 
-    def include(self, other: str, *, as_: IncludedAs = "summary") -> None:
+    def export(self) -> SessionState:
+        """Return the conversation as a value that a new session can be restored from."""
+        return self._access.call(self._inner.export())
+
+    def drain_queue(self) -> tuple[UserMessage, ...]:
+        """Take every prompt that waits out of the queue and return them."""
+        return self._access.call(self._inner.drain_queue())
+
+    def include(self, other: str, *, as_: Literal["summary", "full"] = "summary") -> None:
         """Tell this session's model of another session, with its next prompt.
 
         The summary is the stored one (`agent.sessions.set_summary`), or else this session's model
@@ -419,10 +458,6 @@ class AgentSession:
 
         """
         self._access.call(self._inner.include(other, as_=as_))
-
-    def export(self) -> SessionState:
-        """Return the conversation as a value that a new session can be restored from."""
-        return self._access.call(self._inner.export())
 
     def events(self, *, after: int = 0) -> Iterator[Event]:
         """Observe the session from a `seq` on: what was, then what happens.

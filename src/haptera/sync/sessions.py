@@ -10,10 +10,8 @@ from typing import BinaryIO, Literal, Unpack
 from haptera.access import transfer
 from haptera.access.descriptions import (
     ActiveContext,
-    ExportOptions,
     FoundPrompt,
     FoundText,
-    ListOptions,
     MessageDescription,
     SessionChanges,
     SessionDescription,
@@ -22,11 +20,17 @@ from haptera.access.descriptions import (
     SessionSummary,
     SessionTree,
 )
-from haptera.access.keywords import ExportKeywords, ListKeywords, SessionChangeKeywords
+from haptera.access.keywords import (
+    CountKeywords,
+    ExportKeywords,
+    ListKeywords,
+    SessionChangeKeywords,
+)
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.kernel.session.notes import ProjectNote
+from haptera.model.operations.sessions import CountSessions, ExportSession, ListSessions
 from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess
 from haptera.sync.session import AgentSession
@@ -60,9 +64,9 @@ class AgentSessions:
         inner = self._inner.active
         return None if inner is None else AgentSession(inner, self._access)
 
-    @takes(ListOptions)
+    @takes(ListSessions)
     def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
-        """List sessions, the last updated first, a page at a time.
+        """List sessions in an order, a page at a time.
 
         Raises:
             ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
@@ -70,6 +74,17 @@ class AgentSessions:
 
         """
         return self._access.call(self._inner.list(**options))
+
+    @takes(CountSessions)
+    def count(self, **options: Unpack[CountKeywords]) -> int:
+        """Count the sessions that `list` would list, all pages together.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
+                wrong.
+
+        """
+        return self._access.call(self._inner.count(**options))
 
     @takes(SessionChanges)
     def update(
@@ -174,17 +189,23 @@ class AgentSessions:
         return self._access.call(self._inner.get(reference))
 
     def search(
-        self, text: str, *, limit: int = 20, everywhere: bool = False
+        self, text: str, *, limit: int = 20, everywhere: bool = False, prefix: bool = False
     ) -> tuple[FoundText, ...]:
         """Find what was said: texts that hold every word, the best first.
+
+        `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+        wherever it stands.
 
         Args:
             text: Words that were said.
             limit: How many places are returned at most.
             everywhere: Whether the sessions of all projects are searched.
+            prefix: Whether each word finds those that begin with it.
 
         """
-        return self._access.call(self._inner.search(text, limit=limit, everywhere=everywhere))
+        return self._access.call(
+            self._inner.search(text, limit=limit, everywhere=everywhere, prefix=prefix)
+        )
 
     def children(self, reference: str) -> tuple[SessionDescription, ...]:
         """List the sessions that were forked from one, and those that its tool calls made."""
@@ -284,16 +305,6 @@ class AgentSessions:
         """
         return self._access.call(self._inner.rename(reference, name))
 
-    def tag(self, reference: str, *tags: str) -> SessionDescription:
-        """Add tags to a session.
-
-        Args:
-            reference: The id of the session, or its name.
-            tags: The tags.
-
-        """
-        return self._access.call(self._inner.tag(reference, *tags))
-
     def untag(self, reference: str, *tags: str) -> SessionDescription:
         """Take tags off a session.
 
@@ -303,6 +314,16 @@ class AgentSessions:
 
         """
         return self._access.call(self._inner.untag(reference, *tags))
+
+    def tag(self, reference: str, *tags: str) -> SessionDescription:
+        """Add tags to a session.
+
+        Args:
+            reference: The id of the session, or its name.
+            tags: The tags.
+
+        """
+        return self._access.call(self._inner.tag(reference, *tags))
 
     def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
         """Put a session away, or (with `undo`) back.
@@ -394,12 +415,12 @@ class AgentSessions:
             self._access.call(self._inner.fork(reference, after=after, name=name)), self._access
         )
 
-    @takes(ExportOptions)
+    @takes(ExportSession)
     def export(self, reference: str, **options: Unpack[ExportKeywords]) -> Iterator[bytes]:
         """Return the pieces of a file: an archive, or the file of another program."""
         return self._access.iterate(self._inner.export(reference, **options))
 
-    @takes(ExportOptions)
+    @takes(ExportSession)
     def export_to(
         self, path: str | Path, reference: str, **options: Unpack[ExportKeywords]
     ) -> None:

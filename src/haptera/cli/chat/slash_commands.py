@@ -13,7 +13,7 @@ from haptera.cli.session_texts import counted, short_time, shown_titles
 from haptera.cli.terminal import guard, safe_line
 from haptera.model.operations.operation import Operation
 from haptera.model.operations.session import CompactSession, RewindSession
-from haptera.model.operations.sessions import CountUse, RenameSession
+from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession, RenameSession
 from haptera.model.parts import lines_of
 
 
@@ -57,7 +57,7 @@ class SlashCommands:
             "help": _Slash("/help", "this list", self._help),
             "new": _Slash("/new [NAME]", "begin a new session", self._new),
             "resume": _Slash("/resume [ID|NAME|TEXT]", "carry on, or open another", self._resume),
-            "fork": _Slash("/fork [NAME]", "go on in a copy of this session", self._fork),
+            "fork": _asked(ForkSession, self._fork),
             "rewind": _asked(RewindSession, self._rewind),
             "compact": _asked(CompactSession, self._compact),
             "model": _Slash("/model [PROVIDER/MODEL]", "show or change the model", self._model),
@@ -66,7 +66,7 @@ class SlashCommands:
             "permissions": _Slash("/permissions [MODE]", "what needs approval", self._permissions),
             "status": _Slash("/status", "this session in a few lines", self._status),
             "usage": _asked(CountUse, self._usage),
-            "export": _Slash("/export FILE [FORMAT]", "write the session to a file", self._export),
+            "export": _asked(ExportSession, self._export),
             "name": _asked(RenameSession, self._name),
             "copy": _Slash("/copy", "copy the last answer to the clipboard", self._copy),
             "exit": _Slash("/exit", "leave", self._exit),

@@ -158,6 +158,11 @@ class HeldSession:
         """The prompts of the log by their id, once they were asked for."""
         self.one_admits = asyncio.Lock()
 
+    def branches(self) -> Branches:
+        """Return the points of the conversation, of a session that is open."""
+        self.live.check_open()
+        return self.live.branches
+
     def files(self) -> FileHistory:
         """Return what the session did to files.
 

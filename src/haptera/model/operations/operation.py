@@ -30,6 +30,7 @@ class Otherwise(msgspec.Struct, frozen=True):
     """Another operation that a surface asks for by the same name, where a field is not given."""
 
     field: str
+    """Empty: the flag alone says it, and both have the same fields."""
     operation: "type[Operation]"
     flag: str = ""
     """The flag of the command line that asks for it."""
@@ -45,7 +46,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: str
     method: Literal["GET", "POST", "PATCH", "DELETE"] = "POST"
-    path: str = ""
+    path: str | None = None
     """Below that of the session."""
     name: str = ""
     rpc: str = ""
@@ -59,6 +60,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     cannot be given."""
     status: int = 200
     tag: str = "sessions"
+    if_match: bool = False
+    """Whether a client can say which state of the session it means."""
     unready: str = ""
     """The code of an agent that is not set up for it: a conflict, and no failure of the server."""
 
@@ -67,12 +70,17 @@ class Flag(msgspec.Struct, frozen=True):
     """How the command line gives a field; its help is short, because a screen is."""
 
     name: str
-    help: str
+    help: str | None = None
     metavar: str | None = None
+    least: int | None = None
+    """The least number; the default is shown then."""
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
-    """How the command line asks for an operation on a session."""
+    """How the command line asks for an operation: `haptera sessions NAME`.
+
+    A field that has neither a flag nor a default is given by its place.
+    """
 
     name: str
     help: str
@@ -83,6 +91,8 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     """What a field is called that is given by its place."""
     lists: bool = False
     """Whether it lists: as a table, or with `--format json` as JSON."""
+    question: str = ""
+    """What a person is asked before it is done, with the `title` and `id` of the session."""
     done: str = ""
     """What it prints where nothing is returned, with the fields in it."""
     is_exact: bool = False
@@ -102,6 +112,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the method does more than make the struct, and so is written by hand."""
     waits: bool = False
     """Whether a sender in another process waits for its `command.ended`."""
+    needs_lease: bool = False
+    """Whether it is BUSY while another process holds the session."""
     route: Route | None = None
     command: CommandLine | None = None
     slash: tuple[str, str] | None = None

@@ -26,11 +26,27 @@ from haptera.model.settings import Delivery
 class AbortQuery(SessionCommand, frozen=True, kw_only=True, tag="abort"):
     """Stop what is running."""
 
-    facts: ClassVar[Facts] = Facts(face="abort", by_hand=True)
+    facts: ClassVar[Facts] = Facts(
+        face="abort",
+        by_place=1,
+        by_hand=True,
+        route=Route(
+            path="/cancel",
+            name="cancel_query",
+            rpc="query/cancel",
+            summary="Stop the running query; the id of one that does not run is ignored.",
+            body="CancelBody",
+            about="Which query to stop; one that does not run any more is ignored.",
+            fields={"query_id": ("query_id", Name), "reason": ("reason", Name)},
+            status=202,
+            tag="messages",
+        ),
+    )
 
-    reason: str | None = None
-    query_id: QueryId | None = None
-    """The query that is meant; nothing happens when another one runs by then."""
+    reason: Annotated[str | None, Meta(description="Why it is stopped.")] = None
+    query_id: Annotated[
+        QueryId | None, Meta(description="The query to stop; without one, the query that runs.")
+    ] = None
 
 
 class SendPrompt(SessionCommand, frozen=True, kw_only=True, tag="prompt"):

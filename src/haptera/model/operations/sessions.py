@@ -1,16 +1,22 @@
 """What the sessions of a store can be asked, each named by its id or its name."""
 
+from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from haptera.model.json_types import JsonObject
 from haptera.model.operations.operation import (
     CommandLine,
     Facts,
     Flag,
     Operation,
+    Otherwise,
     Route,
 )
+from haptera.model.operations.texts import Name
+from haptera.model.option import Option
+from haptera.model.results import SessionOrder, SessionPhase
 
 
 class SessionsOperation(Operation, frozen=True, kw_only=True):
@@ -136,18 +142,135 @@ class GetSession(SessionsOperation, frozen=True, kw_only=True, tag="get"):
 
     """
 
-    facts: ClassVar[Facts] = Facts(face="get", by_place=1)
+    facts: ClassVar[Facts] = Facts(
+        face="get",
+        by_place=1,
+        route=Route(
+            method="GET",
+            path="",
+            name="get_session",
+            rpc="session/get",
+            summary="Describe a session.",
+            scope="read",
+        ),
+    )
+
+
+class SessionSelection(Operation, frozen=True, kw_only=True):
+    """What is asked of all sessions that match; None is any."""
+
+    tag: Annotated[str | None, Option("Only sessions with this tag.")] = None
+    tags: Annotated[tuple[str, ...], Option("Only sessions with all of these tags.")] = ()
+    metadata: Annotated[
+        JsonObject | None,
+        Option("Only sessions whose metadata has all of these fields and values."),
+    ] = None
+    name_prefix: Annotated[str | None, Option("Only sessions whose name begins so.")] = None
+    sender: Annotated[
+        str | None, Option("Only sessions in which this user spoke (`Sender.user_id`).")
+    ] = None
+    status: Annotated[
+        str | None,
+        Option("Only sessions with this status: what a program has set, or else the phase."),
+    ] = None
+    since: Annotated[
+        int | datetime | None,
+        Option(
+            "Only sessions updated at this time or later: a datetime, or milliseconds since 1970."
+        ),
+    ] = None
+    parent: Annotated[str | None, Option("Only forks of the session with this id.")] = None
+    spawned_by: Annotated[
+        str | None,
+        Option("Only sessions of sub-agents of the session with this id."),
+    ] = None
+    children: Annotated[
+        bool, Option("Whether sessions of sub-agents are listed with the others.")
+    ] = False
+    archived: Annotated[
+        bool | None,
+        Option("Whether archived sessions are listed, or the others; None: both."),
+    ] = False
+    updated_after: Annotated[
+        int | None,
+        Option(
+            "Only sessions updated after this time, in milliseconds since 1970.",
+            least=0,
+        ),
+    ] = None
+    updated_before: Annotated[
+        int | None,
+        Option(
+            "Only sessions updated before this time, in milliseconds since 1970.",
+            least=0,
+        ),
+    ] = None
+    phase: Annotated[
+        SessionPhase | None,
+        Option(
+            "Only sessions in this phase: what the log says of the last query, such as `waiting` "
+            "for an approval.",
+        ),
+    ] = None
+    everywhere: Annotated[
+        bool, Option("Whether the owner's sessions of all projects are listed.")
+    ] = False
+    project: Annotated[
+        str, Option("The project whose sessions are listed.", shown="<the agent's>")
+    ] = ""
+
+
+class ListSessions(SessionSelection, frozen=True, kw_only=True, tag="list"):
+    """Which sessions to list; None is any."""
+
+    facts: ClassVar[Facts] = Facts(face="list", by_hand=True)
+
+    order: Annotated[
+        SessionOrder,
+        Option(
+            "`updated`: the last updated first; `created`, `oldest`: the last or the first made "
+            "first; `name`: by name, those without one last."
+        ),
+    ] = "updated"
+    limit: Annotated[int | None, Option("Sessions on one page; None: all of them.", least=0)] = 50
+    after: Annotated[str | None, Option("The id of the last session of the previous page.")] = None
+
+
+class CountSessions(SessionSelection, frozen=True, kw_only=True, tag="count"):
+    """Which sessions to count; None is any."""
+
+    facts: ClassVar[Facts] = Facts(face="count", by_hand=True)
 
 
 class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
-    """Find what was said: texts that hold every word, the best first."""
+    """Find what was said: texts that hold every word, the best first.
 
-    facts: ClassVar[Facts] = Facts(face="search", by_place=1)
+    `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+    wherever it stands.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        face="search",
+        by_place=1,
+        command=CommandLine(
+            name="search",
+            help="Find what was said: texts that hold every word, the best first.",
+            flags={
+                "everywhere": Flag("--all", "In all folders, not this one only."),
+                "limit": Flag("-n", least=1),
+                "prefix": Flag("--prefix", "Words that begin so, as `*` behind each of them."),
+            },
+            lists=True,
+        ),
+    )
 
     text: Annotated[str, Meta(description="Words that were said.")]
     limit: Annotated[int, Meta(description="How many places are returned at most.")] = 20
     everywhere: Annotated[
         bool, Meta(description="Whether the sessions of all projects are searched.")
+    ] = False
+    prefix: Annotated[
+        bool, Meta(description="Whether each word finds those that begin with it.")
     ] = False
 
 
@@ -181,6 +304,11 @@ class CountUse(SessionsOperation, frozen=True, kw_only=True, tag="stats"):
             rpc="session/usage",
             scope="read",
             fields={"children": ("", None)},
+        ),
+        command=CommandLine(
+            name="stats",
+            help="Add up the messages, tokens, cost and time of a session.",
+            lists=True,
         ),
         slash=("/usage", "tokens and cost of this session"),
     )
@@ -267,20 +395,121 @@ class RenameSession(SessionsOperation, frozen=True, kw_only=True, tag="rename"):
     name: Annotated[str | None, Meta(description="The new name; None takes it away.")]
 
 
-class TagSession(SessionsOperation, frozen=True, kw_only=True, tag="tag"):
-    """Add tags to a session."""
-
-    facts: ClassVar[Facts] = Facts(face="tag", by_place=2, rest="tags")
-
-    tags: Annotated[tuple[str, ...], Meta(description="The tags.")] = ()
-
-
 class UntagSession(SessionsOperation, frozen=True, kw_only=True, tag="untag"):
     """Take tags off a session."""
 
     facts: ClassVar[Facts] = Facts(face="untag", by_place=2, rest="tags")
 
     tags: Annotated[tuple[str, ...], Meta(description="The tags.")] = ()
+
+
+class TagSession(SessionsOperation, frozen=True, kw_only=True, tag="tag"):
+    """Add tags to a session."""
+
+    facts: ClassVar[Facts] = Facts(
+        face="tag",
+        by_place=2,
+        rest="tags",
+        command=CommandLine(name="tag", help="Add tags to a session."),
+        otherwise=Otherwise("", UntagSession, "--remove", "Take these tags away."),
+    )
+
+    tags: Annotated[tuple[str, ...], Meta(description="The tags.")] = ()
+
+
+class UpdateSession(SessionsOperation, frozen=True, kw_only=True, tag="update"):
+    """Change facts of a session: the options of `update`, and nothing that was not given."""
+
+    facts: ClassVar[Facts] = Facts(face="update", by_hand=True)
+
+    changes: JsonObject
+
+
+class SaveContext(SessionsOperation, frozen=True, kw_only=True, tag="save_context"):
+    """Save what a person is looking at; fields with their default keep what was saved."""
+
+    facts: ClassVar[Facts] = Facts(face="set_context", by_hand=True)
+
+    context: JsonObject
+
+
+class KeepSummary(SessionsOperation, frozen=True, kw_only=True, tag="keep_summary"):
+    """Keep a summary of a session."""
+
+    facts: ClassVar[Facts] = Facts(face="set_summary", by_hand=True)
+
+    summary: JsonObject
+
+
+class ForgetNote(Operation, frozen=True, kw_only=True, tag="forget_note"):
+    """Take a note back, wherever its text was noted: new sessions do not get it any more.
+
+    Sessions that have it keep it.
+    """
+
+    facts: ClassVar[Facts] = Facts(face="forget_note", by_hand=True)
+
+    text: str
+
+
+class ForkSession(SessionsOperation, frozen=True, kw_only=True, tag="fork"):
+    """Go on from a message (itself included) in a new session."""
+
+    facts: ClassVar[Facts] = Facts(
+        face="fork",
+        by_place=1,
+        by_hand=True,
+        route=Route(
+            summary="Copy a session, up to a message or as a whole.",
+            about="Where a copy ends, and its name.",
+            fields={"after": ("at_message_id", Name), "name": ("name", Name)},
+            status=201,
+        ),
+        command=CommandLine(
+            name="fork",
+            help="Copy a session, up to a message or as a whole; both go on independently.",
+            flags={
+                "after": Flag("--at", "The last message of the copy.", "MESSAGE"),
+                "name": Flag("--name", "The name of the copy."),
+            },
+        ),
+        slash=("/fork [NAME]", "go on in a copy of this session"),
+    )
+
+    after: Annotated[
+        str | None,
+        Meta(description="The last message of the copy; without one, the last of all."),
+    ] = None
+    name: Annotated[str | None, Meta(description="The name of the copy.")] = None
+
+
+class ExportSession(SessionsOperation, frozen=True, kw_only=True, tag="export"):
+    """What an export may be told."""
+
+    facts: ClassVar[Facts] = Facts(
+        face="export",
+        by_place=1,
+        by_hand=True,
+        slash=("/export FILE [FORMAT]", "write the session to a file"),
+    )
+
+    to: Annotated[
+        str,
+        Option(
+            "The format: archive, claude-code, codex, opencode, pi, openai, anthropic, markdown, "
+            "html."
+        ),
+    ] = "archive"
+    redact: Annotated[bool, Option("Whether secrets, paths and media are masked.")] = False
+
+
+class ImportSession(Operation, frozen=True, kw_only=True, tag="import"):
+    """Make a new session from a file; its format is recognised unless `of` names it."""
+
+    facts: ClassVar[Facts] = Facts(face="import_from", by_hand=True)
+
+    of: str | None = None
+    name: str | None = None
 
 
 class ArchiveSession(SessionsOperation, frozen=True, kw_only=True, tag="archive"):
@@ -321,7 +550,25 @@ class DeleteSession(SessionsOperation, frozen=True, kw_only=True, tag="delete"):
 
     """
 
-    facts: ClassVar[Facts] = Facts(face="delete", by_place=1)
+    facts: ClassVar[Facts] = Facts(
+        face="delete",
+        by_place=1,
+        needs_lease=True,
+        route=Route(
+            method="DELETE",
+            path="",
+            summary="Delete a session for good.",
+            status=204,
+            if_match=True,
+        ),
+        command=CommandLine(
+            name="delete",
+            help="Delete a session for good. `archive` only takes it out of the lists.",
+            question="Delete {title!r} ({id}) for good?",
+            done="deleted {reference}",
+            is_exact=True,
+        ),
+    )
 
 
 class VerifySession(SessionsOperation, frozen=True, kw_only=True, tag="verify"):
@@ -343,7 +590,12 @@ class RepairIndex(Operation, frozen=True, kw_only=True, tag="repair"):
     Damaged records are kept where they are, and `verify` goes on reporting them.
     """
 
-    facts: ClassVar[Facts] = Facts(face="repair")
+    facts: ClassVar[Facts] = Facts(
+        face="repair",
+        command=CommandLine(
+            name="repair", help="Derive the index of all sessions again from their logs."
+        ),
+    )
 
 
 class PruneSessions(Operation, frozen=True, kw_only=True, tag="prune"):

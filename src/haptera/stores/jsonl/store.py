@@ -16,11 +16,11 @@ from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
+from haptera.model.results import SessionOrder
 from haptera.ports.session_store import (
     ANY_SESSION,
     SearchHit,
     SessionFilter,
-    SessionOrder,
     SessionRecord,
 )
 from haptera.stores.append_rules import is_visible, page_of

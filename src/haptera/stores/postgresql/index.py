@@ -8,10 +8,10 @@ import msgspec
 import psycopg
 
 from haptera.model.ids import SessionId
+from haptera.model.results import SessionOrder
 from haptera.ports.session_store import (
     ANY_SESSION,
     SessionFilter,
-    SessionOrder,
     SessionRecord,
 )
 from haptera.stores.append_rules import is_visible, updated_record

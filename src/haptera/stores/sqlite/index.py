@@ -9,10 +9,10 @@ import apsw
 import msgspec
 
 from haptera.model.ids import SessionId
+from haptera.model.results import SessionOrder
 from haptera.ports.session_store import (
     ANY_SESSION,
     SessionFilter,
-    SessionOrder,
     SessionRecord,
 )
 from haptera.stores.append_rules import is_visible

@@ -18,8 +18,9 @@ from haptera.model.log.notes import ContextNoted
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.messages import Sender, UserMessage
 from haptera.model.parts import TextPart
+from haptera.model.results import SessionOrder
 from haptera.model.shares import ShareId, StoredShare, sharing, unsharing
-from haptera.ports.session_store import SessionFilter, SessionOrder, SessionRecord
+from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.testing.promises import (
     require,
     require_error,
