@@ -39,6 +39,7 @@ from haptera.agent.verbs import open_fork
 from haptera.kernel.session.notes import ProjectNote
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.operations.operation import Operation
@@ -655,12 +656,22 @@ class AgentSessions:
             await transfer.write_pieces(Path(path), pieces)
 
     async def import_from(
-        self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
+        self,
+        source: str | Path | BinaryIO,
+        *,
+        of: str | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        metadata: JsonObject | None = None,
+        keep_origin: bool = False,
     ) -> transfer.Imported:
         """Make a new session from a file; its format is recognised unless `of` names it.
 
         Nothing in a file is trusted: no permission, name, owner or project comes with it, and
-        nothing that it has begun is carried on.
+        nothing that it has begun is carried on. With `keep_origin` the session of another program
+        keeps the times that the file says, and its metadata say where it comes from, its model and
+        its cost (`imported_from`, `imported_id`, `imported_model`, `imported_cost`). `metadata` is
+        added, to sessions of other programs only.
 
         Raises:
             ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.
@@ -669,7 +680,9 @@ class AgentSessions:
         """
         settings = self._request.settings
         async with _seekable(source) as file:
-            order = ImportSession(of=of, name=name)
+            order = ImportSession(
+                of=of, name=name, project=project, metadata=metadata, keep_origin=keep_origin
+            )
             imported = await transfer.import_session(
                 self._catalogue, order, file=file, settings=settings
             )

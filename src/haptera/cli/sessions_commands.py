@@ -41,15 +41,15 @@ from haptera.cli.terminal import (
     unguarded,
     writing_file,
 )
-from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.formats.formats import ARCHIVE, READ, WRITTEN
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.compactions import Compaction
 from haptera.model.operations.sessions import ExportSession
 from haptera.model.results import SessionOrder
 from haptera.options.declarations import options_of
 
-_WRITTEN = (ARCHIVE, *FORMATS)
-_READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))
+_WRITTEN = (ARCHIVE, *WRITTEN)
+_READ = (ARCHIVE, *READ)
 
 
 class _FormatName(click.Choice[str]):

@@ -28,15 +28,34 @@ from haptera.model.parts import Part
 from haptera.options.wording import unknown_name
 
 if TYPE_CHECKING:
-    from haptera.formats import claude_code, codex, opencode, pi
+    from haptera.formats import (
+        ai_sdk,
+        claude_code,
+        codex,
+        langchain,
+        opencode,
+        pi,
+        pydantic_ai,
+    )
 else:  # a format of another program is imported when a file of it is read or written
+    ai_sdk = on_first_use("haptera.formats.ai_sdk")
     claude_code = on_first_use("haptera.formats.claude_code")
     codex = on_first_use("haptera.formats.codex")
+    langchain = on_first_use("haptera.formats.langchain")
     opencode = on_first_use("haptera.formats.opencode")
     pi = on_first_use("haptera.formats.pi")
+    pydantic_ai = on_first_use("haptera.formats.pydantic_ai")
 
 ARCHIVE = "archive"
 _CLAUDE_CODE, _CODEX, _OPENCODE, _PI = "claude-code", "codex", "opencode", "pi"
+_PYDANTIC_AI, _LANGCHAIN, _AI_SDK = "pydantic-ai", "langchain", "ai-sdk"
+_SQLITE = b"SQLite format 3\0"
+_MARKS = {
+    _PYDANTIC_AI: (b'"part_kind":"',),
+    _LANGCHAIN: (b'{"lc":1,', b'"type":"human"', b'"type":"ai"', b'"type":"system","data"'),
+    _AI_SDK: (b'"parts":[{"type":"',),
+}
+"""What documents of some libraries hold, and no others."""
 _HEAD = 64 * 1024
 """How much of a file is looked at to recognise it."""
 
@@ -47,10 +66,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     suffix: str
     media_type: str
-    write: Callable[[SessionExport], Iterator[bytes]]
+    write: Callable[[SessionExport], Iterator[bytes]] | None = None
+    """None for formats of libraries, which are read only."""
     read: Callable[[ByteStream, ImportLimits], ImportedSession] | None = None
     """None for formats that are for people only."""
-    leaves_out: Callable[[Message, Part], bool]
+    leaves_out: Callable[[Message, Part], bool] = lambda _message, _part: False
 
 
 def _late(module: ModuleType, name: str) -> Callable[..., Any]:
@@ -115,6 +135,14 @@ FORMATS = _known(
         read=anthropic_messages.read_anthropic_messages,
         leaves_out=anthropic_messages.leaves_out,
     ),
+    *(
+        Format(name=name, suffix=".json", media_type="application/json", read=read)
+        for name, read in (
+            (_PYDANTIC_AI, _late(pydantic_ai, "read_pydantic_ai")),
+            (_LANGCHAIN, _late(langchain, "read_langchain")),
+            (_AI_SDK, _late(ai_sdk, "read_ai_sdk")),
+        )
+    ),
     Format(
         name=markdown.FORMAT,
         suffix=".md",
@@ -131,6 +159,9 @@ FORMATS = _known(
     ),
 )
 
+WRITTEN = tuple(name for name, each in FORMATS.items() if each.write is not None)
+READ = tuple(name for name, each in FORMATS.items() if each.read is not None)
+
 
 def format_named(name: str) -> Format:
     """Return a format; raises CONFIG_INVALID naming those that there are."""
@@ -139,6 +170,19 @@ def format_named(name: str) -> Format:
         known = f"there are {', '.join(FORMATS)}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; {known}")
     return FORMATS[name]
+
+
+def written(form: Format, export: SessionExport) -> Iterator[bytes]:
+    """Yield a session in a format.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the format is only read.
+
+    """
+    if form.write is None:
+        told = f"{form.name} can be read, but not written; a file can be {', '.join(WRITTEN)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+    return form.write(export)
 
 
 def losses_of(export: SessionExport, format_name: str) -> dict[str, int]:
@@ -166,7 +210,10 @@ def read_session(
     stream = PeekedStream(raw)
     name = format_name or recognised(stream.head)
     if name is None:
-        known = ", ".join(each.name for each in FORMATS.values() if each.read is not None)
+        if stream.head.startswith(_SQLITE):
+            told = "this is a database; of openai-agents, `openai_agents_sessions(path)` reads it"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        known = ", ".join(READ)
         told = f"the format of this file is not recognised; formats that can be read are {known}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
     if name == ARCHIVE:
@@ -238,7 +285,13 @@ def _of_document(text: bytes) -> str | None:
     plain = text.replace(b" ", b"").replace(b"\n", b"")
     if plain.startswith(b'{"info":{'):
         return _OPENCODE
-    if not plain.startswith((b"[", b"{")) or b'"role"' not in plain:
+    if not plain.startswith((b"[", b"{")):
+        return None
+    # A quote inside of a text has a backslash, so no mark is part of one.
+    for name, marks in _MARKS.items():
+        if any(mark in plain for mark in marks):
+            return name
+    if b'"role"' not in plain:
         return None
     only_there = (b'"tool_use"', b'"tool_result"', b'"thinking"', b'"system":', b'"source"')
     return (

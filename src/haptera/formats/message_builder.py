@@ -99,6 +99,7 @@ class MessageBuilder:
         self._warnings: dict[str, None] = {}
         self._names: dict[CallId, str] = {}
         self._counts: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """Return how many messages there are, without summaries that were put before others."""
@@ -186,6 +187,10 @@ class MessageBuilder:
         self._opaque_parts[kind if isinstance(kind, str) else "?"] += 1
         return ProviderPart(provider=self.format_name, model="", payload=kept)
 
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Count things of the file that the session does not have; what there is one of is many."""
+        self._left_out[what] += count
+
     def warn(self, text: str) -> None:
         """Report something that a user should know; each thing once."""
         if len(self._warnings) < _SHOWN_WARNINGS:
@@ -225,6 +230,8 @@ class MessageBuilder:
         orphans = self._counts["orphans"]
         if orphans:
             self.warn(f"{orphans} results answer no tool call of this file")
+        for what, count in self._left_out.items():
+            self.warn(f"left out: {count} {what}")
         return ImportReport(
             records=self.records,
             messages=len(messages),

@@ -350,7 +350,7 @@ SESSION_OPERATIONS = (
     ),
     ServedOperation(
         method="GET",
-        path="/session-count",
+        path="/api/v1/sessions:count",
         name="count_sessions",
         rpc="session/count",
         summary="Count the sessions that a list would have, all pages together.",

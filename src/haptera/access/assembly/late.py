@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from haptera.providers.vendor_clients import VendorAccess, make_client
     from haptera.providers.vendors import key_advice
     from haptera.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
+    from haptera.stores.agents_database import agents_document, agents_sessions
     from haptera.stores.file_trees.git_trees import GitTrees
     from haptera.stores.file_trees.kept_files import forget_kept_files, kept_files_of
     from haptera.stores.jsonl.store import JsonlStore
@@ -64,6 +65,8 @@ __all__ = [
     "SqliteStore",
     "TransportHttp",
     "VendorAccess",
+    "agents_document",
+    "agents_sessions",
     "attachment_part",
     "check_sandbox",
     "forget_kept_files",
@@ -89,6 +92,7 @@ __all__ = [
 _CLAUDE_AGENT = "haptera.providers.claude_agent.agent"
 _DIALECTS = "haptera.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "haptera.providers.vendor_clients"
+_AGENTS = "haptera.stores.agents_database"
 _OPENCODE = "haptera.stores.opencode_database"
 _OPTION_TOOLS = "haptera.tools.option_tools"
 _STORED_SOURCES = "haptera.access.assembly.stored_sources"
@@ -132,6 +136,8 @@ if not TYPE_CHECKING:
             "log_in_with_oauth": "haptera.access.auth.oauth_login",
             "make_client": _VENDOR_CLIENTS,
             "mcp_servers": _MCP,
+            "agents_document": _AGENTS,
+            "agents_sessions": _AGENTS,
             "opencode_document": _OPENCODE,
             "opencode_sessions": _OPENCODE,
             "prepare_database": _POSTGRES_STORE,

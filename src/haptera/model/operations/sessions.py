@@ -510,6 +510,9 @@ class ImportSession(Operation, frozen=True, kw_only=True, tag="import"):
 
     of: str | None = None
     name: str | None = None
+    project: str | None = None
+    metadata: JsonObject | None = None
+    keep_origin: bool = False
 
 
 class ArchiveSession(SessionsOperation, frozen=True, kw_only=True, tag="archive"):
