@@ -40,6 +40,7 @@ check: environment  ## run all linters and type checkers
 	$(RUN) -m ruff format --check $(CODE)
 	$(RUN) -m ruff check $(CODE)
 	$(RUN) -m mypy $(CODE)
+	$(RUN) -m scripts.write_late_names --check
 	$(RUN) -m scripts.write_verbs --check
 	$(RUN) -m scripts.write_sync_faces --check
 	.venv/bin/lint-imports --no-logo
@@ -55,7 +56,8 @@ docs: environment  ## write what is derived from options and entries: tables, un
 keywords: environment  ## write the keywords of functions from the declarations of options
 	$(RUN) scripts/write_keywords.py
 
-sync: environment  ## write the methods of faces, and the blocking faces
+sync: environment  ## write the methods of faces, the blocking faces, and the tables of late names
+	$(RUN) -m scripts.write_late_names
 	$(RUN) -m scripts.write_verbs
 	$(RUN) -m scripts.write_sync_faces
 

@@ -4,8 +4,9 @@
 package is the folder in `src`; its rooms are the folders in it.
 
 - Code lines have no blank lines, comments and docstrings. A file whose first line says that it is
-  generated counts as generated lines and nowhere else. Docstrings include those of fields and
-  constants. The length of a line is that of its text without indentation.
+  generated counts as generated lines and nowhere else; so do the lines of code between the comments
+  `Made by scripts/…` and `End.`. Docstrings include those of fields and constants. The length of a
+  line is that of its text without indentation.
 - Functions, files, calls and changes of room: `CallTrace`, without comprehensions; `ways.py`.
 - A Protocol has an implementation in each class outside `testing` that has all its methods and
   attributes, inherited ones included, by name, and methods that take the same parameters; or that
@@ -184,11 +185,15 @@ def _counts(shape: Shape) -> Iterable[tuple[str, str]]:
     code = [line for module in modules for line in module.code_lines]
     lengths = [module.text.count("\n") for module in modules]
     documented = sum(len(module.docstring_lines) for module in modules)
-    generated = [m for m in shape.source.modules if m.is_generated]
+    generated = [
+        line
+        for module in shape.source.modules
+        for line in (module.code_lines if module.is_generated else module.made_lines)
+    ]
     vague = shape.vague_locals()
     public = sum(one in shape.public for one in protocols.single)
     yield "code lines of src", f"{len(code):,}"
-    yield "generated code lines", f"{sum(len(module.code_lines) for module in generated):,}"
+    yield "generated code lines", f"{len(generated):,}"
     yield "share of docstring lines", f"{documented / sum(lengths):.1%}"
     yield "mean length of a code line", f"{statistics.mean(map(len, code)):.1f}"
     yield "modules", f"{len(modules)}"

@@ -13,6 +13,8 @@ from typing import TypeVar
 NodeT = TypeVar("NodeT", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
+_BEGIN, _END = "# Made by scripts/", "# End."
+"""Between such comments a script writes into a module (`scripts/write_verbs.py`)."""
 _READS = {"convert", "Decoder", "decode"}
 """Functions that make a value of stored bytes, and get its class."""
 
@@ -54,16 +56,26 @@ class Module:
                     numbers |= set(range(node.lineno, (node.end_lineno or 0) + 1))
         return numbers
 
-    @cached_property
+    @property
     def code_lines(self) -> list[str]:
         """Its lines of code, without blank lines, docstrings and lines that begin as comments."""
-        return [
-            code
-            for number, line in enumerate(self.text.splitlines(), start=1)
-            if (code := line.strip())
-            and not code.startswith("#")
-            and number not in self.docstring_lines
-        ]
+        return [code for code, is_made in self._code if self.is_generated or not is_made]
+
+    @property
+    def made_lines(self) -> list[str]:
+        """The lines of code that a script writes into it, where the others are by hand."""
+        return [code for code, is_made in self._code if is_made and not self.is_generated]
+
+    @cached_property
+    def _code(self) -> list[tuple[str, bool]]:
+        """Its lines of code, and whether each stands where a script writes."""
+        code, is_made = list[tuple[str, bool]](), False
+        for number, line in enumerate(map(str.strip, self.text.splitlines()), start=1):
+            if line.startswith("#"):
+                is_made = line.startswith(_BEGIN) or (is_made and line != _END)
+            elif line and number not in self.docstring_lines:
+                code.append((line, is_made))
+        return code
 
     @cached_property
     def exported(self) -> list[str]:

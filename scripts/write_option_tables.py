@@ -38,6 +38,7 @@ from haptera.agent.query_options import (
     AdmissionOptions,
     SendOptions,
 )
+from haptera.cli.chat.slash_commands import SLASH_COMMANDS
 from haptera.cli.main import run
 from haptera.hooks import HookFunctions
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
@@ -187,6 +188,12 @@ def _path(route: Route, facts: Facts) -> str:
     return f"/{facts.face}" if route.path is None else route.path
 
 
+def _slash_commands() -> str:
+    """Return the table of the commands of the chat."""
+    rows = [(f"`{each.usage}`", each.help) for each in SLASH_COMMANDS.values()]
+    return _markdown(("command", "does"), rows)
+
+
 def _routes() -> str:
     """Return the table of the routes of HTTP."""
     rows = [(f"`{each.method} {each.path}`", each.summary) for each in OPERATIONS]
@@ -257,6 +264,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "link": lambda: option_table(_asked(ShareSession)),
     "export": lambda: option_table(_own(ExportSession)),
     "operations": _operations,
+    "slash commands": _slash_commands,
     "routes": _routes,
     "methods": _methods,
     "rewind": lambda: option_table(_asked(RewindSession)),

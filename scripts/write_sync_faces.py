@@ -63,7 +63,7 @@ class Writer:
         face, functions = MODULES[self._name]
         body = [self._face(face)]
         body += [self._function(getattr(haptera, name)) for name in functions]
-        head = f'"""{face.__name__}, blocking: its async twin, waited for.'
+        head = f'"""{face.__name__}, blocking: generated from its async twin, and waits for it.'
         return "\n\n".join([f'{head}\n\n{MADE_BY}\n"""', *sorted(self._imports), *body]) + "\n"
 
     def _face(self, face: type) -> str:

@@ -38,7 +38,6 @@ _IMPORTED_LATE = (
     "haptera.agent.sub_agents",
     "haptera.access.assembly.attachments",
     "haptera.access.assembly.composition",
-    "haptera.cli.late",
     "haptera.cli.login_commands",
     "haptera.cli.machine_commands",
     "haptera.cli.one_shot",

@@ -66,11 +66,15 @@ if TYPE_CHECKING:
     from haptera.model.session_state import SessionState
     from haptera.model.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
     from haptera.model.usage import Usage
+    from haptera.ports.runner import Retry
     from haptera.ports.tools import ToolContext
     from haptera.system.abort import AbortController, AbortSignal
 
 __version__ = OWN_VERSION
 
+# A name is imported when it is first used, with what it needs and no more: a module of tools
+# loads no engine, and a command line no agent before it makes one.
+# Made by scripts/write_late_names.py.
 __all__ = [
     "AbortController",
     "AbortSignal",
@@ -106,6 +110,7 @@ __all__ = [
     "QueryStream",
     "ReasoningDelta",
     "RequestError",
+    "Retry",
     "RetryScheduled",
     "RetrySettings",
     "SessionDescription",
@@ -145,8 +150,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # A name is imported when it is first used, with what it needs and no more: a module of tools
-    # loads no engine, and a command line no agent before it makes one.
     __getattr__ = late_names(
         __name__,
         {
@@ -184,6 +187,7 @@ if not TYPE_CHECKING:
             "QueryStream": "haptera.agent.query_stream",
             "ReasoningDelta": "haptera.model.events",
             "RequestError": "haptera.model.errors",
+            "Retry": "haptera.ports.runner",
             "RetryScheduled": "haptera.model.log.turns",
             "RetrySettings": "haptera.model.settings",
             "SessionDescription": "haptera.access.descriptions",
@@ -222,6 +226,7 @@ if not TYPE_CHECKING:
             "with_retry": "haptera.agent.retrying",
         },
     )
+# End.
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,11 @@
 """Random workspaces, what agents and people do to them, and what stands in them byte for byte."""
 
+import ctypes
 import os
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +33,10 @@ PATTERNS = (
     "*.txt",
 )
 MODES = (0o600, 0o644, 0o755, 0o400, 0o640, 0o777)
+MODES_OF_FOLDERS = (0o555, 0o500, 0o755, 0o700)
+STEPS = ("mkdir", "rename", "link", "unlink", "symlink", "rmdir", "open", "fsync", "replace")
+"""What changes a file system, or comes before a change."""
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
 
 
 class Standing(NamedTuple):
@@ -79,6 +85,15 @@ def changed_between(old: State, new: State) -> set[str]:
     """Return the paths of files and links that differ."""
     one, other = files_of(old), files_of(new)
     return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
+
+
+def write_beside(path: Path, content: bytes) -> bool:
+    """Write a file as another program does, if nothing else is in its place; whether it did."""
+    with suppress(OSError):
+        if path.parent.resolve() == path.parent and not path.is_symlink():
+            path.write_bytes(content)
+            return True
+    return False
 
 
 def clear(path: Path) -> None:
@@ -145,6 +160,13 @@ def _link(root: Path, name: str, chance: random.Random) -> None:
     (root / name).symlink_to(chance.choice(("a.txt", "sub", "/nowhere", ".")))
 
 
+def _lock(root: Path, chance: random.Random) -> None:
+    """Make a folder read-only, or writable again."""
+    folder = root / chance.choice(FOLDERS)
+    if folder.is_dir() and not folder.is_symlink():
+        folder.chmod(chance.choice(MODES_OF_FOLDERS))
+
+
 def _append(root: Path, name: str, chance: random.Random) -> None:
     if (root / name).is_file() and (root / name).stat().st_size < BIG:
         with (root / name).open("ab") as file:
@@ -180,6 +202,7 @@ EDITS: dict[str, Callable[[Path, str, random.Random], None]] = {
     "move": _move,
     "clear": lambda root, _, chance: clear(root / chance.choice(FOLDERS)),
     "empty": _empty,
+    "lock": lambda root, _, chance: _lock(root, chance),
     "modules": lambda root, _, chance: _write(root, "node_modules/m.js", chance.randbytes(4)),
 }
 OFTEN = ("write",) * 7 + ("remove", "remove", "chmod", "ignore")
@@ -188,14 +211,50 @@ OFTEN = ("write",) * 7 + ("remove", "remove", "chmod", "ignore")
 def edit(root: Path, chance: random.Random, *, huge: bool = True) -> None:
     """Do one thing to a workspace."""
     name, what = chance.choice(FILES), chance.choice((*EDITS, *OFTEN))
-    EDITS["write" if what == "huge" and not huge else what](root, name, chance)
+    with suppress(OSError):  # something on the way is read-only, or the name none of this disk's
+        EDITS["write" if what == "huge" and not huge else what](root, name, chance)
+
+
+@contextmanager
+def at_step(number: int, act: Callable[[], object]) -> Iterator[None]:
+    """Let something happen before one of the steps by which the block changes files."""
+    count = 0
+
+    def counted(step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == number:
+                act()
+            return step(*arguments, **named)
+
+        return run
+
+    steps = {name: getattr(os, name) for name in STEPS}
+    for name, step in steps.items():
+        setattr(os, name, counted(step))
+    try:
+        yield
+    finally:
+        for name, step in steps.items():
+            setattr(os, name, step)
+
+
+def let_modes_bind() -> None:
+    """Let permission bits hold in the program that this process is about to start, also for root.
+
+    For the `preexec_fn` of a process: what root may do all the same is never given to it.
+    """
+    prctl = ctypes.CDLL(None).prctl
+    for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
+        prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def fill(root: Path, chance: random.Random) -> None:
     """Make a workspace of a bit of everything."""
     root.mkdir()
     for name in chance.sample(FILES, chance.randint(4, len(FILES))):
-        _write(root, name, chance.randbytes(chance.randint(0, 40)))
+        EDITS["write"](root, name, chance)
     _ignore(root, chance)
     for _ in range(8):
         edit(root, chance)

@@ -244,6 +244,15 @@ PROBES: dict[str, Probe] = {
             and "properties" not in request.output_schema.schema
         ),
     ),
+    "output_validator": Probe(
+        said=lambda _: {"output_validator": lambda _output: "another"},
+        at_the_end=lambda scene: scene.result is not None and scene.result.output == "another",
+    ),
+    "output_attempts": Probe(
+        said=lambda _: {"output_attempts": 1, "output_type": City},
+        answer=tuple(says("no city")),
+        at_the_end=is_stopped_with(ErrorCode.OUTPUT_INVALID),
+    ),
     "reminders": Probe(
         said=lambda _: {"reminders": ["Mind the gap."]},
         earlier={"reminders": ["Mind the step."]},

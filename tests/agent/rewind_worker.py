@@ -5,31 +5,14 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from tests.agent.file_worlds import agent_in, edit, fill, plain, state_of
-
-STEPS = ("mkdir", "rename", "link", "unlink", "symlink", "rmdir", "open", "fsync", "replace")
+from tests.agent.file_worlds import agent_in, at_step, edit, fill, plain, state_of
 
 
-def kill_at(number: int) -> None:
-    """Let the process be killed before one of the steps that change a file system."""
-    count = 0
-
-    def counted(step: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **named: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return step(*arguments, **named)
-
-        return run
-
-    for name in STEPS:
-        setattr(os, name, counted(getattr(os, name)))
+def die() -> None:
+    """End at once, as by `kill -9`."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def live(place: Path, seed: int) -> None:
@@ -50,12 +33,12 @@ async def live(place: Path, seed: int) -> None:
         is_undo = seed % 3 == 0
         if is_undo:
             await session.rewind(to=session.messages[0].id, files=True, force=True)
-        kill_at(chance.choice((*range(1, 40, 3), *range(40, 200, 5))))
-        if is_undo:
-            await session.undo_rewind()
-        else:
-            await session.rewind(to=session.messages[0].id, files=True, force=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+        with at_step(chance.choice((*range(1, 40, 3), *range(40, 200, 5))), die):
+            if is_undo:
+                await session.undo_rewind()
+            else:
+                await session.rewind(to=session.messages[0].id, files=True, force=True)
+    die()
 
 
 def main(place: Path, first: int, last: int) -> None:

@@ -54,6 +54,8 @@ FATES: dict[str, Fate] = {
     "total_timeout": Fate("throughout", "lost", "lost", "lost", "takes"),
     "output_type": Fate("throughout", "lost", "lost", "lost", "takes"),
     "output_schema": Fate("throughout", "lost", "lost", "lost", "takes"),
+    "output_validator": Fate("throughout", "lost", "lost", "lost", "takes"),
+    "output_attempts": Fate("throughout", "lost", "lost", "lost", "takes"),
     "reminders": Fate("first", "kept", "lost", "over", "takes"),
     "require_tool": Fate("first", "kept", "kept", "over", "takes"),
     "transform": Fate("throughout", "lost", "lost", "lost", "takes"),

@@ -295,6 +295,45 @@ async def test_a_file_that_changes_in_the_middle_is_not_lost(
         assert (root / "a").read_text() == "new\n"
 
 
+async def test_what_is_written_over_a_file_that_was_brought_back_is_not_lost(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rewind fails behind it, and takes back what it did."""
+    from haptera.stores.file_trees import kept_files
+
+    names = ("a.txt", "story.txt")
+    write("a.txt", "one\n")(root)
+    work = each(*(write(name, "two\n") for name in names))
+    agent = agent_in(root, "memory", [lambda: work(root)])
+    real = kept_files._Exchanging._put_in
+
+    def put_in(self: Any, move: Any, *arguments: Any) -> None:
+        if move.name == "story.txt":
+            for name in names:
+                write(name, "in the middle\n")(root)
+        real(self, move, *arguments)
+
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_files._Exchanging, "_put_in", put_in)
+            error = await failure_of(session.rewind(to=session.messages[0].id, files=True))
+        assert error.code is ErrorCode.CONFLICT
+        assert [(root / name).read_text() for name in names] == ["in the middle\n"] * 2
+
+
+async def test_a_repository_that_the_session_made_is_named_when_it_is_none_any_more(
+    root: Path,
+) -> None:
+    agent = agent_in(root, "memory", [lambda: former_repository(root)])
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        clear(root / "sub" / ".git")
+        report = await session.rewind(to=session.messages[0].id, files=True)
+        assert (root / "sub" / "in.txt").exists()
+        assert told(report) == {"sub/"}
+
+
 async def test_snapshots_of_earlier_versions_can_be_rewound_and_undone(root: Path) -> None:
     """They are plain trees, and their rewinds made no copies."""
 

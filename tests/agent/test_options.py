@@ -29,6 +29,7 @@ from haptera import (
     ModelStep,
     QueryStarted,
     RequestError,
+    Retry,
     RetrySettings,
     SessionState,
     TextPart,
@@ -713,6 +714,27 @@ async def _(folder: Path) -> None:
     assert (schema.name, schema.schema["required"]) == ("City", ["name"])
 
 
+@observes("output_validator")
+async def _(folder: Path) -> None:
+    def check(text: str) -> str:
+        if text != "yes":
+            raise Retry("say yes")
+        return text.upper()
+
+    result, provider = await run_script(
+        [says("no"), says("yes")], {"output_type": str, "output_validator": check}
+    )
+    assert result.output == "YES"
+    assert texts_in(provider.requests[1])[-1] == "say yes"
+
+
+@observes("output_attempts")
+async def _(folder: Path) -> None:
+    async with playing([says("no"), says("neither")]) as (session, _):
+        error = await failure_of(session.chat("go", output_type=int, output_attempts=2))
+    assert error.code is ErrorCode.OUTPUT_INVALID
+
+
 @observes("output_schema")
 async def _(folder: Path) -> None:
     schema = {"type": "object", "title": "City", "required": ["name"]}
@@ -1102,6 +1124,9 @@ WRONG_OF_A_QUERY: list[tuple[str, Any]] = [
     ("delivery", "qeue"),
     ("on_abort", "retrun"),
     ("output_schema", "city.json"),
+    ("output_validator", "check"),
+    ("output_attempts", 0),
+    ("output_attempts", "two"),
     ("timeout", "soon"),
     ("timeout", -1),
     ("total_timeout", "soon"),

@@ -121,6 +121,14 @@ EFFECTS: dict[str, tuple[dict[str, Any], Effect]] = {
         PROBES["output_schema"].said(Scene()),
         lambda native: native.result is not None and native.result.output is not None,
     ),
+    "output_validator": (
+        PROBES["output_validator"].said(Scene()),
+        lambda native: native.result is not None and native.result.output == "another",
+    ),
+    "output_attempts": (
+        {"output_attempts": 1, "output_type": int},
+        is_stopped_with(ErrorCode.OUTPUT_INVALID),
+    ),
     "reminders": (
         {"reminders": ["Mind the gap."]},
         lambda native: native.prompts.count("Mind the gap.") == 1,

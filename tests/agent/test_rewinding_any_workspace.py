@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,18 @@ from haptera import AgentError, AgentSession, ErrorCode, SessionError
 from haptera.stores.file_trees.places import FileState, Places
 from haptera.stores.file_trees.tree_facts import TreeFacts
 from tests.agent.file_worlds import (
+    FILES,
     State,
     agent_in,
+    at_step,
     changed_between,
     edit,
     files_of,
     fill,
+    let_modes_bind,
     plain,
     state_of,
+    write_beside,
 )
 
 pytestmark = pytest.mark.slow
@@ -134,8 +138,10 @@ async def live_once(seed: int, place: Path) -> None:
             held = None
             if chance.random() < 0.2:  # a program has a file open, and goes on writing
                 regular = [name for name, each in lived.now.items() if each.kind == "file"]
-                held = chance.choice(sorted(regular))
-                stack.enter_context((root / held).open("r+b"))
+                with suppress(PermissionError):
+                    name = chance.choice(sorted(regular))
+                    stack.enter_context((root / name).open("r+b"))
+                    held = name
             if chance.random() < 0.2:
                 with a_full_disk(chance):
                     try:
@@ -161,6 +167,49 @@ async def live_once(seed: int, place: Path) -> None:
             assert all(is_among(path, told) for path in other)
             await session.undo_rewind()
             assert state_of(root) == lived.now
+        if chance.random() < 0.3:
+            await rewind_beside_others(session, lived, root, chance)
+
+
+async def rewind_beside_others(
+    session: AgentSession, lived: Lived, root: Path, chance: random.Random
+) -> None:
+    """Write files while they are brought back: nothing of what was written is lost."""
+    written = dict[str, bytes]()
+
+    def write(name: str) -> None:
+        content = b"of another program %d" % len(written)
+        if write_beside(root / name, content):
+            written[name] = content
+
+    def found() -> State:
+        return {path: each for path, each in state_of(root).items() if path not in written}
+
+    def there() -> set[str]:
+        return {name for name, content in written.items() if has(root / name, content)}
+
+    before, first = state_of(root), session.messages[0].id
+    with ExitStack() as stack:
+        for _ in range(chance.choice((1, 1, 2))):
+            name, step = chance.choice(FILES), chance.choice((*range(1, 30), *range(30, 200, 7)))
+            stack.enter_context(at_step(step, lambda name=name: write(name)))  # type: ignore[misc]
+        try:
+            await session.rewind(to=first, files=True, force=True)
+        except AgentError as error:
+            assert error.code is ErrorCode.CONFLICT, error
+            assert there() == written.keys()
+            assert not changed_between(
+                {k: v for k, v in before.items() if k not in written}, found()
+            )
+            return
+    stood = there()
+    await session.undo_rewind(force=True)
+    assert stood | there() == written.keys(), "what another program wrote is lost"
+    assert not changed_between({k: v for k, v in before.items() if k not in written}, found())
+
+
+def has(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def live_often(seeds: range) -> None:
@@ -182,6 +231,29 @@ def test_a_rewind_touches_only_what_it_knows_and_is_undone_whole(batch: int) -> 
 @pytest.mark.parametrize("batch", range(14, 59))
 def test_more_workspaces_are_rewound(batch: int) -> None:
     live_often(range(batch * 10, batch * 10 + 10))
+
+
+def live_elsewhere(*words: object, modes_bind: bool = True) -> None:
+    """Live in a process of its own, for which permission bits hold also if root starts it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.agent.rewind_batch", *map(str, words)],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        text=True,
+        preexec_fn=let_modes_bind if modes_bind else None,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_folders_and_files_that_are_read_only_are_left_alone() -> None:
+    live_elsewhere(20_000, 20_020)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("batch", range(5))
+def test_more_folders_and_files_that_are_read_only_are_left_alone(batch: int) -> None:
+    live_elsewhere(20_020 + 20 * batch, 20_040 + 20 * batch)
 
 
 async def recover(place: Path, seed: int) -> None:

@@ -8,9 +8,9 @@ import pydantic
 import pytest
 from msgspec import Meta
 
-from haptera import ConfigError, tool
+from haptera import ErrorCode, tool
 from haptera.testing import calls, says
-from tests.scripted_agents import make_agent, outcomes_in, run_script
+from tests.scripted_agents import failure_of, outcomes_in, playing, run_script
 
 
 @dataclass
@@ -155,8 +155,24 @@ class Tree(msgspec.Struct):
     left: "Tree | Leaf"
 
 
-async def test_a_type_that_comes_back_to_itself_through_such_a_union_is_refused() -> None:
-    agent, _ = make_agent([])
-    with pytest.raises(ConfigError, match="Tree refers to itself through a union of objects"):
-        agent.stream("go", output_type=Tree)
-    await agent.close()
+class Fork(msgspec.Struct):
+    left: "Tree | Fork"
+
+
+async def test_a_type_may_come_back_to_itself_through_such_a_union() -> None:
+    answer = says('{"left":{"left":{"value":1}}}')
+    result, provider = await run_script([answer], {"output_type": Tree})
+    assert result.output == Tree(Tree(Leaf(1)))
+    schema = provider.requests[0].output_schema
+    assert schema is not None
+    assert schema.schema["$defs"].keys() == {"Tree", "Leaf"}
+
+
+async def test_types_that_come_back_to_each_other_are_tried_a_bounded_number_of_times() -> None:
+    text = '"bad"'
+    for _ in range(30):
+        text = f'{{"left":{text}}}'
+    async with playing([says(text)]) as (session, _):
+        error = await failure_of(session.chat("go", output_type=Fork, output_attempts=1))
+    assert error.code is ErrorCode.OUTPUT_INVALID
+    assert "fits none of these" in error.message

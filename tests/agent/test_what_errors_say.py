@@ -255,4 +255,7 @@ async def test_an_answer_that_never_matches_names_the_schema() -> None:
 
     async with playing([says("{}")] * 3) as (session, _):
         error = await failure_of(session.chat("go", output_type=City))
-    assert "the answer does not match the schema 'City' after 3 tries: " in error.message
+    assert (
+        "the answer is not the output 'City' that was asked for, after 3 attempts: "
+        in error.message
+    )

@@ -15,7 +15,7 @@ import pytest
 
 import haptera
 import haptera.access.assembly.late
-import haptera.cli.late
+import haptera.agent
 from haptera.access import administration
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 from tests.fixtures_report import Report
@@ -79,7 +79,6 @@ LATE = [
     haptera.agent,
     haptera.access.assembly,
     haptera.access.assembly.late,
-    haptera.cli.late,
 ]
 
 

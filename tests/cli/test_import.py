@@ -258,7 +258,7 @@ def test_a_view_in_place_of_a_table_of_openai_agents_is_refused(run: Run, tmp_pa
         writing.execute("DROP TABLE agent_messages")
         writing.execute(
             "CREATE VIEW agent_messages AS WITH RECURSIVE endless (id, session_id, message_data) AS"
-            " (SELECT 1, 'one', '{}' UNION ALL SELECT id + 1, session_id, message_data FROM endless)"
+            " (SELECT 1, 'one', '{}' UNION ALL SELECT id + 1, 'one', '{}' FROM endless)"
             " SELECT * FROM endless"
         )
     done = run("import", "--from", "openai-agents", "--file", str(path), "one")

@@ -10,10 +10,14 @@ pytestmark = pytest.mark.sweep
 
 _PREAMBLE = '''
 from dataclasses import dataclass
-from typing import reveal_type
+from datetime import date
+from enum import Enum
+from typing import Literal, TypedDict, reveal_type
 
 import haptera
-from haptera import Agent, AgentSession, tool
+import msgspec
+import pydantic
+from haptera import Agent, AgentSession, Retry, ToolContext, tool
 from haptera import (
     AgentError, ConfigError, ErrorCode, HookError, ProviderError, SessionError, is_agent_error
 )
@@ -23,6 +27,25 @@ from haptera.hooks import AfterTool, BeforeTool, Block, Hooks, Proceed
 @dataclass
 class City:
     name: str
+
+class Colour(Enum):
+    RED = "red"
+
+class Street(TypedDict):
+    name: str
+
+class Tree(msgspec.Struct):
+    below: list["Tree"]
+
+class Struct(msgspec.Struct):
+    name: str
+
+class Model(pydantic.BaseModel):
+    name: str
+
+async def check_city(city: City, context: ToolContext[str]) -> None:
+    if city.name == context.deps:
+        raise Retry("another one")
 
 @tool
 def temperature(city: str) -> float:
@@ -51,9 +74,28 @@ async def main(
 ) -> None:
 '''
 
+_LETTERS = "Literal['a', 'b']"
 _REVEALED = {
     "await agent.run('x', output_type=City)": "AgentResult[City]",
     "await agent.run('x', output_type=list[City], timeout=3)": "AgentResult[list[City]]",
+    "await agent.run('x', output_type=City | None)": "AgentResult[City | None]",
+    "await agent.run('x', output_type=int | list[str])": "AgentResult[int | list[str]]",
+    "await agent.run('x', output_type=tuple[int, City])": "AgentResult[tuple[int, City]]",
+    "await agent.run('x', output_type=Colour)": "AgentResult[Colour]",
+    "await agent.run('x', output_type=date)": "AgentResult[date]",
+    "await agent.run('x', output_type=bool)": "AgentResult[bool]",
+    "await agent.run('x', output_type=float)": "AgentResult[float]",
+    "await agent.run('x', output_type=dict[str, City])": "AgentResult[dict[str, City]]",
+    "(await agent.run('x', output_type=Literal['a', 'b'])).output": _LETTERS,
+    "(await agent.run('x', output_type=Street)).output['name']": "str",
+    "(await agent.run('x', output_type=Tree)).output.below": "list[Tree]",
+    "await agent.run('x', output_type=Model)": "AgentResult[Model]",
+    "await agent.run('x', output_type=Struct | Model)": "AgentResult[Struct | Model]",
+    "await agent.run('x', output_type=None)": "AgentResult[None]",
+    "await agent.run('x', output_type=City, output_validator=check_city)": "AgentResult[City]",
+    "agent.stream('x', output_type=City | None)": "QueryStream[City | None]",
+    "agent.stream('x', output_type=list[City]).partial()": "AsyncGenerator[list[City], None]",
+    "blocking.stream('x', output_type=City | None).partial()": "Iterator[City | None]",
     "await agent.run('x')": "AgentResult[None]",
     "await agent.run('x', thinking='high')": "AgentResult[None]",
     "(await agent.run('x', output_type=City)).output.name": "str",
@@ -96,6 +138,8 @@ _REFUSED = (
     "temperature('Oslo', 'Lisbon')",
     "await pay('much')",
     "await agent.run('x', output_type=3)",
+    "await agent.run('x', output_validator=3)",
+    "await agent.run('x', output_attempts='two')",
     "await agent.run('x', no_such_option=3)",
     "await agent.run('x', thinking='ultra')",
     "ConfigError(ErrorCode.AUTH, 'x')",

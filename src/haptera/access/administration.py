@@ -137,13 +137,13 @@ def trust_project(digest: str, sources: ConfigurationSources | None = None) -> N
         StoreError: UNAVAILABLE when the decision cannot be kept.
 
     """
-    folders, found = find_project(sources or ConfigurationSources())
-    if found is None:
+    folders, project = find_project(sources or ConfigurationSources())
+    if project is None:
         raise ConfigError(ErrorCode.CONFIG_MISSING, f"{folders.cwd} has no project file")
-    if found.digest != digest:
-        message = f"{found.path} is not what was shown: its digest is {found.digest}"
+    if project.digest != digest:
+        message = f"{project.path} is not what was shown: its digest is {project.digest}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, message)
-    found.as_trusted().config()
+    project.as_trusted().config()
     folders.decisions.trust(folders.cwd, digest)
 
 

@@ -66,15 +66,15 @@ class Catalogue:
         # An id is unique in the whole store, a name only in its project.
         session_id = parse_session_id(reference)
         index = self.composition.store.index
-        found = await index.find(
+        record = await index.find(
             self.owner,
             self.project if session_id is None else None,
             session_id=session_id,
             name=None if session_id else reference,
         )
-        if found is None:
+        if record is None:
             raise await self._not_found(reference)
-        return found
+        return record
 
     async def folded(
         self, session_id: SessionId, *, through: int | None = None
@@ -127,14 +127,14 @@ class Catalogue:
     async def append(self, lease: Lease, changes: JsonObject) -> None:
         """Record a change of a session whose lease is held."""
         store = self.composition.store
-        found = await store.index.find(self.owner, None, session_id=lease.session_id)
-        if found is None:
+        record = await store.index.find(self.owner, None, session_id=lease.session_id)
+        if record is None:
             raise await self._not_found(lease.session_id)
         # Another session can have the name from now on.
         if "deleted" in changes:
             changes = {**changes, "name": None}
         stamp = Stamp(self.composition.clock)()
-        changed = SessionChanged(**stamp, seq=found.head + 1, changes=changes)
+        changed = SessionChanged(**stamp, seq=record.head + 1, changes=changes)
         await store.log.append(lease, [changed])
 
     async def _change_closed(self, session_id: SessionId, changes: JsonObject) -> None:
@@ -153,14 +153,14 @@ class Catalogue:
             await self.composition.store.leases.release(lease)
 
     async def _not_found(self, reference: str) -> SessionError:
-        told = f"there is no session {reference!r} in project {self.project!r}"
+        message = f"there is no session {reference!r} in project {self.project!r}"
         named = SessionFilter(name=reference)
         others = await self.composition.store.index.browse(
             self.owner, None, matching=named, limit=_ELSEWHERE
         )
         if others:
-            told += f"; there is one in {', '.join(repr(each.project) for each in others)}"
-        return SessionError(ErrorCode.NOT_FOUND, told)
+            message += f"; there is one in {', '.join(repr(each.project) for each in others)}"
+        return SessionError(ErrorCode.NOT_FOUND, message)
 
 
 class _ReadPrompts(msgspec.Struct, kw_only=True):
@@ -190,10 +190,10 @@ class SentPrompts:
         self, log: SessionLog, record: SessionRecord, message_id: str
     ) -> FoundPrompt | None:
         """Find the prompt with this id in the log of a session; None without one."""
-        known = self._known(record)
-        for entry in await log.read(record.id, after=known.head):
-            known.take(entry)
-        seq = known.places.get(MessageId(message_id))
+        prompts = self._known(record)
+        for entry in await log.read(record.id, after=prompts.head):
+            prompts.take(entry)
+        seq = prompts.places.get(MessageId(message_id))
         for entry in () if seq is None else await log.read(record.id, after=seq - 1, limit=1):
             message = _prompt_of(entry)
             if message is not None and message.id == message_id:
@@ -202,14 +202,14 @@ class SentPrompts:
         return None
 
     def _known(self, record: SessionRecord) -> _ReadPrompts:
-        known = self._logs.get(record.id)
+        prompts = self._logs.get(record.id)
         # Another session may have been made with the id of one that was deleted.
-        if known is None or known.created != record.created or known.head > record.head:
-            known = self._logs[record.id] = _ReadPrompts(created=record.created)
+        if prompts is None or prompts.created != record.created or prompts.head > record.head:
+            prompts = self._logs[record.id] = _ReadPrompts(created=record.created)
         self._logs.move_to_end(record.id)
         while len(self._logs) > _MOST_LOGS:
             self._logs.popitem(last=False)
-        return known
+        return prompts
 
 
 def _prompt_of(entry: Entry) -> UserMessage | None:

@@ -41,10 +41,10 @@ async def update_session(sessions: Catalogue, order: UpdateSession) -> SessionDe
         )
         if bearer is not None:
             raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
-    told = changes_of(order.changes)
-    named = told.pop("native_session_id") if told.get("native_session_id") else None
-    if told or named is None:
-        await sessions.change(record, told)
+    fields = changes_of(order.changes)
+    named = fields.pop("native_session_id") if fields.get("native_session_id") else None
+    if fields or named is None:
+        await sessions.change(record, fields)
     if named is not None:
         # Last: the settings with which it goes on are in force.
         await _adopt(sessions, record, named)
@@ -149,16 +149,16 @@ async def _delete_log(sessions: Catalogue, record: SessionRecord) -> None:
     await store.log.delete(record.id)
     await composition.clients.delete_transcripts(record.owner, entries)
     data = composition.configuration.folders.data
-    if kept := late.kept_files_of(data, record.id):
-        await run_in_thread(lambda: late.forget_kept_files(kept))
+    if copies := late.kept_files_of(data, record.id):
+        await run_in_thread(lambda: late.forget_kept_files(copies))
 
 
 async def _delete_unneeded(sessions: Catalogue, session_id: SessionId | None) -> None:
     """Delete a session that was kept for its forks, once there are none."""
     # A chain: a parent may have been kept only for the fork that was deleted now.
     while session_id is not None and not await _has_forks(sessions, session_id):
-        kept = await sessions.browse(SessionFilter(deleted=True))
-        record = next((each for each in kept if each.id == session_id), None)
+        deleted = await sessions.browse(SessionFilter(deleted=True))
+        record = next((each for each in deleted if each.id == session_id), None)
         if record is None:
             return
         await _delete_log(sessions, record)
@@ -174,8 +174,8 @@ async def set_context(sessions: Catalogue, order: SaveContext) -> None:
 @handles(KeepSummary)
 async def set_summary(sessions: Catalogue, order: KeepSummary) -> None:
     """Keep a summary of a session, with its time."""
-    made = order.summary.get("made") or sessions.composition.clock.time_ms()
-    changes = {"summary": {**order.summary, "made": made}}
+    time = order.summary.get("made") or sessions.composition.clock.time_ms()
+    changes = {"summary": {**order.summary, "made": time}}
     await sessions.change(await sessions.record(order.reference), changes)
 
 
@@ -191,17 +191,17 @@ async def forget_note(sessions: Catalogue, order: ForgetNote) -> None:
             await sessions.change(record, {"forgotten_notes": [each.seq]})
 
 
-def changes_of(given: Mapping[str, Any]) -> JsonObject:
+def changes_of(fields: Mapping[str, Any]) -> JsonObject:
     """Return the changes of an entry for what a caller wants changed."""
     changes: JsonObject = {}
-    metadata: JsonObject = dict(given.get("metadata") or {})
-    for name, value in given.items():
+    metadata: JsonObject = dict(fields.get("metadata") or {})
+    for name, value in fields.items():
         if name in {"status", "error_message", "workflow_id"}:
             metadata[name] = value
         elif name == "system_prompt":
             changes["settings"] = {"system_prompts": [value] if value else []}
         elif name == "tags":
-            changes["tags"] = sorted(set(given["tags"]))
+            changes["tags"] = sorted(set(fields["tags"]))
         elif name != "metadata":
             changes[name] = value
     return changes | ({"metadata": metadata} if metadata else {})

@@ -34,8 +34,8 @@ def flag(
     default: Any = () if is_list else declared.default
     shown: bool | str = otherwise or bool(default)
     if is_configured:
-        told = otherwise or ("" if default is None else f"{default}")
-        shown = f"as configured, else {told}" if told else "as configured"
+        text = otherwise or ("" if default is None else f"{default}")
+        shown = f"as configured, else {text}" if text else "as configured"
     if otherwise or is_configured:
         default = None
     kind = None if is_switch else _type_of(declared)
@@ -55,12 +55,12 @@ def flag(
 
 def _type_of(declared: Declared) -> "click.ParamType[Any] | None":
     """Return what click checks: one of some words, or a number within its bounds."""
-    said, kinds = declared.option, {declared.kind, *get_args(declared.kind)}
+    option, kinds = declared.option, {declared.kind, *get_args(declared.kind)}
     if words := allowed_words(declared.kind):
         return click.Choice(words)
-    bounds: dict[str, Any] = {"min": said.least, "max": said.most}
-    if said.above is not None:
-        bounds |= {"min": said.above, "min_open": True}
+    bounds: dict[str, Any] = {"min": option.least, "max": option.most}
+    if option.above is not None:
+        bounds |= {"min": option.above, "min_open": True}
     if int in kinds:
         return click.IntRange(**bounds)
     return click.FloatRange(**bounds) if float in kinds else None
@@ -76,8 +76,8 @@ def _check_of(
 
     def check(context: click.Context, parameter: click.Parameter, value: object) -> object:
         if value is not None and not fits(value):
-            told = ", ".join(map(str, value)) if isinstance(value, tuple) else value
-            raise click.BadParameter(f"must be {wanted}, not {told}", context, parameter)
+            text = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise click.BadParameter(f"must be {wanted}, not {text}", context, parameter)
         return value
 
     return check

@@ -79,8 +79,8 @@ def configured_store(sources: ConfigurationSources | None = None) -> str:
         # Conversations are in it, which other users of the machine must not read.
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        told = f"the folder for sessions, {folder}, cannot be made: {error.strerror}"
-        raise StoreError(ErrorCode.UNAVAILABLE, told) from error
+        message = f"the folder for sessions, {folder}, cannot be made: {error.strerror}"
+        raise StoreError(ErrorCode.UNAVAILABLE, message) from error
     return f"sqlite:{folder / _STORE}"
 
 
@@ -104,7 +104,7 @@ def _leaves(name: str, value: object) -> dict[str, object]:
     """Return the values beneath a name by their dotted paths."""
     if not isinstance(value, dict) or not value:
         return {name: value}
-    found: dict[str, object] = {}
+    leaves: dict[str, object] = {}
     for key, each in value.items():
-        found |= _leaves(f"{name}.{key}", each)
-    return found
+        leaves |= _leaves(f"{name}.{key}", each)
+    return leaves

@@ -41,31 +41,31 @@ def check_asked(composition: "Composition", order: IncludeSession) -> None:
 async def include(sessions: Catalogue, order: IncludeSession, held: "HeldSession") -> None:
     """Tell the model of a session of another one, with the next prompt."""
     composition, other = sessions.composition, order.other
-    found = await get_session(sessions, GetSession(reference=other))
+    session = await get_session(sessions, GetSession(reference=other))
     # It finds an id in every project of the owner; what is told stays within one project.
-    if found.project != sessions.project:
+    if session.project != sessions.project:
         raise SessionError(
             ErrorCode.NOT_FOUND, f"there is no session {other!r} in project {sessions.project!r}"
         )
-    asked = ReadSummary(reference=found.id)
+    asked = ReadSummary(reference=session.id)
     stored = await summary(sessions, asked) if order.as_ == "summary" else None
-    told = "" if stored is None else _summary_text(stored)
+    content = "" if stored is None else _summary_text(stored)
     if stored is None:
-        messages = (await sessions.folded(found.id))[0].committed_messages()
-        told = "\n\n".join(transcript_of(messages))
-        if order.as_ != "full" and told:
+        messages = (await sessions.folded(session.id))[0].committed_messages()
+        content = "\n\n".join(transcript_of(messages))
+        if order.as_ != "full" and content:
             resources = composition.session_resources()
-            told = await ask_for_summary(resources, held.live.fold.settings, messages)
-    if not told.strip():
+            content = await ask_for_summary(resources, held.live.fold.settings, messages)
+    if not content.strip():
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"there is nothing in session {other!r} to include"
         )
     what = "A summary of" if order.as_ == "summary" else "The conversation of"
-    text = f"{what} an earlier session of this project, {found.title!r}:\n\n{told}"
+    text = f"{what} an earlier session of this project, {session.title!r}:\n\n{content}"
     # A model, or an import, may have said what no store can keep, such as half of a surrogate
     # pair.
     noted = ContextNoted(
-        **held.live.stamp(), text=writable(text), source=found.id, included=order.as_
+        **held.live.stamp(), text=writable(text), source=session.id, included=order.as_
     )
     await record_note(held, noted)
 

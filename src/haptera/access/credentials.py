@@ -75,8 +75,8 @@ def find_credentials(
     stored = _stored(configuration)
     # A dictionary and no set: the order decides about the default model.
     names = dict.fromkeys((*provider_variables(), *configuration.file.providers, *stored))
-    found = (_described(name, configuration, stored) for name in names)
-    return tuple(each for each in found if each is not None)
+    credentials = (_described(name, configuration, stored) for name in names)
+    return tuple(each for each in credentials if each is not None)
 
 
 def stored_credentials(sources: ConfigurationSources | None = None) -> dict[str, StorageKind]:
@@ -87,15 +87,15 @@ def stored_credentials(sources: ConfigurationSources | None = None) -> dict[str,
 
     """
     configuration = Configuration({}, sources or ConfigurationSources())
-    found = configuration.credentials.credentials()
-    return {provider: each.place for provider, each in found.items()}
+    credentials = configuration.credentials.credentials()
+    return {provider: each.place for provider, each in credentials.items()}
 
 
 def login_providers(sources: ConfigurationSources | None = None) -> tuple[str, ...]:
     """Return the providers that one can log in to: those of the file, then all that take a key."""
     configuration = Configuration({}, sources or ConfigurationSources())
-    known = (name for name, each in provider_variables().items() if each.keys)
-    return tuple(dict.fromkeys((*configuration.file.providers, *known)))
+    names = (name for name, each in provider_variables().items() if each.keys)
+    return tuple(dict.fromkeys((*configuration.file.providers, *names)))
 
 
 def login_method(provider: str, sources: ConfigurationSources | None = None) -> LoginMethod:
@@ -106,12 +106,12 @@ def login_method(provider: str, sources: ConfigurationSources | None = None) -> 
 
     """
     configuration = Configuration({}, sources or ConfigurationSources())
-    known = {*provider_variables(), *configuration.file.providers}
-    if provider not in known:
-        told = meant_name(provider, known)
+    names = {*provider_variables(), *configuration.file.providers}
+    if provider not in names:
+        meant = meant_name(provider, names)
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"there is no provider {provider!r}{told}; for a server of your own, write "
+            f"there is no provider {provider!r}{meant}; for a server of your own, write "
             f"[providers.{provider}] with its base_url into the configuration file first",
         )
     entry = configuration.file.providers.get(provider)
@@ -232,16 +232,16 @@ def _described(
     """Describe the credential of a provider, if it has one of its own."""
     variable = configuration.environment.provider(provider).key_variable
     entry = configuration.file.providers.get(provider)
-    known = configuration.environment.providers.get(provider)
+    variables = configuration.environment.providers.get(provider)
     # A second protocol of a vendor uses the key of its account, unless the file has a table for it.
-    account = known.account if known is not None and entry is None else ""
+    account = variables.account if variables is not None and entry is None else ""
     source = None
     if variable is not None:
         source = f"variable {variable}"
     elif entry is not None and entry.key is not None:
         source = f"configuration file, {_reference(entry.key)}"
-    elif (found := stored.get(provider) or stored.get(account)) is not None:
-        source = _source_of(configuration, found)
+    elif (record := stored.get(provider) or stored.get(account)) is not None:
+        source = _source_of(configuration, record)
     if source is None:
         return None
     return CredentialDescription(
@@ -273,12 +273,12 @@ def _source_of(configuration: Configuration, stored: StoredCredential) -> str:
 
 def _facts(configuration: Configuration, provider: str, *, keyring: bool) -> StoredCredential:
     """Return what is known of a credential that is stored now: the URL that it is for."""
-    told = configuration.environment.provider(provider).base_url
+    url = configuration.environment.provider(provider).base_url
     entry = configuration.file.providers.get(provider)
     return StoredCredential(
         kind="key",
         place="keyring" if keyring else "file",
-        base_url=told or (entry.base_url if entry is not None else None),
+        base_url=url or (entry.base_url if entry is not None else None),
         saved=SystemClock().time_ms(),
     )
 

@@ -67,14 +67,14 @@ class SessionDescription(_Value, frozen=True, kw_only=True):
     @property
     def error_message(self) -> str | None:
         """The error that a program has set as metadata, or else that of the last query."""
-        given = self.metadata.get("error_message")
-        return given if isinstance(given, str) else self.error
+        message = self.metadata.get("error_message")
+        return message if isinstance(message, str) else self.error
 
     @property
     def workflow_id(self) -> str | None:
         """The metadata `workflow_id`."""
-        given = self.metadata.get("workflow_id")
-        return given if isinstance(given, str) else None
+        workflow_id = self.metadata.get("workflow_id")
+        return workflow_id if isinstance(workflow_id, str) else None
 
 
 class SessionStats(_Value, frozen=True, kw_only=True):

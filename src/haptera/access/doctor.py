@@ -66,7 +66,7 @@ def known_models(sources: ConfigurationSources | None = None) -> tuple[KnownMode
     """Return the models of the catalogue, those of providers with a key first."""
     catalogue = late.shipped_catalogue()
     keyed = {each.provider for each in find_credentials(sources)}
-    found = [
+    models = [
         KnownModel(
             name=f"{provider}/{facts.model}",
             context_window=facts.context_window,
@@ -77,7 +77,7 @@ def known_models(sources: ConfigurationSources | None = None) -> tuple[KnownMode
         for facts in catalogue.models(provider)
         if not facts.deprecated
     ]
-    return tuple(sorted(found, key=lambda each: not each.has_key))
+    return tuple(sorted(models, key=lambda each: not each.has_key))
 
 
 async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding, ...]:
@@ -115,31 +115,33 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
 def _versions() -> Finding:
     names = ("haptera", "msgspec", "aiohttp", "apsw")
     python = ".".join(map(str, sys.version_info[:3]))
-    told = ", ".join([f"Python {python}", *(f"{name} {metadata.version(name)}" for name in names)])
-    return Finding(subject="versions", verdict="ok", found=told)
+    versions = ", ".join(
+        [f"Python {python}", *(f"{name} {metadata.version(name)}" for name in names)]
+    )
+    return Finding(subject="versions", verdict="ok", found=versions)
 
 
 def _configuration(configuration: Configuration) -> Finding:
     path = configuration.folders.config_file
-    found = f"{path}" if path.exists() else f"none ({path} would be read)"
+    place = f"{path}" if path.exists() else f"none ({path} would be read)"
     project = configuration.project_file
     if project is not None and not project.is_trusted:
         return Finding(
             subject="configuration",
             verdict="note",
-            found=f"{found}; the project's file {project.path} is not trusted, so it is ignored",
+            found=f"{place}; the project's file {project.path} is not trusted, so it is ignored",
             remedy="read the file, then trust it with `haptera trust`",
         )
-    return Finding(subject="configuration", verdict="ok", found=found)
+    return Finding(subject="configuration", verdict="ok", found=place)
 
 
 def _variables(configuration: Configuration) -> list[Finding]:
     unread = configuration.environment.unread()
     if not unread:
         return []
-    told = ", ".join(f"{name} is not read{meant}" for name, meant in unread.items())
+    names = ", ".join(f"{name} is not read{meant}" for name, meant in unread.items())
     remedy = "docs/configuration.md lists the variables; unset those that are not meant"
-    return [Finding(subject="environment", verdict="note", found=told, remedy=remedy)]
+    return [Finding(subject="environment", verdict="note", found=names, remedy=remedy)]
 
 
 def _keys(configuration: Configuration, sources: ConfigurationSources) -> list[Finding]:
@@ -161,10 +163,10 @@ def _keys(configuration: Configuration, sources: ConfigurationSources) -> list[F
 
 
 def _found_keys(sources: ConfigurationSources) -> list[Finding]:
-    found = find_credentials(sources)
-    told = ", ".join(f"{each.provider} ({each.source})" for each in found)
-    findings = [Finding(subject="keys", verdict="ok", found=told)] if found else []
-    for each in found:
+    credentials = find_credentials(sources)
+    names = ", ".join(f"{each.provider} ({each.source})" for each in credentials)
+    findings = [Finding(subject="keys", verdict="ok", found=names)] if credentials else []
+    for each in credentials:
         if each.problem is not None:
             remedy = f"set it again, or run `haptera login {each.provider}`"
             findings.append(
@@ -205,8 +207,8 @@ async def _store(configuration: Configuration, sources: ConfigurationSources) ->
 async def _local_model() -> Finding:
     if importlib.util.find_spec("xllamacpp") is None:
         remedy = "pip install 'haptera[local]'"
-        found = "the runtime for local models is not installed"
-        return Finding(subject="local model", verdict="note", found=found, remedy=remedy)
+        state = "the runtime for local models is not installed"
+        return Finding(subject="local model", verdict="note", found=state, remedy=remedy)
     present = [model.name for model in await list_local_models() if model.is_present]
     if not present:
         remedy = "haptera models pull smollm2 (or another of `haptera models list`)"
@@ -219,14 +221,14 @@ async def _sandbox(folder: Path) -> Finding:
     try:
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     except OSError as error:
-        told = f"cannot be tried: {error}"
+        reason = f"cannot be tried: {error}"
         return Finding(
-            subject="sandbox", verdict="note", found=told, remedy=f"make {folder} writable"
+            subject="sandbox", verdict="note", found=reason, remedy=f"make {folder} writable"
         )
     check = await check_sandbox(folder)
     if check.holds:
-        found = f"{check.report.backend}: all {len(check.probes)} ways out are closed"
-        return Finding(subject="sandbox", verdict="ok", found=found)
+        verdict = f"{check.report.backend}: all {len(check.probes)} ways out are closed"
+        return Finding(subject="sandbox", verdict="ok", found=verdict)
     escaped = [probe.name for probe in check.probes if not probe.denied]
     reasons = (*check.report.missing, *(f"not denied: {name}" for name in escaped))
     missing = "; ".join(reasons) or "the self-test could not run"
@@ -242,30 +244,30 @@ async def _sandbox(folder: Path) -> Finding:
 def _git() -> Finding:
     path = shutil.which("git")
     if path is None:
-        found = "not found: files cannot be rewound with a conversation"
-        return Finding(subject="git", verdict="note", found=found, remedy="install git")
+        version = "not found: files cannot be rewound with a conversation"
+        return Finding(subject="git", verdict="note", found=version, remedy="install git")
     return Finding(subject="git", verdict="ok", found=path)
 
 
 def _extras() -> Finding:
     here = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
     absent = [name for name in _EXTRAS if name not in here]
-    told = f"installed: {', '.join(here)}" + (f"; not: {', '.join(absent)}" if absent else "")
-    return Finding(subject="extras", verdict="ok", found=told)
+    message = f"installed: {', '.join(here)}" + (f"; not: {', '.join(absent)}" if absent else "")
+    return Finding(subject="extras", verdict="ok", found=message)
 
 
 def _mcp_servers(configuration: Configuration) -> list[Finding]:
     servers = [name for name, each in configuration.file.mcp_servers.items() if not each.disabled]
     if not servers:
         return []
-    told = ", ".join(servers)
+    names = ", ".join(servers)
     if importlib.util.find_spec(_EXTRAS["mcp"]):
-        return [Finding(subject="MCP servers", verdict="ok", found=told)]
+        return [Finding(subject="MCP servers", verdict="ok", found=names)]
     return [
         Finding(
             subject="MCP servers",
             verdict="problem",
-            found=f"{told}: configured, but the extra `mcp` is not installed",
+            found=f"{names}: configured, but the extra `mcp` is not installed",
             remedy="pip install 'haptera[mcp]', or remove them with `haptera mcp remove`",
         )
     ]

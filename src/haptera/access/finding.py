@@ -108,12 +108,12 @@ async def search(sessions: Catalogue, order: SearchSessions) -> tuple[FoundText,
         limit=order.limit,
         prefix=order.prefix,
     )
-    found: list[FoundText] = []
+    places: list[FoundText] = []
     for hit in hits:
         record = await store.index.find(sessions.owner, project, session_id=hit.session_id)
         if record is not None:  # it may have been deleted since
-            found.append(FoundText(session=describe(record), hit=hit))
-    return tuple(found)
+            places.append(FoundText(session=describe(record), hit=hit))
+    return tuple(places)
 
 
 @handles(ListChildren)
@@ -159,10 +159,10 @@ async def messages(sessions: Catalogue, order: ListMessages) -> tuple[MessageDes
     record = await sessions.record(order.reference)
     fold, entries = await sessions.folded(record.id, through=order.through)
     describe_all = partial(described_messages, folder=record.project)
-    found = await beside_the_loop(entries, lambda: describe_all(fold.messages(), entries))
-    start = 0 if order.after is None else _position_of(found, order.after) + 1
-    end = len(found) if order.before is None else _position_of(found, order.before)
-    page = found[start:end]
+    described = await beside_the_loop(entries, lambda: describe_all(fold.messages(), entries))
+    start = 0 if order.after is None else _position_of(described, order.after) + 1
+    end = len(described) if order.before is None else _position_of(described, order.before)
+    page = described[start:end]
     if order.limit is not None:
         # Not `page[-limit:]`, which is the whole page with a limit of 0.
         page = (
@@ -180,9 +180,9 @@ async def context(sessions: Catalogue, order: ReadContext) -> ActiveContext:
 @handles(ReadSummary)
 async def summary(sessions: Catalogue, order: ReadSummary) -> SessionSummary | None:
     """Return the summary of a session, when one was made."""
-    found = await _saved(sessions, order.reference, field="summary", kind=SessionSummary)
+    saved = await _saved(sessions, order.reference, field="summary", kind=SessionSummary)
     # `_saved` returns the default when nothing, or nothing valid, was saved.
-    return found if found != SessionSummary() else None
+    return saved if saved != SessionSummary() else None
 
 
 @handles(FindPrompt)

@@ -125,10 +125,10 @@ class _Facts:
 
     def time_of(self, message: Message) -> int:
         """Return when a message was complete; 0 when the log does not say."""
-        known = self._times.get(message.id)
-        if known is None and message.query_id is not None:
-            known = self._by_query.get(message.query_id)
-        return known or 0
+        time = self._times.get(message.id)
+        if time is None and message.query_id is not None:
+            time = self._by_query.get(message.query_id)
+        return time or 0
 
     def _take(self, entry: Entry) -> None:
         match entry:

@@ -98,12 +98,12 @@ def find_other_sessions(
     folders = ConfigurationFolders(sources or ConfigurationSources())
     wanted = None if folder is None else os.path.realpath(folder)
     # A generator: no more files are read than are wanted.
-    found = (
+    sessions = (
         each
         for each in _FINDERS[tool](folders)
         if wanted is None or (each.folder and os.path.realpath(each.folder) == wanted)
     )
-    return tuple(islice(found, limit))
+    return tuple(islice(sessions, limit))
 
 
 def openai_agents_sessions(path: str | Path) -> tuple[FoundSession, ...]:
@@ -162,8 +162,8 @@ def _codex(folders: ConfigurationFolders) -> Iterator[FoundSession]:
 
 
 def _pi(folders: ConfigurationFolders) -> Iterator[FoundSession]:
-    given = folders.environment.get("PI_CODING_AGENT_DIR")
-    root = Path(given) if given else folders.home / ".pi" / "agent"
+    folder = folders.environment.get("PI_CODING_AGENT_DIR")
+    root = Path(folder) if folder else folders.home / ".pi" / "agent"
     for path, updated in _newest(root / "sessions", "**/*.jsonl"):
         head = _Head("")
         for line in _lines(path):
@@ -185,16 +185,16 @@ def _opencode(folders: ConfigurationFolders) -> Iterator[FoundSession]:
     data = folders.environment.get("XDG_DATA_HOME")
     root = (Path(data) if data else folders.home / ".local" / "share") / "opencode"
     database, storage = root / "opencode.db", root / "storage"
-    known = late.opencode_sessions(database) if database.is_file() else ()
-    found = [_of_opencode(info, database) for info in known]
-    names = {each.id for each in found}
+    infos = late.opencode_sessions(database) if database.is_file() else ()
+    sessions = [_of_opencode(info, database) for info in infos]
+    names = {each.id for each in sessions}
     for path, _ in _newest(storage / "session", "*/ses_*.json"):
         info = _record(path)
         # Sessions of sub-agents, and those that an update has copied into the database.
         if info.get("parentID") or text_in(info, "id") in names:
             continue
-        found.append(_of_opencode(info, storage))
-    return iter(sorted((each for each in found if each.id), key=lambda each: -each.updated))
+        sessions.append(_of_opencode(info, storage))
+    return iter(sorted((each for each in sessions if each.id), key=lambda each: -each.updated))
 
 
 _FINDERS: dict[OtherTool, Callable[[ConfigurationFolders], Iterator[FoundSession]]] = {
@@ -225,8 +225,8 @@ class _Head:
             if isinstance(content, str)
             else [text_in(part, "text") for part in objects_in(content)]
         )
-        said = next((each for each in texts if each and not each.startswith(_NOT_SAID)), "")
-        self._prompt = self._prompt or said
+        title = next((each for each in texts if each and not each.startswith(_NOT_SAID)), "")
+        self._prompt = self._prompt or title
 
     def found(self, tool: OtherTool, path: Path, updated: int) -> Iterator[FoundSession]:
         """Yield the session, unless nothing was asked in it."""
@@ -244,14 +244,14 @@ class _Head:
 
 def _newest(root: Path, pattern: str) -> list[tuple[Path, int]]:
     """Return the files below a folder with their times, the last changed first."""
-    found: list[tuple[Path, int]] = []
+    newest: list[tuple[Path, int]] = []
     for path in _matching(root, pattern):
         # One by one: a link that leads nowhere, or a file that is gone by now, hides no other.
         with contextlib.suppress(OSError):
             facts = path.stat()
             if stat.S_ISREG(facts.st_mode):
-                found.append((path, facts.st_mtime_ns // 1_000_000))
-    return sorted(found, key=lambda each: -each[1])
+                newest.append((path, facts.st_mtime_ns // 1_000_000))
+    return sorted(newest, key=lambda each: -each[1])
 
 
 def _matching(root: Path, pattern: str) -> list[Path]:
@@ -269,8 +269,8 @@ def _lines(path: Path) -> Iterator[JsonObject]:
             # With a limit: a file without line breaks would be read as a whole otherwise.
             while left > 0 and (line := file.readline(left)):
                 left -= len(line)
-                if (found := _object(line)) is not None:
-                    yield found
+                if (record := _object(line)) is not None:
+                    yield record
     except OSError:
         return
 

@@ -136,11 +136,13 @@ async def revoke_share(sessions: Catalogue, order: RevokeShare) -> None:
     """Record that a link is not valid any more."""
     record = await sessions.record(order.reference)
     valid = valid_shares(record, now=sessions.composition.clock.time_ms())
-    found = next((each for each in valid if each.id == order.share_id), None)
-    if found is None:
-        told = f"the session has no share {order.share_id[:60]!r}"
-        raise SessionError(ErrorCode.NOT_FOUND, told)
-    await _change_shares(sessions, record, unsharing(found.id), share_id=found.id, is_there=False)
+    revoked = next((each for each in valid if each.id == order.share_id), None)
+    if revoked is None:
+        message = f"the session has no share {order.share_id[:60]!r}"
+        raise SessionError(ErrorCode.NOT_FOUND, message)
+    await _change_shares(
+        sessions, record, unsharing(revoked.id), share_id=revoked.id, is_there=False
+    )
 
 
 @handles(ReadShared)
@@ -153,8 +155,8 @@ async def shared(sessions: Catalogue, order: ReadShared) -> SharedSession:
     now = sessions.composition.clock.time_ms()
     stored = find_share(valid_shares(record, now=now) if record else (), order.token)
     if not record or stored is None:
-        told = "this link is not valid; it may have expired or been revoked"
-        raise SessionError(ErrorCode.NOT_FOUND, told)
+        message = "this link is not valid; it may have expired or been revoked"
+        raise SessionError(ErrorCode.NOT_FOUND, message)
     folded = await sessions.folded(record.id, through=stored.through)
     export = await conversation_of(
         sessions.composition, record, folded, has_media=not stored.redact
@@ -197,8 +199,8 @@ async def _change_shares(
             while await _has_share(sessions, record.id, share_id) != is_there:
                 await anext(pages, None)
             return
-    told = "another process holds the session and has not recorded the change yet; it will"
-    raise SessionError(ErrorCode.BUSY, told)
+    message = "another process holds the session and has not recorded the change yet; it will"
+    raise SessionError(ErrorCode.BUSY, message)
 
 
 async def _has_share(sessions: Catalogue, session_id: SessionId, share_id: ShareId) -> bool:
@@ -242,13 +244,13 @@ def valid_shares(record: SessionRecord, *, now: int) -> tuple[StoredShare, ...]:
 
 def find_share(shares: Sequence[StoredShare], token: str) -> StoredShare | None:
     """Find the share of a token. Each digest is compared in constant time; none takes as long."""
-    digest, found = token_digest(token), None
+    digest, match = token_digest(token), None
     # No early end: the time would say at which one the token was found.
     for each in shares:
         if hmac.compare_digest(each.digest.encode(), digest.encode()):
-            found = each
+            match = each
     hmac.compare_digest(_NO_DIGEST, digest)
-    return found
+    return match
 
 
 def shown_to_others(export: SessionExport, *, redact: bool) -> SessionExport:

@@ -127,15 +127,15 @@ async def _made_in_threads(pieces: Iterator[bytes]) -> AsyncGenerator[bytes, Non
     """Yield pieces that are made off the event loop; small ones together: a thread costs more."""
 
     def next_ones() -> bytes:
-        made = bytearray()
+        content = bytearray()
         for piece in pieces:
-            made += piece
-            if len(made) > _PIECE:
+            content += piece
+            if len(content) > _PIECE:
                 break
-        return bytes(made)
+        return bytes(content)
 
-    while made := await asyncio.to_thread(next_ones):
-        yield made
+    while batch := await asyncio.to_thread(next_ones):
+        yield batch
 
 
 async def conversation_of(
@@ -149,13 +149,13 @@ async def conversation_of(
     fold, entries = folded
 
     def find() -> tuple[tuple[TimedMessage, ...], set[str], set[str]]:
-        found = described_messages(fold.messages(), entries, folder=record.project)
+        messages = described_messages(fold.messages(), entries, folder=record.project)
         providers = {
-            each.message.provider for each in found if isinstance(each.message, AssistantMessage)
+            each.message.provider for each in messages if isinstance(each.message, AssistantMessage)
         }
-        media = {part.blob for part in _media(found) if part.blob} if has_media else set()
+        media = {part.blob for part in _media(messages) if part.blob} if has_media else set()
         timed = (
-            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in found
+            TimedMessage(message=each.message, time=each.time, cost=each.cost) for each in messages
         )
         return tuple(timed), media, providers
 
@@ -411,22 +411,22 @@ def _entries_of(
         settings=settings,
         history=tuple(each.message for each in session.messages),
     )
-    kept = [
+    records = [
         opaque_entry(record, session.format, seq=seq, time=opened.time)
         for seq, record in enumerate(session.opaque, start=2)
     ]
     metadata = dict(order.metadata or {})
     if order.keep_origin:
-        metadata = _origin_of(session) | {"imported_head": len(kept) + 2} | metadata
+        metadata = _origin_of(session) | {"imported_head": len(records) + 2} | metadata
     if not metadata:
-        return [opened, *kept]
+        return [opened, *records]
     changed = SessionChanged(
         id=new_entry_id(),
         time=max(created, session.updated) if created else opening.time,
-        seq=len(kept) + 2,
+        seq=len(records) + 2,
         changes={"metadata": metadata},
     )
-    return [opened, *kept, changed]
+    return [opened, *records, changed]
 
 
 def _origin_of(session: ImportedSession) -> JsonObject:

@@ -134,19 +134,19 @@ class HeldQueries:
         held = {(query.owner, query.session_id): query for query in self._held()}
         # Only of sessions that are still cut off at the same entry: progress ends the count, and
         # what went on by itself is forgotten.
-        known = {
+        records = {
             key: self._attempts[key]
             for key, query in held.items()
             if key in self._attempts and self._attempts[key].head == query.head
         }
-        self._attempts = known
+        self._attempts = records
         for key, query in held.items():
-            tried = known.get(key) or _Attempts(query.head)
+            tried = records.get(key) or _Attempts(query.head)
             if len(claimed) >= limit or tried.count >= most_attempts or tried.not_before > now:
                 continue
             tried.not_before = now + min(longest_pause, first_pause * 2**tried.count)
             tried.count += 1
-            known[key] = tried
+            records[key] = tried
             claimed.append(
                 UnownedQuery(
                     session_id=query.session_id, owner=query.owner, project="", attempt=tried.count

@@ -154,18 +154,18 @@ class SessionWorker:
         free = self._settings.at_once - len(self._running)
         if free <= 0:
             return 0
-        found = await self._store.unowned.claim(
+        claimed = await self._store.unowned.claim(
             limit=free,
             most_attempts=self._settings.most_attempts,
             first_pause=self._settings.first_pause_seconds,
             longest_pause=self._settings.longest_pause_seconds,
         )
-        for query in found:
+        for query in claimed:
             task = self._tasks.start(self._carry_on(query), name="haptera-carry-on")
             # Apart from the tasks as a whole: the one that looks is no session that is carried on.
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        return len(found)
+        return len(claimed)
 
     async def wait(self) -> None:
         """Wait until everything that was begun has come to rest."""

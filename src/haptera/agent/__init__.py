@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from haptera.agent.sessions import AgentSessions
     from haptera.agent.sub_agents import make_sub_agent
 
+# Made by scripts/write_late_names.py.
 __all__ = ["AgentSessions", "make_sub_agent"]
 
 if not TYPE_CHECKING:
     __getattr__ = late_names(
         __name__,
-        {
-            "AgentSessions": "haptera.agent.sessions",
-            "make_sub_agent": "haptera.agent.sub_agents",
-        },
+        {"AgentSessions": "haptera.agent.sessions", "make_sub_agent": "haptera.agent.sub_agents"},
     )
+# End.

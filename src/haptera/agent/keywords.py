@@ -23,7 +23,7 @@ from haptera.model.compaction_settings import CompactionSettings
 from haptera.model.events import Instrumented
 from haptera.model.messages import Sender
 from haptera.model.native_settings import ClaudeAgentSettings
-from haptera.model.results import OutputT
+from haptera.model.results import OutputT, TypeForm
 from haptera.model.secrets import Secret
 from haptera.model.session_state import SessionState
 from haptera.model.settings import (
@@ -262,12 +262,18 @@ class ResumeKeywords(SettingsKeywords, Generic[OutputT], total=False):
     total_timeout: float | None
     """Seconds that the whole query may take, from when it is sent; waiting in the queue counts. 0
     or None: any."""
-    output_type: type[OutputT] | None
-    """The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other type hint
-    with a JSON Schema; comes back as `result.output`."""
+    output_type: TypeForm[OutputT]
+    """The type of the answer, which comes back as `result.output`: whatever a type checker takes,
+    such as a dataclass, a TypedDict, a pydantic model, `list[City]`, a `Literal` or a union. None:
+    none is asked for."""
     output_schema: dict[str, Any] | None
     """The JSON Schema that the answer must match; comes back as `result.output`, as plain values or
     what `output_type` makes of them. Needs the package `jsonschema`."""
+    output_validator: Callable[..., object] | None
+    """A function, async or not, that checks the output, and may take a `ToolContext`: it raises
+    `Retry` with what to say to the model, or returns another value to use."""
+    output_attempts: int
+    """How often each model may answer until the output is what was asked for."""
     reminders: Sequence[str]
     """Notes to the model with the first request only. They are not part of the conversation, and
     stored only while their prompt waits in the queue."""
@@ -299,12 +305,18 @@ class SingleQueryKeywords(SettingsKeywords, Generic[OutputT], total=False):
     total_timeout: float | None
     """Seconds that the whole query may take, from when it is sent; waiting in the queue counts. 0
     or None: any."""
-    output_type: type[OutputT] | None
-    """The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other type hint
-    with a JSON Schema; comes back as `result.output`."""
+    output_type: TypeForm[OutputT]
+    """The type of the answer, which comes back as `result.output`: whatever a type checker takes,
+    such as a dataclass, a TypedDict, a pydantic model, `list[City]`, a `Literal` or a union. None:
+    none is asked for."""
     output_schema: dict[str, Any] | None
     """The JSON Schema that the answer must match; comes back as `result.output`, as plain values or
     what `output_type` makes of them. Needs the package `jsonschema`."""
+    output_validator: Callable[..., object] | None
+    """A function, async or not, that checks the output, and may take a `ToolContext`: it raises
+    `Retry` with what to say to the model, or returns another value to use."""
+    output_attempts: int
+    """How often each model may answer until the output is what was asked for."""
     reminders: Sequence[str]
     """Notes to the model with the first request only. They are not part of the conversation, and
     stored only while their prompt waits in the queue."""

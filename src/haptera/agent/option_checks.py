@@ -74,14 +74,14 @@ def checked_options(given: Mapping[str, Any], kind: type[StructT], *, function: 
 
 def _where_it_belongs(function: str, taken: Taken, name: str) -> str | None:
     """Say where an option belongs that a function does not have, or what it is called here."""
-    if (told := _POSITIONAL.get((function, name))) is not None:
-        return told
+    if (advice := _POSITIONAL.get((function, name))) is not None:
+        return advice
     if (here := OTHER_NAMES.get(name)) is not None:
         meant = here.partition("=")[0]
         if meant in options_of(taken):
             return f"{name} is unknown; {did_you_mean([here])}"
-        if (told := _where_it_belongs(function, taken, meant)) is not None:
-            return f"{name} is unknown; {told}"
+        if (advice := _where_it_belongs(function, taken, meant)) is not None:
+            return f"{name} is unknown; {advice}"
     # A field of a table of options, such as `turns` of `limits`.
     for option in AGENT.options.values():
         fields = declared_fields(option.struct) if option.struct is not None else {}
@@ -109,8 +109,8 @@ def hide_key(options: AgentKeywords | OneCallKeywords[Any] | CreateSessionKeywor
 def arguments_of(options: Mapping[str, object]) -> JsonObject:
     """Return what of an agent's options configuration decides about, as plain values."""
     arguments = settings_changes(options)
-    given = {name: value for name, value in options.items() if name in {*_FOR_AGENTS, "runtime"}}
-    return arguments | {name: value for name, value in given.items() if not _is_object(name, value)}
+    plain = {name: value for name, value in options.items() if name in {*_FOR_AGENTS, "runtime"}}
+    return arguments | {name: value for name, value in plain.items() if not _is_object(name, value)}
 
 
 _FOR_AGENTS = frozenset(AgentDefaults.__struct_fields__)
@@ -137,8 +137,8 @@ def settings_changes(options: Mapping[str, object]) -> JsonObject:
             # Encoded for the error alone: the setting is named now and not when it is stored.
             msgspec.json.encode(plain[setting])
         except (TypeError, UnicodeEncodeError) as error:
-            told = f"option {name!r} is not valid: {error}"
-            raise ConfigError(ErrorCode.CONFIG_INVALID, told) from error
+            message = f"option {name!r} is not valid: {error}"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
     return plain
 
 
@@ -163,28 +163,28 @@ def named_settings(
         ConfigError: CONFIG_INVALID naming the setting.
 
     """
-    given = {
+    settings = {
         setting: value
         for name, value in options.items()
         if (setting := setting_names().get(name)) is not None
         and (value or setting != "model")  # without one, the model is found elsewhere
     }
-    if not given:
+    if not settings:
         return NamedSettings()
-    named = {name: value for name, value in settings_changes(options).items() if name in given}
+    named = {name: value for name, value in settings_changes(options).items() if name in settings}
     changed = checked(named)
     converted = msgspec.convert(changed, Settings)
     normal = {name: plain_value(getattr(converted, name)) for name in changed}
     values = {
         # Taken from the checked table, so that its values are as the settings have them.
         name: {key: normal[name][key] for key in value}
-        if isinstance(value := given.get(name), Mapping)
+        if isinstance(value := settings.get(name), Mapping)
         else normal[name]
         for name in changed
-        if name in given
+        if name in settings
     }
     # What a short name of a model brings along, such as fallbacks: weaker than what is named.
-    implied = {name: normal[name] for name in changed if name not in given}
+    implied = {name: normal[name] for name in changed if name not in settings}
     return NamedSettings(values=values, implied=implied)
 
 
@@ -199,9 +199,9 @@ def _as_setting(name: str, value: object) -> object:
 
 def inputs_of(options: Mapping[str, Any], resolved: "Resolved") -> AgentOptions:
     """Return what an agent is made of: its checked options, and what configuration says."""
-    given = filled(options, AgentOptions)
+    inputs = filled(options, AgentOptions)
     return msgspec.structs.replace(
-        given,
+        inputs,
         store=options.get("store", resolved.agent.store),
         runtime=resolved.runtime,
         own_access=filled(options, OwnAccess),

@@ -5,7 +5,7 @@ log keeps of `model.messages.KeptOptions`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeAlias
 
 import msgspec
@@ -16,10 +16,16 @@ from haptera.model.ids import CHOSEN_MESSAGE_ID
 from haptera.model.messages import Sender, UserMessage
 from haptera.model.option import Option
 from haptera.model.parts import Part
-from haptera.model.results import OutputT
+from haptera.model.results import OutputT, TypeForm
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings
-from haptera.options.declarations import Keywords, is_anything, list_option
+from haptera.options.declarations import (
+    ELSEWHERE,
+    Keywords,
+    function_option,
+    is_anything,
+    list_option,
+)
 from haptera.ports.runner import QueryInput
 from haptera.system.abort import AbortSignal
 
@@ -100,13 +106,14 @@ class QueryOptions(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, 
         ),
     ] = None
     output_type: Annotated[
-        type[OutputT] | None,
+        TypeForm[OutputT],
         Option(
-            "The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other "
-            "type hint with a JSON Schema; comes back as `result.output`.",
+            "The type of the answer, which comes back as `result.output`: whatever a type checker "
+            "takes, such as a dataclass, a TypedDict, a pydantic model, `list[City]`, a `Literal` "
+            "or a union. None: none is asked for.",
             fits=is_anything,
         ),
-    ] = None
+    ] = ELSEWHERE
     output_schema: Annotated[
         dict[str, Any] | None,
         Option(
@@ -114,6 +121,20 @@ class QueryOptions(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, 
             "values or what `output_type` makes of them. Needs the package `jsonschema`."
         ),
     ] = None
+    output_validator: Annotated[
+        Callable[..., object] | None,
+        function_option(
+            "A function, async or not, that checks the output, and may take a `ToolContext`: it "
+            "raises `Retry` with what to say to the model, or returns another value to use."
+        ),
+    ] = None
+    output_attempts: Annotated[
+        int,
+        Option(
+            "How often each model may answer until the output is what was asked for.",
+            least=1,
+        ),
+    ] = 3
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):

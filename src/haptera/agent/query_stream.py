@@ -11,18 +11,23 @@ from haptera.agent.query_options import QueryOptions
 from haptera.kernel.blocks.control_channel.subscription import Subscription
 from haptera.model.errors import (
     AgentError,
+    ConfigError,
     ErrorCode,
     RequestError,
     SessionError,
     without_frames,
 )
 from haptera.model.events import Event, TextDelta
+from haptera.model.late_names import on_first_use
 from haptera.model.results import AgentResult, OutputT
 from haptera.system.abort import AbortController, AbortSignal
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
+    from haptera.agent import growing_output
     from haptera.kernel.session.query_handle import QueryHandle
+else:
+    growing_output = on_first_use("haptera.agent.growing_output")
 
 __all__ = ["QueryStream", "Subscription"]
 
@@ -50,6 +55,8 @@ class QueryStream(Generic[OutputT]):
         self._own = AbortController()
         signal = options.signal
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
+        wanted = (options.output_type, options.output_schema, options.output_validator)
+        self._has_output = any(each is not None for each in wanted)
         self._returns_aborts = options.on_abort == "return"
         self._forget: Callable[[], None] = lambda: None
         self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
@@ -84,6 +91,21 @@ class QueryStream(Generic[OutputT]):
         """Iterate over the answer's text as it comes."""
         self._claim()
         return self._each_text()
+
+    def partial(self) -> AsyncGenerator[OutputT, None]:
+        """Iterate over the output as it grows, at most every 50 ms; the last one is the result's.
+
+        What is not there yet is None or a default, or absent where the type allows that. An answer
+        that is tried again begins anew.
+
+        Raises:
+            ConfigError: CONFIG_INVALID without an `output_type` or `output_schema`.
+
+        """
+        if not self._has_output:
+            raise ConfigError(ErrorCode.CONFIG_INVALID, "partial() needs an output_type")
+        self._claim()
+        return self._each_partial()
 
     def take(self, count: int) -> AsyncGenerator[Event, None]:
         """Iterate over the first events, then stop the query."""
@@ -294,6 +316,19 @@ class QueryStream(Generic[OutputT]):
                     # Only deltas: the text of `PartEnded` is what they come to.
                     if isinstance(event, TextDelta):
                         yield event.text
+
+    async def _each_partial(self) -> AsyncGenerator[Any, None]:
+        async with self._consuming() as stream:
+            if self._handle is None:
+                return  # it was aborted before it began
+            handle = self._handle
+            output = growing_output.GrowingOutput(handle.query.output, handle.clock)
+            while batch := await stream.next_batch():
+                value = output.take(batch)
+                if value is not growing_output.NOTHING:
+                    yield value
+            if handle.result is not None and handle.result.stop_reason == "complete":
+                yield handle.result.output
 
     async def _first_events(self, count: int) -> AsyncGenerator[Event, None]:
         # The query must not begin for events that are not wanted.

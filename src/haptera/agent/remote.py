@@ -93,8 +93,10 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def unfinished(self) -> Unfinished:
         """Read what has no recorded end: a query that runs elsewhere, too."""
-        found = (await self._composition.stored.look_at(self._session_id, whole=False)).unfinished
-        return replace(found, approvals=await self._anew(found.approvals))
+        unfinished = (
+            await self._composition.stored.look_at(self._session_id, whole=False)
+        ).unfinished
+        return replace(unfinished, approvals=await self._anew(unfinished.approvals))
 
     async def _anew(self, asked: tuple[ApprovalRequest, ...]) -> tuple[ApprovalRequest, ...]:
         return tuple([await self._composition.shown_anew(each) for each in asked])
@@ -125,8 +127,8 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
     async def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
         """Ask for the running query to be stopped; with an id, only if it is that one."""
-        told, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
-        order = AbortQuery(id=new_command_id(), reason=told, query_id=meant)
+        text, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
+        order = AbortQuery(id=new_command_id(), reason=text, query_id=meant)
         await self._carry_out(command_effects.abort, order)
 
     async def _carry_out(
@@ -143,8 +145,8 @@ class AgentRemote(SessionVerbs[AgentSession]):
 
         def read(outcome: "CommandOutcome") -> ValueT:
             kind = get_type_hints(handler)["return"]
-            told = outcome.ended.result or (None if kind is type(None) else {})
-            return cast("ValueT", msgspec.convert(told, kind))
+            result = outcome.ended.result or (None if kind is type(None) else {})
+            return cast("ValueT", msgspec.convert(result, kind))
 
         return await self._answered(cast("AnsweredCommand", order), here, read)
 
@@ -222,7 +224,7 @@ async def _leave(session: AgentSession) -> None:
 
 
 def _compaction_in(outcome: "CommandOutcome") -> Compaction:
-    made = (outcome.ended.result or {}).get("compaction_id")
-    if (compaction := outcome.compactions.get(str(made))) is None:
-        raise SessionError(ErrorCode.NOT_FOUND, f"the log has no compaction {made!r}")
+    compaction_id = (outcome.ended.result or {}).get("compaction_id")
+    if (compaction := outcome.compactions.get(str(compaction_id))) is None:
+        raise SessionError(ErrorCode.NOT_FOUND, f"the log has no compaction {compaction_id!r}")
     return compaction

@@ -76,9 +76,9 @@ async def with_retry(
             error=error,
             account_limited=decision.account_limited,
         )
-        told = on_retry(notice) if on_retry is not None else None
-        if inspect.isawaitable(told):
-            await told
+        waiting = on_retry(notice) if on_retry is not None else None
+        if inspect.isawaitable(waiting):
+            await waiting
         await _wait(time, decision.seconds, signal)
         attempt += 1
 

@@ -160,8 +160,8 @@ class AgentSessions:
                 wrong.
 
         """
-        given = {"project": self._project, **options}
-        order = checked(given, ListSessions, function="sessions.list()")
+        values = {"project": self._project, **options}
+        order = checked(values, ListSessions, function="sessions.list()")
         return await self._carry_out(finding.list_sessions, order)
 
     @takes(CountSessions)
@@ -693,8 +693,8 @@ class AgentSessions:
         return await self.factory(self._composition, request).open()
 
     async def _is_taken(self, name: str) -> bool:
-        found = await self._composition.store.index.find(self._owner, self._project, name=name)
-        return found is not None
+        bearer = await self._composition.store.index.find(self._owner, self._project, name=name)
+        return bearer is not None
 
 
 @contextlib.asynccontextmanager

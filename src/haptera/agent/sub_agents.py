@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from haptera.agent.keywords import ResumeKeywords
-from haptera.agent.prompts import output_spec
+from haptera.agent.outputs import output_spec
 from haptera.agent.session import AgentSession
 from haptera.kernel.blocks.tool_registry.keywords import ToolKeywords
 from haptera.kernel.blocks.tool_registry.tool import AnyTool, make_tool
@@ -66,10 +66,10 @@ def make_sub_agent(
         if call is None or host is None:
             raise ToolError(ErrorCode.TOOL_FAILED, "a sub-agent needs a session to work for")
         sub_agent = _SubAgent(host.adopt(composition), like, call, output_type=output_type)
-        return await sub_agent.answer(prompt, made.name, context, at_once=host.at_once)
+        return await sub_agent.answer(prompt, tool.name, context, at_once=host.at_once)
 
-    made: AnyTool = make_tool(answer, {**options, "idempotent": True})
-    return made
+    tool: AnyTool = make_tool(answer, {**options, "idempotent": True})
+    return tool
 
 
 class _SubAgent:
@@ -213,9 +213,9 @@ def _recorded(fold: "SessionFold", output: OutputSpec | None) -> AgentResult[Any
     if output is None or result.stop_reason != "complete":
         return replace(result, output=text)
     # Some models give an answer of a type as the arguments of a call.
-    given = [part.arguments for part in answers[-1].parts if isinstance(part, ToolCallPart)]
+    arguments = [part.arguments for part in answers[-1].parts if isinstance(part, ToolCallPart)]
     try:
-        answer = output.parse(canonical_json(given[-1]).decode() if given else text)
+        answer = output.parse(canonical_json(arguments[-1]).decode() if arguments else text)
     except ValueError as error:
         raise SubAgentError(f"its recorded answer does not fit: {error}") from error
     return replace(result, output=answer)
@@ -232,5 +232,5 @@ def _told(result: AgentResult[Any]) -> str:
 
 
 def _failed(why: str, result: AgentResult[Any] | None) -> SubAgentError:
-    said = f"\n\nWhat it had answered so far:\n{result.text}" if result and result.text else ""
-    return SubAgentError(f"{why}{said}")
+    answer = f"\n\nWhat it had answered so far:\n{result.text}" if result and result.text else ""
+    return SubAgentError(f"{why}{answer}")

@@ -115,23 +115,25 @@ class SessionVerbs(ABC, Generic[SessionT]):
                 session that another process holds does not raise it, and ignores the prompt.
 
         """
-        told = checked_options(options, AdmissionOptions, function="session.send()")
-        message_id = told.message_id
+        admission = checked_options(options, AdmissionOptions, function="session.send()")
+        message_id = admission.message_id
         # Derived from the message: a sender that repeats itself, perhaps to another process, gets
         # the same id without asking the holder.
         query_id = new_query_id() if message_id is None else query_id_for(message_id)
-        message = make_prompt(prompt, told, query_id)
+        message = make_prompt(prompt, admission, query_id)
         if message_id is not None:
             message = replace(message, id=MessageId(message_id))
         # Read here: a relative path, and the file itself, may not exist where the session is held.
-        message = await with_attachments(message, told, cwd=self._composition.configuration.cwd)
+        message = await with_attachments(
+            message, admission, cwd=self._composition.configuration.cwd
+        )
         await self._carry_out(
             command_effects.send,
             SendPrompt(
                 id=new_command_id(),
                 input_id=new_input_id(),
                 message=message,
-                delivery=told.delivery,
+                delivery=admission.delivery,
                 once=message_id is not None,
             ),
         )

@@ -221,15 +221,15 @@ def open_agent(
     if choices.allow_tool or choices.deny_tool:
         options["permissions"] = Permissions(allow=choices.allow_tool, deny=choices.deny_tool)
     limits = {"turns": choices.max_turns, "cost": choices.max_budget_usd}
-    if given := {name: value for name, value in limits.items() if value is not None}:
-        options["limits"] = Limits(**given)  # type: ignore[arg-type]  # each value is of its field
-    told = {
+    if named := {name: value for name, value in limits.items() if value is not None}:
+        options["limits"] = Limits(**named)  # type: ignore[arg-type]  # each value is of its field
+    settings = {
         "model": choices.model,
         "thinking": choices.effort,
         "system_prompt": choices.system,
         "permission_mode": choices.permission_mode,
     }
-    options |= {name: value for name, value in told.items() if value is not None}
+    options |= {name: value for name, value in settings.items() if value is not None}
     return Agent(**options)
 
 
@@ -291,17 +291,17 @@ async def find_session_by_words(agent: Agent, words: str, *, by_text: bool = Tru
     except SessionError as error:
         if error.code is not ErrorCode.NOT_FOUND or not by_text:
             raise
-    found = {hit.session.id: hit.session for hit in await agent.sessions.search(words)}
+    sessions = {hit.session.id: hit.session for hit in await agent.sessions.search(words)}
     titled = await agent.sessions.list(limit=200)
-    found |= {each.id: each for each in titled if words.casefold() in each.title.casefold()}
-    if len(found) == 1:
-        return next(iter(found))
-    if not found:
-        told = f"no session here has the id, the name or the text {words!r}"
-        raise SessionError(ErrorCode.NOT_FOUND, f"{told}; see `haptera sessions list --all`")
-    names = "".join(f"\n  {each.id}  {each.title}" for each in list(found.values())[:5])
-    told = f"{len(found)} sessions have {words!r} in them; name one by its id:"
-    raise SessionError(ErrorCode.NOT_FOUND, told + names)
+    sessions |= {each.id: each for each in titled if words.casefold() in each.title.casefold()}
+    if len(sessions) == 1:
+        return next(iter(sessions))
+    if not sessions:
+        message = f"no session here has the id, the name or the text {words!r}"
+        raise SessionError(ErrorCode.NOT_FOUND, f"{message}; see `haptera sessions list --all`")
+    names = "".join(f"\n  {each.id}  {each.title}" for each in list(sessions.values())[:5])
+    message = f"{len(sessions)} sessions have {words!r} in them; name one by its id:"
+    raise SessionError(ErrorCode.NOT_FOUND, message + names)
 
 
 async def _last_session(agent: Agent) -> str:

@@ -71,25 +71,25 @@ def command(
     is_all = flags["everything"] or bool(chosen)
     # A number or an id may be of a session that `-n` would leave out.
     most = 1 if flags["last"] else None if is_all else limit
-    found = _found(tool, file, folder=None if flags["everywhere"] else Path.cwd(), limit=most)
-    if not found:
+    sessions = _sessions(tool, file, folder=None if flags["everywhere"] else Path.cwd(), limit=most)
+    if not sessions:
         more = "" if flags["everywhere"] else " for this folder; `--all` looks at all folders"
         output.note(f"haptera: there are no sessions of {tool}{more}")
         context.exit(Exit.NO_SESSION if is_all or flags["last"] else Exit.OK)
     if flags["last"] or flags["everything"]:
-        picked = found
+        picked = sessions
     elif chosen:
-        picked = tuple(_picked(each, found, tool) for each in chosen)
+        picked = tuple(_picked(each, sessions, tool) for each in chosen)
     elif shown_as == "json":
-        print_json(output, found)
+        print_json(output, sessions)
         return
     else:
-        _print(found, output, everywhere=flags["everywhere"])
-        picked = _ask(found, output, tool)
+        _print(sessions, output, everywhere=flags["everywhere"])
+        picked = _ask(sessions, output, tool)
     context.exit(_import(context, picked, output, store=store))
 
 
-def _found(
+def _sessions(
     tool: OtherTool, file: Path | None, *, folder: Path | None, limit: int | None
 ) -> tuple[FoundSession, ...]:
     """Find the sessions of a program, or those in a file of openai-agents.
@@ -105,11 +105,11 @@ def _found(
     return find_other_sessions(tool, folder=folder, limit=limit)
 
 
-def _picked(name: str, found: tuple[FoundSession, ...], tool: str) -> FoundSession:
-    if name.isdecimal() and 0 < int(name) <= len(found):
-        return found[int(name) - 1]
-    matching = [each for each in found if each.id == name] or [
-        each for each in found if each.id.startswith(name)
+def _picked(name: str, sessions: tuple[FoundSession, ...], tool: str) -> FoundSession:
+    if name.isdecimal() and 0 < int(name) <= len(sessions):
+        return sessions[int(name) - 1]
+    matching = [each for each in sessions if each.id == name] or [
+        each for each in sessions if each.id.startswith(name)
     ]
     if len(matching) != 1:
         count = "no" if not matching else "more than one"
@@ -120,7 +120,7 @@ def _picked(name: str, found: tuple[FoundSession, ...], tool: str) -> FoundSessi
     return matching[0]
 
 
-def _print(found: tuple[FoundSession, ...], output: Output, *, everywhere: bool) -> None:
+def _print(sessions: tuple[FoundSession, ...], output: Output, *, everywhere: bool) -> None:
     headings = ("number", "updated", "id", *(("folder",) if everywhere else ()), "title")
     rows = [
         (
@@ -130,18 +130,18 @@ def _print(found: tuple[FoundSession, ...], output: Output, *, everywhere: bool)
             *((each.folder,) if everywhere else ()),
             each.title,
         )
-        for number, each in enumerate(found, start=1)
+        for number, each in enumerate(sessions, start=1)
     ]
     print_table(output, headings, rows)
 
 
-def _ask(found: tuple[FoundSession, ...], output: Output, tool: str) -> tuple[FoundSession, ...]:
+def _ask(sessions: tuple[FoundSession, ...], output: Output, tool: str) -> tuple[FoundSession, ...]:
     """Ask which ones; without a terminal, say how to choose."""
     if not (sys.stdin.isatty() and output.is_terminal):
         output.note(f"import one with `haptera import --from {tool} NUMBER`, or --last")
         return ()
     answer: str = click.prompt("Import which (empty: none)", default="", show_default=False)
-    return tuple(_picked(each, found, tool) for each in answer.replace(",", " ").split())
+    return tuple(_picked(each, sessions, tool) for each in answer.replace(",", " ").split())
 
 
 def _import(
@@ -160,8 +160,8 @@ def _import(
                 with each.open() as file:
                     imported = await agent.sessions.import_from(file, of=each.format)
             except (AgentError, OSError) as error:
-                told = error.message if isinstance(error, AgentError) else error.strerror
-                output.note(f"haptera: {each.id} was not imported: {told}")
+                reason = error.message if isinstance(error, AgentError) else error.strerror
+                output.note(f"haptera: {each.id} was not imported: {reason}")
                 ended = Exit.ERROR
                 continue
             count = imported.report.messages

@@ -61,8 +61,8 @@ def logout(provider: str | None, *, everything: bool) -> None:
     chosen = tuple(stored) if provider is None else (provider,)
     output = Output()
     for name in chosen:
-        found = log_out(name)
-        output.line(f"{safe_line(name)}: {'logged out' if found else 'nothing was stored'}")
+        removed = log_out(name)
+        output.line(f"{safe_line(name)}: {'logged out' if removed else 'nothing was stored'}")
 
 
 class _Dialogue:
@@ -87,9 +87,9 @@ def _ask_provider(output: Output) -> str:
     names = login_providers()
     if not sys.stdin.isatty():
         raise click.UsageError("name a PROVIDER, such as: haptera login anthropic --with-key")
-    told = f"Providers: {', '.join(map(safe_line, names))}"
+    message = f"Providers: {', '.join(map(safe_line, names))}"
     width = shutil.get_terminal_size().columns
-    output.line(textwrap.fill(told, width, break_on_hyphens=False, break_long_words=False))
+    output.line(textwrap.fill(message, width, break_on_hyphens=False, break_long_words=False))
     answer: str = click.prompt("Log in to", type=click.Choice(names), show_choices=False, err=True)
     return answer
 

@@ -67,13 +67,13 @@ def trust(*, undo: bool, yes: bool) -> None:
     if undo:
         output.line(f"nothing here is trusted; {distrust_project()} approvals are taken back")
         return
-    found = project_file()
-    if found is None:
+    project = project_file()
+    if project is None:
         raise click.UsageError("there is no .haptera/config.toml in this folder or above it")
-    output.line(f"{safe_line(str(found.path))}:\n")
-    output.line(found.content.decode(errors="replace"))
+    output.line(f"{safe_line(str(project.path))}:\n")
+    output.line(project.content.decode(errors="replace"))
     confirm("Let these settings and rules count in this project?", yes=yes)
-    trust_project(found.digest)
+    trust_project(project.digest)
     output.line("trusted until the file changes; `haptera trust --undo` takes it back")
 
 

@@ -7,15 +7,25 @@ that `haptera --help` and a one-shot query start quickly.
 import asyncio
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from haptera import AgentError, __version__
-from haptera.cli import late
 from haptera.cli.choices import Choices, with_flags
 from haptera.cli.outcomes import Exit, exit_of
 from haptera.cli.terminal import Output, discard_output
+from haptera.model.late_names import on_first_use
 from haptera.options.wording import meant_name
+
+if TYPE_CHECKING:
+    from haptera.cli import models_commands, one_shot, prompt_input
+    from haptera.cli.chat import client
+else:
+    client = on_first_use("haptera.cli.chat.client")
+    models_commands = on_first_use("haptera.cli.models_commands")
+    one_shot = on_first_use("haptera.cli.one_shot")
+    prompt_input = on_first_use("haptera.cli.prompt_input")
 
 _MACHINE = "haptera.cli.machine_commands"
 _LOGIN = "haptera.cli.login_commands"
@@ -73,8 +83,10 @@ class _Commands(click.Group):
             # extra.
             if error.name not in _OF_EXTRAS:
                 raise
-            told = f"`haptera {cmd_name}` needs the extra `server`: pip install 'haptera[server]'"
-            raise click.UsageError(told) from error
+            message = (
+                f"`haptera {cmd_name}` needs the extra `server`: pip install 'haptera[server]'"
+            )
+            raise click.UsageError(message) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -154,11 +166,11 @@ def chat(context: click.Context, /, words: tuple[str, ...], **flags: object) -> 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         # Not standalone: click would exit by itself, and errors of the library have exit codes of
         # their own.
-        code = haptera.main(given, prog_name="haptera", standalone_mode=False)
+        code = haptera.main(words, prog_name="haptera", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return int(error.exit_code)
@@ -166,13 +178,13 @@ def main(arguments: list[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except AgentError as error:
         # In the arguments, because the error may come before click has parsed them.
-        if "--debug" in given:
+        if "--debug" in words:
             raise
         Output().note(f"haptera: {error.code}: {error.message}")
         return exit_of(error)
     except OSError as error:
         # Standard output on a full disk, above all; files of ours raise errors of the library.
-        if "--debug" in given:
+        if "--debug" in words:
             raise
         discard_output()
         Output().note(f"haptera: the output cannot be written: {error.strerror or error}")
@@ -185,20 +197,20 @@ def _one_shot(choices: Choices, words: str | None) -> int:
     # None: the process was started without standard input.
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     note = "haptera: waiting for standard input to end (</dev/null: send nothing from it)"
-    prompt = late.read_prompt(words, piped=late.piped_text(stdin, note=note))
+    prompt = prompt_input.read_prompt(words, piped=prompt_input.piped_text(stdin, note=note))
     output = Output()
-    for path in late.missing_files(words or ""):
+    for path in prompt_input.missing_files(words or ""):
         output.note(f"haptera: there is no file {str(path)!r}; nothing is attached for it")
-    return asyncio.run(late.run_one_shot(choices, prompt, output))
+    return asyncio.run(one_shot.run_one_shot(choices, prompt, output))
 
 
 def _chat(choices: Choices, first: str | None) -> int:
     choices.check()
     if not _has_person():
         raise click.UsageError("a chat needs a terminal; `haptera -p PROMPT` prints one answer")
-    if not late.prepare_model(choices, Output()):
+    if not models_commands.prepare_model(choices, Output()):
         return Exit.USAGE
-    return late.run_chat(choices, first)
+    return client.run_chat(choices, first)
 
 
 def _has_person() -> bool:

@@ -34,17 +34,17 @@ def command(context: click.Context, /) -> None:
 @_AS
 def list_servers(shown_as: str) -> None:
     """List the servers of the configuration file; none is started."""
-    found = {name: msgspec.to_builtins(each) for name, each in list_mcp_servers().items()}
+    servers = {name: msgspec.to_builtins(each) for name, each in list_mcp_servers().items()}
     output = Output()
     if shown_as == "json":
-        print_json(output, found)
+        print_json(output, servers)
         return
-    if not found:
+    if not servers:
         output.note("there are no MCP servers; `haptera mcp add NAME -- COMMAND` adds one")
         return
     rows = [
         (name, "disabled" if each.get("disabled") else "enabled", _target(each))
-        for name, each in found.items()
+        for name, each in servers.items()
     ]
     print_table(output, ("name", "state", "server"), rows)
 
@@ -112,8 +112,8 @@ def test(name: str, shown_as: str) -> None:
     if shown_as == "json":
         print_json(output, status)
         return
-    told = f"{status.server or name} (protocol {status.protocol or 'unknown'})"
-    output.line(f"{safe_line(told)}: {counted(len(status.tools), 'tool')}")
+    title = f"{status.server or name} (protocol {status.protocol or 'unknown'})"
+    output.line(f"{safe_line(title)}: {counted(len(status.tools), 'tool')}")
     for tool in status.tools:
         output.line(f"  {safe_line(tool)}")
 

@@ -44,18 +44,18 @@ def command(context: click.Context, /) -> None:
 def list_models(search: str, *, everything: bool, shown_as: str) -> None:
     """List the models that can be used with the keys that are found, and local ones."""
     local = asyncio.run(list_local_models())
-    found = [
+    models = [
         each
         for each in known_models()
         if search.casefold() in each.name.casefold() and (everything or each.has_key)
     ]
     output = Output()
     if shown_as == "json":
-        print_json(output, {"local": local, "models": found})
+        print_json(output, {"local": local, "models": models})
         return
     rows = [_local_row(each) for each in local if search.casefold() in each.name]
-    print_table(output, ("model", "context", "note"), rows + [_row(each) for each in found])
-    if not found and not everything:
+    print_table(output, ("model", "context", "note"), rows + [_row(each) for each in models])
+    if not models and not everything:
         output.note("no key of a provider is found; --all lists all models, `haptera doctor` helps")
 
 
@@ -93,8 +93,8 @@ def prepare_model(choices: Choices, output: Output) -> bool:
     """
     model = asyncio.run(_chosen_model(choices))
     name = model.removeprefix(_LOCAL)
-    found = {each.name: each for each in asyncio.run(list_local_models())}
-    if not model.startswith(_LOCAL) or name not in found or found[name].is_present:
+    models = {each.name: each for each in asyncio.run(list_local_models())}
+    if not model.startswith(_LOCAL) or name not in models or models[name].is_present:
         return True
     if choices.model is None:
         output.line("No key of a provider is found, so a model on this machine would answer.")
@@ -103,9 +103,9 @@ def prepare_model(choices: Choices, output: Output) -> bool:
         output.line("Local models need one more package: pip install 'haptera[local]'")
         _name_other_ways(output)
         return False
-    size = found[name].download_size / _MEGABYTE
+    size = models[name].download_size / _MEGABYTE
     output.line(
-        f"{found[name].title} ({found[name].good_for}) has to be fetched once: {size:.0f} MB."
+        f"{models[name].title} ({models[name].good_for}) has to be fetched once: {size:.0f} MB."
     )
     _name_other_ways(output)
     if not click.confirm("Fetch it now?", default=True):
@@ -134,8 +134,8 @@ class _Progress:
     def show(self, event: PullEvent) -> None:
         match event:
             case PullStarted(size=size, path=path, licence=licence):
-                told = f"fetching {size / _MEGABYTE:.0f} MB ({licence}) into {path}"
-                self._output.line(told)
+                message = f"fetching {size / _MEGABYTE:.0f} MB ({licence}) into {path}"
+                self._output.line(message)
             case PullProgress(bytes=done, size=size):
                 self._advance(done, max(1, size))
             case PullFinished():

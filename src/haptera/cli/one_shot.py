@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from haptera import AgentError, AgentResult, AgentSession, ConfigError, QueryStream
-from haptera.agent.prompts import schema_check
+from haptera.agent.outputs import schema_check
 from haptera.cli.choices import Choices, deny_unanswered, open_agent, open_chosen_session
 from haptera.cli.outcomes import (
     Denial,
@@ -195,8 +195,8 @@ class JsonPrinter(Printer):
     def end(self, outcome: OneShotOutcome) -> None:
         """Print the result object."""
         elapsed = max(1, int((time.perf_counter() - self._started) * 1000))
-        told = result_object(outcome, session_id=self._session_id, duration_ms=elapsed)
-        print_json_line(self.output, told)
+        result = result_object(outcome, session_id=self._session_id, duration_ms=elapsed)
+        print_json_line(self.output, result)
         self.explain(outcome)
 
 
@@ -206,13 +206,13 @@ class StreamJsonPrinter(JsonPrinter):
     def begin(self, session: AgentSession) -> None:
         """Print the line that says which session this is."""
         super().begin(session)
-        told = {
+        line = {
             "type": "session",
             "session_id": session.session_id,
             "model": session.settings.model,
             "permission_mode": session.settings.permission_mode,
         }
-        print_json_line(self.output, told)
+        print_json_line(self.output, line)
 
     def show(self, event: Event) -> None:
         """Print an event; pieces of an answer only where they were asked for."""

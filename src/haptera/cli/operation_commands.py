@@ -137,7 +137,7 @@ def _otherwise(otherwise: Otherwise) -> click.Option:
 
 
 def _asked(
-    kind: type[Operation], line: CommandLine, given: dict[str, Any]
+    kind: type[Operation], line: CommandLine, fields: dict[str, Any]
 ) -> tuple[type[Operation], dict[str, Any]]:
     """Return which operation is meant, and what it is told.
 
@@ -147,14 +147,14 @@ def _asked(
     """
     otherwise = kind.facts.otherwise
     if otherwise is None:
-        return kind, given
+        return kind, fields
     if not otherwise.field:
-        return (otherwise.operation if given.pop(_OTHERWISE) else kind), given
+        return (otherwise.operation if fields.pop(_OTHERWISE) else kind), fields
     flag = line.flags[otherwise.field]
-    if (given[otherwise.field] is None) != given.pop(_OTHERWISE):
+    if (fields[otherwise.field] is None) != fields.pop(_OTHERWISE):
         raise click.UsageError(f"give either {flag.name} {flag.metavar} or {otherwise.flag}")
-    asked, told, others = meant(kind, given)
+    asked, values, others = meant(kind, fields)
     if others:
         named = " and ".join(line.flags[name].name for name in others)
         raise click.UsageError(f"{named} need {flag.name}")
-    return asked, told
+    return asked, values

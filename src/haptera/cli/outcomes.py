@@ -102,11 +102,11 @@ def one_shot_outcome(
     signal: Exit | None = None,
 ) -> OneShotOutcome:
     """Join what a query gave back and what it failed with."""
-    kept = result
-    if kept is None and error is not None:
-        kept = error.result
+    partial = result
+    if partial is None and error is not None:
+        partial = error.result
     return OneShotOutcome(
-        result=kept, error=error, denials=tuple(map(Denial.of, denials)), signal=signal
+        result=partial, error=error, denials=tuple(map(Denial.of, denials)), signal=signal
     )
 
 
@@ -115,7 +115,7 @@ def result_object(
 ) -> dict[str, Any]:
     """Return the last line of `stream-json`, and all of `json`: the field names are Claude's."""
     result, error = outcome.result, outcome.error
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "type": "result",
         "subtype": _subtype(outcome),
         "is_error": outcome.exit is not Exit.OK,
@@ -129,17 +129,17 @@ def result_object(
         "permission_denials": msgspec.to_builtins(outcome.denials),
     }
     if result is not None and result.stop_detail:
-        told["stop_detail"] = result.stop_detail
+        fields["stop_detail"] = result.stop_detail
     if result is not None and result.output is not None:  # only `--output-schema` has one
-        told["structured_output"] = result.output
+        fields["structured_output"] = result.output
     # An abort is no failure: `stop_reason` says it.
     if error is not None and error.code is not ErrorCode.ABORTED:
-        told["error"] = {
+        fields["error"] = {
             "code": error.code.value,
             "message": error.message,
             "retryable": error.retryable,
         }
-    return told
+    return fields
 
 
 def _subtype(outcome: OneShotOutcome) -> str:

@@ -69,8 +69,8 @@ def missing_files(text: str) -> tuple[Path, ...]:
 
 
 def _named(text: str) -> tuple[Path, ...]:
-    found = (Path(quoted or plain).expanduser() for quoted, plain in _FILE.findall(text))
-    return tuple(dict.fromkeys(found))
+    paths = (Path(quoted or plain).expanduser() for quoted, plain in _FILE.findall(text))
+    return tuple(dict.fromkeys(paths))
 
 
 def piped_text(stdin: BinaryIO | None, *, note: str = "") -> str | None:

@@ -155,14 +155,14 @@ def list_sessions(
     wanted = cast("ListKeywords", {"limit": limit, "order": order or "updated", **selection})
 
     async def read(agent: Agent) -> tuple[tuple[SessionDescription, ...], dict[str, str]]:
-        found = await agent.sessions.list(**wanted)
-        return found, await shown_titles(agent, found) if shown_as == "table" else {}
+        sessions = await agent.sessions.list(**wanted)
+        return sessions, await shown_titles(agent, sessions) if shown_as == "table" else {}
 
-    found, titles = with_agent(context, read)
+    sessions, titles = with_agent(context, read)
     if shown_as == "json":
-        print_json(Output(), found)
+        print_json(Output(), sessions)
     else:
-        _print_sessions(found, titles, everywhere=bool(flags["everywhere"]))
+        _print_sessions(sessions, titles, everywhere=bool(flags["everywhere"]))
 
 
 @command.command("count")
@@ -183,8 +183,8 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
     """Show the conversation of a session."""
 
     async def read(agent: Agent) -> tuple[SessionDescription, tuple[MessageDescription, ...]]:
-        found = await agent.sessions.get(await find_session_by_words(agent, reference))
-        return found, await agent.sessions.messages(found.id)
+        session = await agent.sessions.get(await find_session_by_words(agent, reference))
+        return session, await agent.sessions.messages(session.id)
 
     described, messages = with_agent(context, read)
     chosen = messages[-last:] if last else messages
@@ -290,10 +290,10 @@ async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:
 
 
 def _print_sessions(
-    found: tuple[SessionDescription, ...], titles: dict[str, str], *, everywhere: bool
+    sessions: tuple[SessionDescription, ...], titles: dict[str, str], *, everywhere: bool
 ) -> None:
     output = Output()
-    if not found:
+    if not sessions:
         output.note("there are no sessions here; `--all` lists those of other folders")
     headings = ("id", "updated", "state", *(("project",) if everywhere else ()), "title")
     rows = [
@@ -304,16 +304,16 @@ def _print_sessions(
             *((each.project,) if everywhere else ()),
             titles[each.id],
         )
-        for each in found
+        for each in sessions
     ]
     print_table(output, headings, rows)
 
 
-def _say_changed(found: SessionDescription) -> None:
-    tags = f"  [{', '.join(found.tags)}]" if found.tags else ""
-    name = f"  {found.name}" if found.name else ""
-    state = "  archived" if found.archived else ""
-    Output().line(safe_line(f"{found.id}{name}  {found.title}{tags}{state}"))
+def _say_changed(session: SessionDescription) -> None:
+    tags = f"  [{', '.join(session.tags)}]" if session.tags else ""
+    name = f"  {session.name}" if session.name else ""
+    state = "  archived" if session.archived else ""
+    Output().line(safe_line(f"{session.id}{name}  {session.title}{tags}{state}"))
 
 
 def _show_rewind(report: RewindReport) -> None:
@@ -333,11 +333,13 @@ def _show_health(health: SessionHealth) -> None:
     click.get_current_context().exit(Exit.OK if health.ok else Exit.ERROR)
 
 
-def _show_found(found: tuple[FoundText, ...]) -> None:
-    if not found:
+def _show_found(places: tuple[FoundText, ...]) -> None:
+    if not places:
         Output().note("nothing is found here; `--all` searches all folders")
         return
-    rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
+    rows = [
+        (each.session.id, short_time(each.session.updated), each.hit.snippet) for each in places
+    ]
     print_table(Output(), ("id", "updated", "text"), rows)
 
 

@@ -60,19 +60,19 @@ def share(
         raise click.UsageError("--days and --live are for --link")
     if flags["link"]:
         lasting = _FIELDS["days"].default if days is None else days
-        told = {"days": lasting, "redact": not flags["no_redact"], "live": flags["live"]}
-        _print_link(context, reference, told)
+        options = {"days": lasting, "redact": not flags["no_redact"], "live": flags["live"]}
+        _print_link(context, reference, options)
     else:
         _write_page(context, reference, path, redact=not flags["no_redact"])
 
 
-def show_shares(found: tuple[Share, ...]) -> None:
+def show_shares(shares: tuple[Share, ...]) -> None:
     """Print the links to a session."""
     output = Output()
-    if not found:
+    if not shares:
         output.note("the session has no link; `haptera sessions share ID --link` makes one")
     else:
-        print_table(output, ("id", "made", "until", "shows"), [_row(each) for each in found])
+        print_table(output, ("id", "made", "until", "shows"), [_row(each) for each in shares])
 
 
 def _write_page(context: click.Context, reference: str, path: str | None, *, redact: bool) -> None:
@@ -86,15 +86,15 @@ def _write_page(context: click.Context, reference: str, path: str | None, *, red
         Output().line(str(with_agent(context, work)))
 
 
-def _print_link(context: click.Context, reference: str, told: dict[str, Any]) -> None:
+def _print_link(context: click.Context, reference: str, options: dict[str, Any]) -> None:
     async def work(agent: Agent) -> Share:
-        return await agent.sessions.share(await find_session_by_words(agent, reference), **told)
+        return await agent.sessions.share(await find_session_by_words(agent, reference), **options)
 
-    made, output, url = with_agent(context, work), Output(), _running_server()
-    output.line(f"{url or ''}{made.path}")
+    link, output, url = with_agent(context, work), Output(), _running_server()
+    output.line(f"{url or ''}{link.path}")
     output.note(
-        f"{made.id}, valid until {short_time(made.expires)}; the link is shown only now. "
-        f"`haptera sessions unshare {made.session_id} {made.id}` revokes it"
+        f"{link.id}, valid until {short_time(link.expires)}; the link is shown only now. "
+        f"`haptera sessions unshare {link.session_id} {link.id}` revokes it"
     )
     if url is None:
         output.note("`haptera serve` answers it; put the URL of the server before it")

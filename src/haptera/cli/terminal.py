@@ -36,11 +36,11 @@ def writing_file(path: str | None) -> Generator[None, None, None]:
     try:
         yield
     except FileExistsError as error:
-        told = f"{path or error.filename} exists already; it is not overwritten"
-        raise click.UsageError(told) from error
+        message = f"{path or error.filename} exists already; it is not overwritten"
+        raise click.UsageError(message) from error
     except OSError as error:
-        told = f"{path or error.filename or 'the file'} cannot be written: {error.strerror}"
-        raise click.ClickException(told) from error
+        message = f"{path or error.filename or 'the file'} cannot be written: {error.strerror}"
+        raise click.ClickException(message) from error
 
 
 class Sanitiser:
@@ -66,9 +66,9 @@ class Sanitiser:
 
     def _shown(self, text: str, held: str) -> str:
         whole = self._before + text + held
-        made = visible(whole, start=len(self._before), end=len(self._before) + len(text))
+        text_shown = visible(whole, start=len(self._before), end=len(self._before) + len(text))
         self._before, self._held = (self._before + text)[-MOST_BEFORE:], held
-        return made
+        return text_shown
 
 
 def safe(text: str) -> str:
@@ -189,15 +189,15 @@ class Output:
 
     def write_piece(self, text: str, *, cleaner: Sanitiser) -> str:
         """Write the next piece of a text, made harmless; returns what could be written by now."""
-        made = cleaner.feed(text)
-        self._write(made)
-        return made
+        cleaned = cleaner.feed(text)
+        self._write(cleaned)
+        return cleaned
 
     def write_rest(self, *, cleaner: Sanitiser) -> str:
         """Write what is left of a text that was written in pieces, and return it."""
-        made = cleaner.end()
-        self._write(made)
-        return made
+        cleaned = cleaner.end()
+        self._write(cleaned)
+        return cleaned
 
     def redraw(self, text: str) -> None:
         """Write text over the line where the cursor is."""

@@ -12,12 +12,14 @@ from haptera.model.parts import ToolCallPart
 from haptera.model.usage import Usage, add_costs
 
 if TYPE_CHECKING:  # without an `output_type` there is no output: the default says so to checkers
+    from typing_extensions import TypeForm as TypeForm  # noqa: PLC0414 - strict checkers want the alias
     from typing_extensions import TypeVar
 
     OutputT = TypeVar("OutputT", default=None)
 else:
     from typing import TypeVar
 
+    TypeForm = type
     OutputT = TypeVar("OutputT")
 
 StopReason: TypeAlias = Literal[

@@ -18,8 +18,8 @@ from haptera.options.declarations import Declared, split_annotation
 def given_fields(kind: type[Operation]) -> Mapping[str, Declared]:
     """Return what can be given of an operation; worked out once for each."""
     beside = SessionCommand.__struct_fields__ if issubclass(kind, SessionCommand) else ()
-    found = msgspec.structs.fields(kind)
-    return {field.name: _declared(field) for field in found if field.name not in beside}
+    fields = msgspec.structs.fields(kind)
+    return {field.name: _declared(field) for field in fields if field.name not in beside}
 
 
 def _declared(field: msgspec.structs.FieldInfo) -> Declared:
@@ -51,10 +51,10 @@ def meant(
     otherwise = kind.facts.otherwise
     if otherwise is None or given[otherwise.field] is not None:
         return kind, given, []
-    known = given_fields(otherwise.operation)
-    others = [name for name in given if name not in known and name != otherwise.field]
-    told = {name: given[name] for name in known}
-    return otherwise.operation, told, others if any(given[name] for name in others) else []
+    declared = given_fields(otherwise.operation)
+    others = [name for name in given if name not in declared and name != otherwise.field]
+    values = {name: given[name] for name in declared}
+    return otherwise.operation, values, others if any(given[name] for name in others) else []
 
 
 async def ask(face: object, kind: type[Operation], given: Mapping[str, Any]) -> object:

@@ -1,7 +1,7 @@
 """What queries and sessions are given, and how a query came to rest."""
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,16 +12,35 @@ from haptera.model.messages import KeptOptions, UserMessage
 from haptera.model.requests import OutputSchema
 from haptera.model.results import StopReason
 from haptera.options.declarations import function_option
-from haptera.ports.tools import Approver, OutputTransform, ToolSession, ToolSource, Unanswered
+from haptera.ports.tools import (
+    Approver,
+    OutputTransform,
+    ToolContext,
+    ToolSession,
+    ToolSource,
+    Unanswered,
+)
+
+
+class Retry(Exception):  # noqa: N818 - raised by programs, and no failure of theirs
+    """Raised by an output validator: the message goes to the model, which answers again."""
 
 
 class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The type that an answer must have."""
+    """What an answer must be."""
 
-    schema: OutputSchema
+    schema: OutputSchema | None
+    """What the model gets of it; None for plain text."""
+    hint: Any
+    """The type as the program has written it."""
     parse: Callable[[str], object]
     """Returns the value, or raises ValueError saying what is wrong."""
-    max_repairs: int = 2
+    validate: Callable[[object, ToolContext[Any]], Awaitable[object]] | None = None
+    """Checks a value, and returns the one to go on with; raises `Retry` with what to say."""
+    is_wrapped: bool = False
+    """Whether the schema is that of an object which holds the value."""
+    attempts: int = 3
+    """How often each model may answer."""
 
 
 class QueryInput(KeptOptions, frozen=True, kw_only=True, eq=False, gc=True):

@@ -258,7 +258,7 @@ class SchemaAdapter:
             verdict = self._verdict(output.schema, target, "output")
             # Added nulls would have to be removed from the output again.
             if verdict.outcome != "refused" and not verdict.adds_nulls:
-                is_strict = target.endswith("_strict")
+                is_strict = target.endswith("_strict") or target == "gemini"
                 is_same = verdict.outcome == "accepted" and is_strict == output.is_strict
                 schema = output.schema if verdict.outcome == "accepted" else verdict.schema
                 return output if is_same else replace(output, schema=schema, is_strict=is_strict)

@@ -65,8 +65,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         """
         if days is not None and not 0 < days <= _MOST_DAYS:
-            told = f"a key is valid for more than 0 and at most {_MOST_DAYS} days, not {days:g}"
-            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+            message = f"a key is valid for more than 0 and at most {_MOST_DAYS} days, not {days:g}"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, message)
         return cls(
             digest=token_digest(key),
             owner=owner,
@@ -129,8 +129,8 @@ class Access:
         if callable(keys):
             self._keys = keys
         else:
-            known = {key.digest: key for key in keys}
-            self._keys = lambda: known
+            by_digest = {key.digest: key for key in keys}
+            self._keys = lambda: by_digest
         self._logins: OrderedDict[str, _Login] = OrderedDict()
 
     def adopt(self, *, owner: str, clock: Clock) -> None:
@@ -157,24 +157,24 @@ class Access:
 
     def principal_of(self, token: str | None) -> Principal | None:
         """Return whose token or key this is, or None."""
-        found = self._checked(token)
-        return None if found is None else found.principal
+        principal = self._checked(token)
+        return None if principal is None else principal.principal
 
     def log_in(self, token: str | None) -> BrowserLogin | None:
         """Exchange a token or a key for a cookie and a secret; None when it is not valid."""
-        found = self._checked(token)
-        if found is None:
+        holder = self._checked(token)
+        if holder is None:
             return None
-        made = BrowserLogin(cookie=new_token(), secret=new_token())
-        digest = token_digest(made.cookie)
-        principal = msgspec.structs.replace(found.principal, cookie=digest)
+        login = BrowserLogin(cookie=new_token(), secret=new_token())
+        digest = token_digest(login.cookie)
+        principal = msgspec.structs.replace(holder.principal, cookie=digest)
         self._logins[digest] = _Login(
-            principal=principal, expires=found.expires, secret=token_digest(made.secret)
+            principal=principal, expires=holder.expires, secret=token_digest(login.secret)
         )
         # Logins that expired are not looked for; the oldest make space.
         if len(self._logins) > _MOST_COOKIES:
             self._logins.popitem(last=False)
-        return made
+        return login
 
     def log_out(self, cookie: str | None) -> None:
         """Make a cookie worthless."""

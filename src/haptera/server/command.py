@@ -163,8 +163,8 @@ async def _serve_on(
 
     async with make(None, has_tools=True) as agent:
         await _check_store(agent)
-        known = _own_keys_only_read(KeyFile(folder).keys, owner=agent.owner, has_tools=has_tools)
-        access = Access(state.token, owner=agent.owner, keys=known)
+        api_keys = _own_keys_only_read(KeyFile(folder).keys, owner=agent.owner, has_tools=has_tools)
+        access = Access(state.token, owner=agent.owner, keys=api_keys)
         app = create_app(agent, access=access, agents=agent_of, settings=settings)
         try:
             with announced(folder, state) as path:
@@ -185,10 +185,12 @@ def _certificate(flags: dict[str, Any]) -> Certificate | None:
 
 def _settings(flags: dict[str, Any]) -> ServerSettings:
     limits = _limits()
-    given: dict[str, Any] = {"sessions": limits.sessions, "idle_seconds": limits.idle_seconds}
-    given |= {name: flags[name] for name in _DECLARED if flags.get(name) is not None}
-    made = checked_settings(ServerSettings(**given))
-    return msgspec.structs.replace(made, streams=max(made.streams, made.streams_per_owner))
+    values: dict[str, Any] = {"sessions": limits.sessions, "idle_seconds": limits.idle_seconds}
+    values |= {name: flags[name] for name in _DECLARED if flags.get(name) is not None}
+    settings = checked_settings(ServerSettings(**values))
+    return msgspec.structs.replace(
+        settings, streams=max(settings.streams, settings.streams_per_owner)
+    )
 
 
 def _limits() -> PoolLimits:
@@ -243,12 +245,12 @@ async def _warn_without_model(agent: Agent) -> None:
         return
     absent = {each.name for each in await list_local_models() if not each.is_present}
     if name in absent:
-        told = (
+        message = (
             f"warning: queries will fail: no key of a provider is found, and the model {model} is "
             f"not on this machine. Either {key_advice()} and start again, or install the extra "
             f"`local` and run `haptera models pull {name}`"
         )
-        click.echo(told, err=True)
+        click.echo(message, err=True)
 
 
 def _own_keys_only_read(keys: KeySource, *, owner: str, has_tools: bool) -> KeySource:
@@ -258,14 +260,14 @@ def _own_keys_only_read(keys: KeySource, *, owner: str, has_tools: bool) -> KeyS
     unless the server was told so (`has_tools`).
     """
     seen: Mapping[str, ApiKey] | None = None
-    made: Mapping[str, ApiKey] = {}
+    limited_keys: Mapping[str, ApiKey] = {}
 
     def limited() -> Mapping[str, ApiKey]:
-        nonlocal seen, made
+        nonlocal seen, limited_keys
         now = keys()
         if now is not seen:
-            seen, made = now, {digest: _limited(key, owner) for digest, key in now.items()}
-        return made
+            seen, limited_keys = now, {digest: _limited(key, owner) for digest, key in now.items()}
+        return limited_keys
 
     return keys if has_tools else limited
 
@@ -294,20 +296,20 @@ def add(owner: str, *, read_only: bool, days: float | None, label: str) -> None:
     An owner is a name of your choice; each has sessions of its own.
     """
     key = new_token()
-    made = ApiKey.of(key, owner=owner, read_only=read_only, days=days)
-    add_key(state_folder(), msgspec.structs.replace(made, label=label))
+    record = ApiKey.of(key, owner=owner, read_only=read_only, days=days)
+    add_key(state_folder(), msgspec.structs.replace(record, label=label))
     click.echo(key)
 
 
 @keys.command("list")
 def list_keys() -> None:
     """List keys by the first digits of their digests."""
-    found = read_keys(state_folder())
-    if not found:
+    records = read_keys(state_folder())
+    if not records:
         click.echo("there are no keys; `haptera keys add OWNER` makes one", err=True)
-    for key in found:
-        told = [key.digest[:12], key.owner, "+".join(key.scopes), _validity(key), key.label]
-        click.echo("  ".join(each for each in told if each))
+    for key in records:
+        cells = [key.digest[:12], key.owner, "+".join(key.scopes), _validity(key), key.label]
+        click.echo("  ".join(each for each in cells if each))
 
 
 def _validity(key: ApiKey) -> str:

@@ -156,8 +156,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _close_oldest(self) -> None:
         """Close the oldest connection that has no request in progress; this one has none yet."""
-        known = [each for each in self.connections if isinstance(each, HttpConnection)]
-        idle = [each for each in known if not (each.is_answering or each.transport.is_closing())]
+        connections = [each for each in self.connections if isinstance(each, HttpConnection)]
+        idle = [
+            each for each in connections if not (each.is_answering or each.transport.is_closing())
+        ]
         min(idle, key=lambda each: each.began).transport.abort()
 
     def _expect_head(self) -> None:
@@ -172,25 +174,25 @@ class HttpConnection(HttpToolsProtocol):
         """Close the connection; a client that has begun a request is told why."""
         self._forget_head()
         if self._is_in_head and not self.is_answering:
-            told = b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            self.transport.write(told % (status, reason))
+            head = b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            self.transport.write(head % (status, reason))
         self.transport.close()
 
 
 def stalled_in(connections: Iterable[Any]) -> dict[Any, int]:
     """Return the connections that wait for their client, with how much it has not taken."""
-    found: dict[Any, int] = {}
+    stalled: dict[Any, int] = {}
     for each in connections:
         unsent = each.transport.get_write_buffer_size()
         if unsent or getattr(each, "waits_for_body", False):
-            found[each] = unsent
-    return found
+            stalled[each] = unsent
+    return stalled
 
 
 def abort_stalled(connections: Iterable[Any], before: Mapping[Any, int]) -> dict[Any, int]:
     """Abort connections whose client has taken nothing since `before`; returns those that wait."""
-    found = stalled_in(connections)
-    for each in [each for each, unsent in found.items() if before.get(each) == unsent]:
+    stalled = stalled_in(connections)
+    for each in [each for each, unsent in stalled.items() if before.get(each) == unsent]:
         each.transport.abort()
-        del found[each]
-    return found
+        del stalled[each]
+    return stalled

@@ -133,7 +133,7 @@ class CutOffQueries:
 
     def _cut_off(self) -> list[HeldQuery]:
         """List what does not go on in sessions that are open here; close what others took over."""
-        found: list[HeldQuery] = []
+        queries: list[HeldQuery] = []
         # A copy, because a discard changes the mapping.
         for (owner, session_id), session in list(self._sessions.items()):
             if session.taken_over:
@@ -141,8 +141,8 @@ class CutOffQueries:
                 self._tasks.start(closing, name="haptera-discard")
             elif self._resumes(session):
                 head = session.view().head
-                found.append(HeldQuery(session_id=SessionId(session_id), owner=owner, head=head))
-        return found
+                queries.append(HeldQuery(session_id=SessionId(session_id), owner=owner, head=head))
+        return queries
 
 
 def _has_work(session: AgentSession) -> bool:

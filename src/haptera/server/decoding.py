@@ -76,24 +76,24 @@ def convert_body(values: dict[str, Any], kind: type[BodyT]) -> BodyT:
 
 
 def _wrong_body(error: Exception, kind: type) -> ProblemError:
-    told = f"the body is not valid: {_brief(error)}{_choices(kind, str(error))}"
-    return ProblemError(400, "BODY_INVALID", told)
+    message = f"the body is not valid: {_brief(error)}{_choices(kind, str(error))}"
+    return ProblemError(400, "BODY_INVALID", message)
 
 
 def _brief(error: Exception) -> str:
     """Return what an error says: it may repeat a name of the client's, of any length."""
-    told = str(error)
+    text = str(error)
     half = _LONGEST_TOLD // 2
-    return told if len(told) <= _LONGEST_TOLD else f"{told[:half]} … {told[-half:]}"
+    return text if len(text) <= _LONGEST_TOLD else f"{text[:half]} … {text[-half:]}"
 
 
-def _choices(kind: type, told: str) -> str:
+def _choices(kind: type, message: str) -> str:
     """Return what a field may be, when the error is about a word that is none of them."""
-    found = _WRONG_WORD.search(told)
-    if found is None:
+    match = _WRONG_WORD.search(message)
+    if match is None:
         return ""
     for field in msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else ():
-        if field.encode_name == found[1] and (words := allowed_words(field.type)):
+        if field.encode_name == match[1] and (words := allowed_words(field.type)):
             return f"; it is one of {', '.join(sorted(words))}"
     return ""
 
@@ -118,8 +118,8 @@ def check_shape(content: bytes) -> None:
     # Between two commas there is at most one number, with few brackets around it. The time to read
     # a whole number grows with the square of its digits.
     if max(map(len, plain.translate(None, _WHITE_SPACE).split(b","))) > _LONGEST_NUMBER:
-        told = f"this is not JSON, or a number in it has more than {_LONGEST_NUMBER} digits"
-        raise ProblemError(400, "NUMBER_TOO_LONG", told)
+        message = f"this is not JSON, or a number in it has more than {_LONGEST_NUMBER} digits"
+        raise ProblemError(400, "NUMBER_TOO_LONG", message)
 
 
 def _too_many() -> ProblemError:

@@ -175,9 +175,9 @@ def client_of(connection: HTTPConnection) -> str:
 
 
 def _principal_of(access: Access, connection: HTTPConnection) -> Principal | None:
-    told = connection.headers.getlist("authorization")
-    if told:  # a proxy and the server might not mean the same one of several
-        kind, _, token = told[0].partition(" ") if len(told) == 1 else ("", "", "")
+    values = connection.headers.getlist("authorization")
+    if values:  # a proxy and the server might not mean the same one of several
+        kind, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         return access.principal_of(token.strip()) if kind.lower() == "bearer" else None
     if (key := connection.headers.get("x-api-key")) is not None:
         return access.principal_of(key)
@@ -186,13 +186,13 @@ def _principal_of(access: Access, connection: HTTPConnection) -> Principal | Non
 
 def _login_secret_of(connection: HTTPConnection) -> str | None:
     """Return the half of a login that is no cookie; a browser sends none by itself."""
-    told = connection.headers.getlist(LOGIN_HEADER)
-    told += [
+    values = connection.headers.getlist(LOGIN_HEADER)
+    values += [
         each.removeprefix(_LOGIN_PROTOCOL)
         for each in connection.scope.get("subprotocols", ())
         if each.startswith(_LOGIN_PROTOCOL)
     ]
-    return told[0] if len(told) == 1 else None
+    return values[0] if len(values) == 1 else None
 
 
 def check_same_site(headers: Mapping[str, str]) -> None:
@@ -210,13 +210,13 @@ def check_same_site(headers: Mapping[str, str]) -> None:
 
 def _query_of(request: Request, kind: type[QueryT]) -> QueryT:
     """Check the query string: unknown and repeated names are refused, not ignored."""
-    given: dict[str, str] = {}
-    known = field_names(kind)
+    values: dict[str, str] = {}
+    names = field_names(kind)
     for name, value in request.query_params.multi_items():
-        if name not in known or name in given:
+        if name not in names or name in values:
             raise ProblemError(400, "QUERY_INVALID", f"there is no parameter {name[:60]!r} here")
-        given[name] = value
+        values[name] = value
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ProblemError(400, "QUERY_INVALID", f"the query is not valid: {error}") from error

@@ -43,19 +43,28 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     ] = "own"
 
 
+@ServedOperation(
+    method="GET",
+    path=f"{ONE_SESSION}/events",
+    rpc="session/events",
+    scope="read",
+    query=EventsQuery,
+    media=(SSE,),
+    tag="messages",
+)
 async def stream_events(call: Call) -> EventAnswer:
-    """Replay events from a `seq` on, then follow."""
+    """Server-sent events: the log after a seq, then what happens. `id:` is the seq."""
     query: EventsQuery = call.query
-    found = await call.sessions.describe(call.path["session_id"])
+    session = await call.sessions.describe(call.path["session_id"])
     after = resume_point(call.last_event_id, query.after)
-    if after > found.head:
-        raise ProblemError(410, "SEQ_UNKNOWN", f"the log ends at {found.head}", head=found.head)
+    if after > session.head:
+        raise ProblemError(410, "SEQ_UNKNOWN", f"the log ends at {session.head}", head=session.head)
     hub, owner = call.server.hub, call.principal.owner
-    feed = call.sessions.feed(found.id, after=after)
+    feed = call.sessions.feed(session.id, after=after)
     stream = EventStream(
         feed,
         call.server.encoder,
-        head=found.head,
+        head=session.head,
         types=frozenset((query.types or "").split(",")) - {""},
         follow=query.follow,
         has_source_names=query.names == "source",
@@ -63,12 +72,21 @@ async def stream_events(call: Call) -> EventAnswer:
     return EventAnswer(
         batches=stream.batches(hub, owner, is_allowed=call.is_allowed),
         on_end=hub.streams.begin(owner),
-        session_id=found.id,
+        session_id=session.id,
         after=after,
         is_endless=query.follow,
     )
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/events",
+    rpc="events/all",
+    summary="What happens in all sessions that are open here, on one stream, without replay.",
+    scope="read",
+    media=(SSE,),
+    tag="messages",
+)
 async def stream_all(call: Call) -> EventAnswer:
     """Send what happens in every session of the caller that is open in this process."""
     end = call.server.hub.streams.begin(call.principal.owner)
@@ -78,7 +96,7 @@ async def stream_all(call: Call) -> EventAnswer:
 async def _all_events(call: Call) -> AsyncGenerator[list[SentEvent], None]:
     hub, owner = call.server.hub, call.principal.owner
     overview = Overview()
-    forget = call.sessions.agent.sessions.on(lambda told: overview.publish((told,)))
+    forget = call.sessions.agent.sessions.on(lambda event: overview.publish((event,)))
     try:
         with hub.showing(owner, overview):
             yield []
@@ -102,37 +120,16 @@ async def _next_sent(call: Call, overview: Overview) -> list[SentEvent]:
         return [event_of("ping", {})]
     if not taken and overview.lagged:
         return [event_of(_LAGGED, {})]
-    return [_sent(call, told) for told in taken]
+    return [_sent(call, event) for event in taken]
 
 
-def _sent(call: Call, told: Told) -> SentEvent:
-    if isinstance(told, SessionEvent):
-        return event_of(f"session.{told.kind}", {"session_id": told.session_id})
-    return told_event(call.server.encoder, *told)
+def _sent(call: Call, event: Told) -> SentEvent:
+    if isinstance(event, SessionEvent):
+        return event_of(f"session.{event.kind}", {"session_id": event.session_id})
+    return told_event(call.server.encoder, *event)
 
 
 EVENT_OPERATIONS = (
-    ServedOperation(
-        method="GET",
-        path=f"{ONE_SESSION}/events",
-        name="stream_events",
-        rpc="session/events",
-        summary="Server-sent events: the log after a seq, then what happens. `id:` is the seq.",
-        handler=stream_events,
-        scope="read",
-        query=EventsQuery,
-        media=(SSE,),
-        tag="messages",
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/events",
-        name="stream_all",
-        rpc="events/all",
-        summary="What happens in all sessions that are open here, on one stream, without replay.",
-        handler=stream_all,
-        scope="read",
-        media=(SSE,),
-        tag="messages",
-    ),
+    stream_events,
+    stream_all,
 )

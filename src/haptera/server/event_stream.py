@@ -56,16 +56,16 @@ class EventEncoder:
     def encode(self, event: Event) -> SentEvent:
         """Return an event as it is sent; the same object is encoded once."""
         # By identity: to compare or hash an event would take about as long as to encode it.
-        known = self._known.get(id(event))
-        if known is not None and known[0] is event:
-            return known[1]
+        encoded = self._known.get(id(event))
+        if encoded is not None and encoded[0] is event:
+            return encoded[1]
         seq = event.seq if isinstance(event, Entry) else 0
-        made = _sent(_name_of(event), encode_event(event), seq)
-        self._known[id(event)] = (event, made)  # holds the event, so that its id stays its own
-        self._bytes += len(made.frame)
+        sent = _sent(_name_of(event), encode_event(event), seq)
+        self._known[id(event)] = (event, sent)  # holds the event, so that its id stays its own
+        self._bytes += len(sent.frame)
         while len(self._known) > _KEPT or (self._bytes > _KEPT_BYTES and len(self._known) > 1):
             self._bytes -= len(self._known.popitem(last=False)[1][1].frame)
-        return made
+        return sent
 
 
 def source_event(event: Event, sent: SentEvent) -> SentEvent:
@@ -229,15 +229,15 @@ def resume_point(last_event_id: str | None, after: int | None) -> int:
         ProblemError: 400 when it is no number.
 
     """
-    told = (last_event_id or "").strip()
-    if not told:
+    text = (last_event_id or "").strip()
+    if not text:
         return after or 0
-    if not (told.isascii() and told.isdecimal() and len(told) <= _LONGEST_SEQ):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_SEQ):
         raise ProblemError(400, "LAST_EVENT_ID", "Last-Event-ID is the seq of an entry")
-    return int(told)
+    return int(text)
 
 
 def told_event(encoder: EventEncoder, session_id: str, event: Event) -> SentEvent:
     """Return an event on the stream of all sessions: it names its session."""
-    told = {"session_id": session_id, "event": msgspec.Raw(encoder.encode(event).data)}
-    return event_of(_name_of(event), told)
+    body = {"session_id": session_id, "event": msgspec.Raw(encoder.encode(event).data)}
+    return event_of(_name_of(event), body)

@@ -41,8 +41,8 @@ def _size_of(event: Event) -> int:
     return len(event.text) if isinstance(event, TextDelta | ReasoningDelta) else 0
 
 
-def _size_of_told(told: Told) -> int:
-    return 0 if isinstance(told, SessionEvent) else _size_of(told[1])
+def _size_of_told(event: Told) -> int:
+    return 0 if isinstance(event, SessionEvent) else _size_of(event[1])
 
 
 class Overview(Subscription[Told]):

@@ -78,14 +78,14 @@ class RequestGate:
 
     def _knows_host(self, host: str, scope: Scope) -> bool:
         host = host.lower()
-        found = _HOST.fullmatch(host)
-        if found is None:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
         if self._settings.hosts:
             return host in self._settings.hosts
         server = scope.get("server")
-        port = int(found[2]) if found[2] else _default_port(scope)
-        return found[1] in _NAMES and (server is None or server[1] in {None, port})
+        port = int(match[2]) if match[2] else _default_port(scope)
+        return match[1] in _NAMES and (server is None or server[1] in {None, port})
 
     def _is_foreign(self, scope: Scope, headers: list[tuple[bytes, bytes]], host: str) -> bool:
         origins = [each.lower() for each in _all(headers, b"origin")]
@@ -118,8 +118,8 @@ class RequestGate:
 
         async def send_hardened(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                more = [each for each in added if each[0] not in given]
+                names = {name.lower() for name, _ in message["headers"]}
+                more = [each for each in added if each[0] not in names]
                 message = {**message, "headers": [*message["headers"], *more, request_id]}
             await send(message)
 

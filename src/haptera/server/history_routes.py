@@ -51,14 +51,22 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[Name | None, described("The name of the new session.")] = None
 
 
+@ServedOperation(
+    method="GET",
+    path=f"{ONE_SESSION}/export",
+    rpc="session/export",
+    scope="read",
+    query=ExportQuery,
+    media=tuple(dict.fromkeys(each[0].partition(";")[0] for each in _FORMATS.values())),
+)
 async def export_session(call: Call) -> FileAnswer:
     """Return a session as a file of Haptera or of another program."""
     query: ExportQuery = call.query
-    found = await call.sessions.describe(call.path["session_id"])
-    pieces = call.sessions.agent.sessions.export(found.id, to=query.format, redact=query.redact)
+    session = await call.sessions.describe(call.path["session_id"])
+    pieces = call.sessions.agent.sessions.export(session.id, to=query.format, redact=query.redact)
     media, suffix = _FORMATS[query.format]
     return FileAnswer(
-        name=f"{found.id}{suffix}",
+        name=f"{session.id}{suffix}",
         media_type=media,
         pieces=_started(pieces, await anext(pieces, b"")),
     )
@@ -73,6 +81,16 @@ async def _started(
         yield piece
 
 
+@ServedOperation(
+    method="POST",
+    path="/api/v1/sessions:import",
+    rpc="session/import",
+    scope="write",
+    query=ImportQuery,
+    body=bytes,
+    status=201,
+    answer=Imported,
+)
 async def import_session(call: Call) -> OperationAnswer:
     """Make a session from a file of Haptera or of another program.
 
@@ -100,32 +118,10 @@ async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
 
 
 HISTORY_OPERATIONS = (
-    ServedOperation(
-        method="POST",
-        path="/api/v1/sessions:import",
-        name="import_session",
-        rpc="session/import",
-        summary="Make a session from a file of Haptera or of another program.",
-        handler=import_session,
-        scope="write",
-        query=ImportQuery,
-        body=bytes,
-        status=201,
-        answer=Imported,
-    ),
+    import_session,
     served(ForkSession),
     served(RewindSession),
     served(CompactSession),
-    ServedOperation(
-        method="GET",
-        path=f"{ONE_SESSION}/export",
-        name="export_session",
-        rpc="session/export",
-        summary="Return a session as a file of Haptera or of another program.",
-        handler=export_session,
-        scope="read",
-        query=ExportQuery,
-        media=tuple(dict.fromkeys(each[0].partition(";")[0] for each in _FORMATS.values())),
-    ),
+    export_session,
     served(CountUse),
 )

@@ -48,12 +48,12 @@ class KeyFile:
 
     def _identity(self) -> tuple[int, ...] | None:
         try:
-            found = (self._folder / _FILE).stat()
+            facts = (self._folder / _FILE).stat()
         except OSError:
             return None
         # The file is replaced and not written to, so its inode changes even within one tick of the
         # clock.
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+        return facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
 
 
 def read_keys(folder: Path) -> tuple[ApiKey, ...]:
@@ -102,8 +102,8 @@ def add_key(folder: Path, key: ApiKey) -> None:
 
     """
     if OWNER_NAME.fullmatch(key.owner) is None:
-        told = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        message = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message)
     if writable(key.label) != key.label:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"the label {key.label!r} is not valid text")
     with _locked(folder):
@@ -114,10 +114,10 @@ def remove_key(folder: Path, prefix: str) -> bool:
     """Remove the key whose digest begins so; returns whether there was exactly one."""
     with _locked(folder):
         keys = read_keys(folder)
-        found = [key for key in keys if key.digest.startswith(prefix)]
-        if len(found) != 1 or len(prefix) < _SHORTEST_PREFIX:
+        matching = [key for key in keys if key.digest.startswith(prefix)]
+        if len(matching) != 1 or len(prefix) < _SHORTEST_PREFIX:
             return False
-        _write(folder, tuple(key for key in keys if key not in found))
+        _write(folder, tuple(key for key in keys if key not in matching))
     return True
 
 

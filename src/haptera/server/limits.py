@@ -270,8 +270,8 @@ class OpenLimit:
         """
         is_full = self._total is not None and self.open >= self._total
         if is_full or self._open[caller] >= self._each:
-            code, told = f"TOO_MANY_{self._what.upper()}", f"too many {self._what}"
-            raise ProblemError(429, code, told, retryable=True, retry_after=1.0)
+            code, message = f"TOO_MANY_{self._what.upper()}", f"too many {self._what}"
+            raise ProblemError(429, code, message, retryable=True, retry_after=1.0)
         self._open[caller] += 1
         is_ended = False
 

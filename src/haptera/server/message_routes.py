@@ -97,6 +97,21 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """What to show of each, whole and part by part, with whose words it is."""
 
 
+@ServedOperation(
+    method="POST",
+    path=f"{ONE_SESSION}/messages",
+    rpc="message/send",
+    summary="Send a prompt: 202 when it is stored; `Accept: text/event-stream` streams the "
+    "answer, `Prefer: wait=60` waits for it. A disconnect does not stop the query.",
+    scope="write",
+    body=NewMessage,
+    options=("wait", "stream"),
+    status=202,
+    also=(200,),
+    answer=Admitted,
+    media=(JSON, SSE),
+    tag="messages",
+)
 async def send_message(call: Call) -> OperationAnswer | EventAnswer:
     """Store a prompt, then answer at once, stream, or wait for its end."""
     if not call.wants_stream and call.wait is None:
@@ -131,18 +146,18 @@ async def _waited(call: Call, admitted: Admitted, feed: SessionFeed) -> Operatio
 async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
     """Store a prompt; returns the feed of what follows, which reads when the client waits."""
     body: NewMessage = call.body
-    found = await call.sessions.describe(call.path["session_id"])
+    session = await call.sessions.describe(call.path["session_id"])
     content = body.content if isinstance(body.content, str) else _checked(body.content)
-    seq = found.head
+    seq = session.head
     if body.id is not None:
         sessions = call.sessions.agent.sessions
-        before = await sessions.find_prompt(found.id, body.id)
+        before = await sessions.find_prompt(session.id, body.id)
         if before is not None:
             # A repeated request gets the answer from its beginning, also when it is over already.
             seq = before.seq - 1
             _refuse_another(content, before)
-    feed = call.sessions.feed(found.id, after=seq)
-    async with call.sessions.handle(found.id, is_known=True) as handle:
+    feed = call.sessions.feed(session.id, after=seq)
+    async with call.sessions.handle(session.id, is_known=True) as handle:
         if call.wants_stream or call.wait is not None:
             await feed.begin()  # before the prompt is stored, so that nothing is to be read back
         try:
@@ -153,7 +168,7 @@ async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
         except BaseException:
             await feed.close()
             raise
-    return Admitted(session_id=found.id, query_id=query_id, seq=seq), feed
+    return Admitted(session_id=session.id, query_id=query_id, seq=seq), feed
 
 
 def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPart]:
@@ -168,10 +183,10 @@ def _refuse_another(content: str | list[TextPart | MediaPart], before: FoundProm
 
     The session itself compares whole messages, but cannot tell the client of another server.
     """
-    given = [content] if isinstance(content, str) else _texts(content)
-    if given != _texts(before.parts):
-        told = "the session has another message with this id"
-        raise ProblemError(409, ErrorCode.CONFLICT.value, told)
+    texts = [content] if isinstance(content, str) else _texts(content)
+    if texts != _texts(before.parts):
+        message = "the session has another message with this id"
+        raise ProblemError(409, ErrorCode.CONFLICT.value, message)
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:
@@ -246,16 +261,33 @@ async def _stopped_by(left: asyncio.Event, feed: SessionFeed) -> AsyncGenerator[
         yield
 
 
+@ServedOperation(
+    method="GET",
+    path=f"{ONE_SESSION}/approvals",
+    rpc="approval/list",
+    scope="read",
+    answer=Pending,
+    tag="messages",
+)
 async def list_approvals(call: Call) -> OperationAnswer:
     """List the tool calls that wait for an answer."""
-    found = await call.sessions.describe(call.path["session_id"])
-    remote = await call.sessions.agent.remote(found.id)
+    session = await call.sessions.describe(call.path["session_id"])
+    remote = await call.sessions.agent.remote(session.id)
     asked = await remote.pending()
     return OperationAnswer(Pending(data=asked, cards=tuple(map(card_of, asked))))
 
 
+@ServedOperation(
+    method="POST",
+    path=f"{ONE_SESSION}/approvals/{{approval_id}}",
+    rpc="approval/answer",
+    scope="write",
+    body=ApprovalAnswer,
+    status=202,
+    tag="messages",
+)
 async def answer_approval(call: Call) -> OperationAnswer:
-    """Answer a question about a tool call; a query that rests on it is carried on."""
+    """Allow or reject a tool call."""
     body: ApprovalAnswer = call.body
     approval_id, by = call.path["approval_id"], call.principal.owner
     async with call.sessions.handle(call.path["session_id"]) as handle:
@@ -273,45 +305,8 @@ async def answer_approval(call: Call) -> OperationAnswer:
 
 
 MESSAGE_OPERATIONS = (
-    ServedOperation(
-        method="POST",
-        path=f"{ONE_SESSION}/messages",
-        name="send_message",
-        rpc="message/send",
-        summary="Send a prompt: 202 when it is stored; `Accept: text/event-stream` streams the "
-        "answer, `Prefer: wait=60` waits for it. A disconnect does not stop the query.",
-        handler=send_message,
-        scope="write",
-        body=NewMessage,
-        options=("wait", "stream"),
-        status=202,
-        also=(200,),
-        answer=Admitted,
-        media=(JSON, SSE),
-        tag="messages",
-    ),
+    send_message,
     served(AbortQuery),
-    ServedOperation(
-        method="GET",
-        path=f"{ONE_SESSION}/approvals",
-        name="list_approvals",
-        rpc="approval/list",
-        summary="List the tool calls that wait for an answer.",
-        handler=list_approvals,
-        scope="read",
-        answer=Pending,
-        tag="messages",
-    ),
-    ServedOperation(
-        method="POST",
-        path=f"{ONE_SESSION}/approvals/{{approval_id}}",
-        name="answer_approval",
-        rpc="approval/answer",
-        summary="Allow or reject a tool call.",
-        handler=answer_approval,
-        scope="write",
-        body=ApprovalAnswer,
-        status=202,
-        tag="messages",
-    ),
+    list_approvals,
+    answer_approval,
 )

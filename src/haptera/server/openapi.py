@@ -112,7 +112,7 @@ def _rpc_methods(
     operations: Sequence[ServedOperation], schemas: dict[int, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     """Return what each method of JSON-RPC takes: of operations, and of the names beside them."""
-    found = {
+    methods = {
         each.rpc: {"summary": each.summary, "params": _rpc_params(each, schemas, components)}
         for each in operations
         if each.rpc is not None
@@ -121,20 +121,20 @@ def _rpc_methods(
         name: {"summary": (method.__doc__ or "").strip(), "params": schemas[id(kind)]}
         for name, (kind, method) in RPC_ALIASES.items()
     }
-    return dict(sorted({**found, **aliases}.items()))
+    return dict(sorted({**methods, **aliases}.items()))
 
 
 def _rpc_params(
     operation: ServedOperation, schemas: dict[int, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the parameters of a method: those that HTTP has in four places, in one object."""
-    known = RpcParams.of(operation)
-    properties = {name: _PATH_SCHEMAS[name] for name in known.path}
-    required = list(known.path)
+    declared = RpcParams.of(operation)
+    properties = {name: _PATH_SCHEMAS[name] for name in declared.path}
+    required = list(declared.path)
     for kind, names in (
-        (operation.query, known.query),
-        (RpcOptions, known.options),
-        (operation.body, known.body),
+        (operation.query, declared.query),
+        (RpcOptions, declared.options),
+        (operation.body, declared.body),
     ):
         struct = _resolved(schemas[id(kind)], components) if names else {}
         properties |= {name: struct["properties"][name] for name in names}
@@ -154,8 +154,8 @@ def _types_of(operations: Iterable[ServedOperation]) -> list[Any]:
     types: list[Any] = [ProblemBody, *_EVENT_TYPES, RpcOptions]
     types += [kind for kind, _ in RPC_ALIASES.values()]
     for operation in operations:
-        given = (operation.body, operation.answer, operation.query)
-        types += [each for each in given if each not in {None, bytes} and each not in types]
+        kinds = (operation.body, operation.answer, operation.query)
+        types += [each for each in kinds if each not in {None, bytes} and each not in types]
     return types
 
 
@@ -224,12 +224,12 @@ def _parameter(
 ) -> dict[str, Any]:
     """Return a parameter, which has the sentence that its schema would have in a body."""
     plain = {key: value for key, value in schema.items() if key != "description"}
-    told = schema["description"]
+    description = schema["description"]
     return {
         "name": name,
         "in": location,
         "required": is_required,
-        "description": told,
+        "description": description,
         "schema": plain,
     }
 
@@ -239,24 +239,30 @@ def _header_parameters(operation: ServedOperation) -> list[dict[str, Any]]:
     if operation.media == (SSE,) and operation.query is not Nothing:
         names.append("after")
     return [
-        {"name": header, "in": "header", "required": False, "description": told, "schema": schema}
-        for header, told, schema in (_HEADERS[name] for name in names)
+        {
+            "name": header,
+            "in": "header",
+            "required": False,
+            "description": description,
+            "schema": schema,
+        }
+        for header, description, schema in (_HEADERS[name] for name in names)
     ]
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a parameter that may be absent: a query string has no null."""
-    kept = {key: value for key, value in schema.items() if key != "default" or value is not None}
-    options = [each for each in kept.pop("anyOf", []) if each != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "default" or value is not None}
+    options = [each for each in rest.pop("anyOf", []) if each != {"type": "null"}]
     if len(options) == 1:
-        return {**kept, **options[0]}
-    return {**kept, "anyOf": options} if options else kept
+        return {**rest, **options[0]}
+    return {**rest, "anyOf": options} if options else rest
 
 
 def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     name = schema.get("$ref", "").rpartition("/")[2]
-    found: dict[str, Any] = components[name] if name else schema
-    return found
+    resolved: dict[str, Any] = components[name] if name else schema
+    return resolved
 
 
 def _responses(operation: ServedOperation, schemas: dict[int, Any]) -> dict[str, Any]:
@@ -280,7 +286,7 @@ def _problem(description: str, schemas: dict[int, Any]) -> dict[str, Any]:
 def _problem_statuses(operation: ServedOperation) -> list[int]:
     """Return what an operation is refused with, as far as its declaration says it."""
     is_change = operation.method != "GET" and "{session_id}" in operation.path
-    found = {
+    statuses = {
         400: operation.query is not Nothing or operation.body is not None,
         401: operation.scope is not None or operation.name == "log_in",
         403: operation.scope is not None,
@@ -293,7 +299,7 @@ def _problem_statuses(operation: ServedOperation) -> list[int]:
         429: operation.scope is not None or "{token}" in operation.path,
         503: operation.scope is not None or operation.name == "readiness",
     }
-    return [status for status, is_possible in found.items() if is_possible]
+    return [status for status, is_possible in statuses.items() if is_possible]
 
 
 def _content(operation: ServedOperation, schemas: dict[int, Any]) -> dict[str, Any]:

@@ -128,18 +128,24 @@ AnyAnswer: TypeAlias = OperationAnswer | FileAnswer | EventAnswer
 Handler: TypeAlias = Callable[[Call], Awaitable[AnyAnswer]]
 
 
+async def _unserved(_call: Call) -> AnyAnswer:
+    raise TypeError("an operation decorates its handler")
+
+
 class ServedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation: what it takes, what it answers, who may call it."""
+    """One operation: what it takes, what it answers, who may call it. Decorates its handler."""
 
     method: str
     path: str
-    name: str
     rpc: str | None
     """The method of JSON-RPC; None: the operation is about cookies, which only browsers have."""
-    summary: str
-    handler: Handler
     scope: Scope | None
     """None: public."""
+    handler: Handler = _unserved
+    name: str = ""
+    """Empty: that of the handler."""
+    summary: str = ""
+    """Empty: the first line of what the handler says of itself."""
     query: type[msgspec.Struct] = Nothing
     body: type | None = None
     """The type of a JSON body; `bytes`: a file, which the handler reads."""
@@ -154,6 +160,15 @@ class ServedOperation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer; None: no content, a file or a stream."""
     media: tuple[str, ...] = (JSON,)
     tag: str = "sessions"
+
+    def __call__(self, handler: Handler) -> "ServedOperation":
+        """Return the operation with its handler, and what that says of itself."""
+        return msgspec.structs.replace(
+            self,
+            handler=handler,
+            name=self.name or handler.__name__,
+            summary=self.summary or (handler.__doc__ or "").partition("\n")[0],
+        )
 
     @property
     def path_names(self) -> list[str]:

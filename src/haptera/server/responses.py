@@ -92,12 +92,12 @@ async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
 def request_id_of(scope: Scope) -> str:
     """Return the id of a request: the one that a proxy or client has given it, or a new one."""
     if _REQUEST_ID not in scope:
-        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        values = [value for name, value in scope["headers"] if name == b"x-request-id"]
         # It goes into the log and into a header, so only plain characters are taken over.
-        is_usable = len(given) == 1 and _GIVEN_ID.fullmatch(given[0])
-        scope[_REQUEST_ID] = given[0].decode() if is_usable else f"req_{secrets.token_hex(10)}"
-    found: str = scope[_REQUEST_ID]
-    return found
+        is_usable = len(values) == 1 and _GIVEN_ID.fullmatch(values[0])
+        scope[_REQUEST_ID] = values[0].decode() if is_usable else f"req_{secrets.token_hex(10)}"
+    request_id: str = scope[_REQUEST_ID]
+    return request_id
 
 
 def problem_response(problem: ProblemError, scope: Scope, **headers: str) -> Response:

@@ -59,15 +59,24 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     long is compacted before the next request to the model. A `compaction` event says so then."""
 
 
+@ServedOperation(
+    method="POST",
+    path=f"{ONE_SESSION}/resume",
+    rpc="session/resume",
+    scope="write",
+    body=ResumeBody,
+    answer=Resumed,
+    tag="messages",
+)
 async def resume_session(call: Call) -> OperationAnswer:
-    """Open a session again, and carry on the query that was cut off or rests.
+    """Open a session again, and carry on a query that had not ended.
 
     A session that another process holds is left to it: what its log says is answered.
     """
     body: ResumeBody = call.body
-    found = await call.sessions.describe(call.path["session_id"])
+    session = await call.sessions.describe(call.path["session_id"])
     # Carried on below, after it was read what is unfinished: the answer names the query.
-    async with call.sessions.handle(found.id, carries_on=False) as handle:
+    async with call.sessions.handle(session.id, carries_on=False) as handle:
         if body.model is not None:
             await handle.configure(model=body.model)
         if isinstance(handle, AgentSession):
@@ -77,23 +86,23 @@ async def resume_session(call: Call) -> OperationAnswer:
             is_native = await handle.is_native()
         kind: Literal["native", "replay", "none"] = await handle.resume_kind() or "none"
         native = view.native_session_id if is_native and kind == "native" else None
-        told = {} if native is not None else await _replayed(handle, head=view.head)
+        replayed = {} if native is not None else await _replayed(handle, head=view.head)
         if isinstance(handle, AgentSession):
             _go_on(call, handle)
     if native is None:
-        told["messages_loaded"] = len(view.messages)
-        told["context_window"] = await _window(f"{view.provider}/{view.model}")
+        replayed["messages_loaded"] = len(view.messages)
+        replayed["context_window"] = await _window(f"{view.provider}/{view.model}")
     return OperationAnswer(
         Resumed(
-            session_id=found.id,
+            session_id=session.id,
             resumed=native is not None or left.query_id is not None,
             resume=kind,
             provider=view.provider,
             model=view.model,
-            seq=found.head,
+            seq=session.head,
             query_id=left.query_id,
             native_session_id=native,
-            **told,
+            **replayed,
         )
     )
 
@@ -139,17 +148,4 @@ async def _compactions(handle: SessionHandle, *, head: int) -> int:
     return count
 
 
-RESUME_OPERATIONS = (
-    ServedOperation(
-        method="POST",
-        path=f"{ONE_SESSION}/resume",
-        name="resume_session",
-        rpc="session/resume",
-        summary="Open a session again, and carry on a query that had not ended.",
-        handler=resume_session,
-        scope="write",
-        body=ResumeBody,
-        answer=Resumed,
-        tag="messages",
-    ),
-)
+RESUME_OPERATIONS = (resume_session,)

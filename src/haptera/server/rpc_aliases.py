@@ -131,12 +131,15 @@ class ChatSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def resume(call: AliasCall, params: ResumeParams) -> ResumedByAlias:
     """Open a session again; starts nothing."""
-    found = await call.invoke("session/get", session_id=params.chat_session_id)
-    model = _model(found, params.provider, params.model)
+    session = await call.invoke("session/get", session_id=params.chat_session_id)
+    model = _model(session, params.provider, params.model)
     resumed: Resumed = await call.invoke(
-        "session/resume", session_id=found.id, carry_on=False, **({"model": model} if model else {})
+        "session/resume",
+        session_id=session.id,
+        carry_on=False,
+        **({"model": model} if model else {}),
     )
-    told = ResumedByAlias(
+    answer = ResumedByAlias(
         ai_session_id=resumed.session_id,
         provider=resumed.provider,
         model=resumed.model,
@@ -145,9 +148,9 @@ async def resume(call: AliasCall, params: ResumeParams) -> ResumedByAlias:
         resume=resumed.resume,
     )
     if resumed.native_session_id is not None:
-        return told
+        return answer
     return msgspec.structs.replace(
-        told,
+        answer,
         context_tokens=resumed.context_tokens,
         context_window=resumed.context_window,
         messages_loaded=resumed.messages_loaded,
@@ -158,13 +161,13 @@ async def resume(call: AliasCall, params: ResumeParams) -> ResumedByAlias:
 
 async def create(call: AliasCall, params: CreateParams) -> ChatSession:
     """Make a session."""
-    given = {} if params.id is None else {"id": params.id}
-    made: SessionDescription = await call.invoke("session/create", **given)
+    fields = {} if params.id is None else {"id": params.id}
+    session: SessionDescription = await call.invoke("session/create", **fields)
     try:
-        return await _changed(call, made, params)
+        return await _changed(call, session, params)
     except (AgentError, ProblemError):
-        if made.head <= 1:  # a session that was there before stays
-            await call.invoke("session/delete", session_id=made.id)
+        if session.head <= 1:  # a session that was there before stays
+            await call.invoke("session/delete", session_id=session.id)
         raise
 
 
@@ -178,11 +181,11 @@ async def update(call: AliasCall, params: UpdateParams) -> ChatSession:
     named = params.id or params.session_id
     if named is None or (params.session_id or named) != named:
         raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", "id, or sessionId, is required")
-    found = await call.invoke("session/get", session_id=named)
-    return await _changed(call, found, params)
+    session = await call.invoke("session/get", session_id=named)
+    return await _changed(call, session, params)
 
 
-async def _changed(call: AliasCall, found: SessionDescription, params: ChatFields) -> ChatSession:
+async def _changed(call: AliasCall, session: SessionDescription, params: ChatFields) -> ChatSession:
     def given(*names: str) -> dict[str, Any]:
         return {
             name: value for name in names if (value := getattr(params, name)) is not msgspec.UNSET
@@ -193,32 +196,32 @@ async def _changed(call: AliasCall, found: SessionDescription, params: ChatField
         changes["native_session_id"] = params.cli_session_id
     if metadata := given(*_IN_METADATA):
         changes["metadata"] = metadata
-    if model := _model(found, params.provider or None, params.model or None):
+    if model := _model(session, params.provider or None, params.model or None):
         changes["model"] = model
     if changes:
-        found = await call.invoke("session/update", session_id=found.id, **changes)
-    return await _described(call, found)
+        session = await call.invoke("session/update", session_id=session.id, **changes)
+    return await _described(call, session)
 
 
-async def _described(call: AliasCall, found: SessionDescription) -> ChatSession:
-    fold, _ = await call.sessions.agent.sessions.folded(found.id)
-    provider, model = split_model(found.model)
+async def _described(call: AliasCall, session: SessionDescription) -> ChatSession:
+    fold, _ = await call.sessions.agent.sessions.folded(session.id)
+    provider, model = split_model(session.model)
     return ChatSession(
-        id=found.id,
-        title=found.title,
+        id=session.id,
+        title=session.title,
         provider=provider,
         model=model,
         system_prompt="\n\n".join(fold.settings.system_prompts) or None,
-        cli_session_id=found.native_session_id,
-        status=found.status,
-        error_message=found.error_message,
-        workflow_id=found.workflow_id,
-        created_at=found.created,
-        updated_at=found.updated,
+        cli_session_id=session.native_session_id,
+        status=session.status,
+        error_message=session.error_message,
+        workflow_id=session.workflow_id,
+        created_at=session.created,
+        updated_at=session.updated,
     )
 
 
-def _model(found: SessionDescription, provider: str | None, model: str | None) -> str | None:
+def _model(session: SessionDescription, provider: str | None, model: str | None) -> str | None:
     """Return the model to change to, as `provider/model`; what is not said stays as it is stored.
 
     Raises:
@@ -227,7 +230,7 @@ def _model(found: SessionDescription, provider: str | None, model: str | None) -
     """
     if provider is None and (model is None or "/" in model):
         return model
-    stored_provider, stored_model = split_model(found.model)
+    stored_provider, stored_model = split_model(session.model)
     provider, model = provider or stored_provider, model or stored_model
     if not (provider and model):
         raise ProblemError(400, "PARAMS_INVALID", "a provider is given with its model")

@@ -91,7 +91,9 @@ class RpcConnection:
         if len(message.requests) > self._free_calls:
             responses = self._refusals(message)
         else:
-            responses = [told for told, _ in await self._answers(message) if told is not None]
+            responses = [
+                response for response, _ in await self._answers(message) if response is not None
+            ]
         return b"".join(message.joined(responses)) or None
 
     async def send(self, messages: Sequence[bytes]) -> None:
@@ -128,8 +130,10 @@ class RpcConnection:
             await subscription.stop()
 
     def _ending(self) -> list[asyncio.Task[None]]:
-        found = self._subscriptions.values()
-        return [each.task for each in found if each.task is not None and not each.is_endless]
+        subscriptions = self._subscriptions.values()
+        return [
+            each.task for each in subscriptions if each.task is not None and not each.is_endless
+        ]
 
     @property
     def _limit(self) -> int:
@@ -164,7 +168,9 @@ class RpcConnection:
         try:
             answers = await self._answers(message)
             begun = [subscription for _, subscription in answers if subscription is not None]
-            await self.send(message.joined([told for told, _ in answers if told is not None]))
+            await self.send(
+                message.joined([response for response, _ in answers if response is not None])
+            )
             for subscription in begun:
                 subscription.start(self.send)  # events follow the answer that names them
             begun = []
@@ -208,23 +214,23 @@ class RpcConnection:
         match answer:
             case EventAnswer():
                 subscription = self._subscribe(answer)
-                told = {"subscription": subscription.id}
-                return told | msgspec.to_builtins(answer.value or {}), subscription
+                result = {"subscription": subscription.id}
+                return result | msgspec.to_builtins(answer.value or {}), subscription
         return answer.value, None
 
     def _subscribe(self, answer: EventAnswer) -> RpcSubscription:
         self._made += 1
-        made = RpcSubscription(f"sub_{self._made}", answer, self._methods.server.hub)
-        self._subscriptions[made.id] = made
-        made.on_end = lambda: self._subscriptions.pop(made.id, None)
-        return made
+        subscription = RpcSubscription(f"sub_{self._made}", answer, self._methods.server.hub)
+        self._subscriptions[subscription.id] = subscription
+        subscription.on_end = lambda: self._subscriptions.pop(subscription.id, None)
+        return subscription
 
     async def _stop(self, params: dict[str, Any]) -> dict[str, bool]:
         named = decode_body(msgspec.json.encode(params), StopParams)
-        found = self._subscriptions.get(named.subscription)
-        if found is not None:
-            await found.stop()
-        return {"stopped": found is not None}
+        subscription = self._subscriptions.get(named.subscription)
+        if subscription is not None:
+            await subscription.stop()
+        return {"stopped": subscription is not None}
 
 
 def _failed(request: RpcRequest, error: BaseException) -> tuple[bytes | None, None]:

@@ -122,8 +122,8 @@ def response_to(request: RpcRequest, result: object) -> bytes:
 
 def error_to(request: RpcRequest, error: RpcError) -> bytes:
     """Return the response to a call that failed; `data` has the fields of the problem."""
-    told = {"code": error.code, "message": error.body.detail, "data": error.body}
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "error": told})
+    fields = {"code": error.code, "message": error.body.detail, "data": error.body}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "error": fields})
 
 
 def notification(method: str, params: object) -> bytes:
@@ -164,14 +164,16 @@ def _request_of(value: object) -> RpcRequest:
     """Check one request; the id is given back where it can be one."""
     if not isinstance(value, dict):
         return RpcRequest(error=_invalid("a request is an object"))
-    given = value.get("id")
+    request_id = value.get("id")
     # In Python a bool is a number; in JSON-RPC it is no id.
-    is_id = given is None or (isinstance(given, str | int | float) and not isinstance(given, bool))
-    id_ = given if is_id else None
+    is_id = request_id is None or (
+        isinstance(request_id, str | int | float) and not isinstance(request_id, bool)
+    )
+    id_ = request_id if is_id else None
     params = value.get("params", {})
     if value.get("jsonrpc") != "2.0" or not isinstance(value.get("method"), str) or not is_id:
-        told = 'a request has "jsonrpc": "2.0", a method, and a text or a number as its id'
-        return RpcRequest(id=id_, error=_invalid(told))
+        message = 'a request has "jsonrpc": "2.0", a method, and a text or a number as its id'
+        return RpcRequest(id=id_, error=_invalid(message))
     if not isinstance(params, dict | list):
         return RpcRequest(id=id_, error=_invalid("params are an object"))
     error = None

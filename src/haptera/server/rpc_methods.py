@@ -101,24 +101,24 @@ class RpcMethods:
             self.server.check_open()
         call = self._call_of(operation, params, client)
         if (operation.media == (SSE,) or call.wants_stream) and not can_stream:
-            told = "events need a connection that stays open: WebSocket or `haptera rpc`"
-            raise rpc_error(INVALID_PARAMS, "STREAM_REFUSED", told)
+            message = "events need a connection that stays open: WebSocket or `haptera rpc`"
+            raise rpc_error(INVALID_PARAMS, "STREAM_REFUSED", message)
         return await operation.handler(call)
 
     def _call_of(
         self, operation: ServedOperation, params: dict[str, Any], client: RpcCaller
     ) -> Call:
-        known = self._params[operation.rpc or ""]
-        _check_names(params, known)
-        query = {name: _query_value(params[name]) for name in known.query if name in params}
-        options = convert_body(_given(params, known.options), RpcOptions)
+        names = self._params[operation.rpc or ""]
+        _check_names(params, names)
+        query = {name: _query_value(params[name]) for name in names.query if name in params}
+        options = convert_body(_given(params, names.options), RpcOptions)
         body: object = None
         if operation.body not in {None, bytes}:
-            body = convert_body(_given(params, known.body), operation.body)
+            body = convert_body(_given(params, names.body), operation.body)
         return Call(
             principal=client.principal,
             server=self.server,
-            path={name: params[name] for name in known.path},
+            path={name: params[name] for name in names.path},
             query=convert_body(query, operation.query),
             body=body,
             file=_pieces(options.content),
@@ -134,9 +134,9 @@ class RpcMethods:
             return answer.value if isinstance(answer, OperationAnswer) else None
 
         kind, method = RPC_ALIASES[name]
-        given = convert_body(params, kind)
+        fields = convert_body(params, kind)
         sessions = self.server.hub.owner(client.principal.owner)
-        return OperationAnswer(await method(AliasCall(invoke=invoke, sessions=sessions), given))
+        return OperationAnswer(await method(AliasCall(invoke=invoke, sessions=sessions), fields))
 
 
 async def file_result(answer: FileAnswer) -> dict[str, str]:
@@ -145,12 +145,12 @@ async def file_result(answer: FileAnswer) -> dict[str, str]:
     return {"name": answer.name, "media_type": answer.media_type, "content": content.decode()}
 
 
-def _check_names(params: dict[str, Any], known: RpcParams) -> None:
+def _check_names(params: dict[str, Any], declared: RpcParams) -> None:
     for name in params:
-        if name not in known.names:
-            told = f"there is no parameter {name[:60]!r} here"
-            raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", told)
-    for name in known.path:
+        if name not in declared.names:
+            message = f"there is no parameter {name[:60]!r} here"
+            raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", message)
+    for name in declared.path:
         if not isinstance(params.get(name), str):
             raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", f"{name} is required: a text")
 

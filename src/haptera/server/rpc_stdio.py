@@ -80,8 +80,8 @@ async def _read(source: int, connection: RpcConnection, *, limit: int) -> None:
     """Pass lines on until the input ends."""
     lines, worker = LineReader(source, limit=limit), _Worker("rpc-input")
     with contextlib.suppress(ConnectionError):
-        while (found := await worker.run(lines.read)) is not None:
-            for line in found:
+        while (lines_read := await worker.run(lines.read)) is not None:
+            for line in lines_read:
                 if line is None:
                     await connection.take(too_large_message(limit))
                 elif line.strip():
@@ -116,17 +116,17 @@ class LineReader:
         if not content:
             rest = self._line()
             return [rest] if rest else None
-        found: list[bytes | None] = []
+        complete: list[bytes | None] = []
         *lines, last = content.split(b"\n")
         for line in lines:
-            self._keep(line, found)
+            self._keep(line, complete)
             if not self._is_skipping:
-                found.append(self._line())
+                complete.append(self._line())
             self._is_skipping = False
-        self._keep(last, found)
-        return found
+        self._keep(last, complete)
+        return complete
 
-    def _keep(self, piece: bytes, found: list[bytes | None]) -> None:
+    def _keep(self, piece: bytes, lines: list[bytes | None]) -> None:
         """Keep a piece of a line, unless the line has become too long: that is told once."""
         if self._is_skipping:
             return
@@ -135,7 +135,7 @@ class LineReader:
         if self._size > self._limit:
             self._line()
             self._is_skipping = True
-            found.append(None)
+            lines.append(None)
 
     def _line(self) -> bytes:
         line = b"".join(self._kept)

@@ -75,8 +75,8 @@ class RpcSubscription:
 
     def _closed(self) -> bytes:
         reason = "shutting_down" if self._hub.is_closing else self._reason
-        told = {"subscription": self.id, "seq": self._seq, "reason": reason}
-        return notification(CLOSED, told)
+        params = {"subscription": self.id, "seq": self._seq, "reason": reason}
+        return notification(CLOSED, params)
 
     async def _release(self) -> None:
         if self._is_released:

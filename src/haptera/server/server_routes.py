@@ -134,19 +134,33 @@ class LoggedIn(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
+@ServedOperation(
+    method="GET", path="/healthz", rpc="server/health", tag="server", scope=None, answer=Health
+)
 async def health(call: Call) -> OperationAnswer:
     """Say that the server answers."""
     del call
     return OperationAnswer(Health(status="ok"))
 
 
+@ServedOperation(
+    method="GET", path="/readyz", rpc="server/readiness", tag="server", scope=None, answer=Health
+)
 async def readiness(call: Call) -> OperationAnswer:
-    """Say whether requests are answered: not while it shuts down, nor without its store."""
+    """Say whether the server takes requests."""
     await call.server.hub.health.check()
     call.server.check_open()
     return OperationAnswer(Health(status="ready"))
 
 
+@ServedOperation(
+    method="GET",
+    path="/openapi.json",
+    rpc="server/openapi",
+    tag="server",
+    scope=None,
+    answer=dict[str, Any],
+)
 async def openapi(call: Call) -> OperationAnswer:
     """Return the OpenAPI document."""
     return OperationAnswer(_encoded_document(call.server.operations, call.root))
@@ -157,17 +171,30 @@ def _encoded_document(operations: tuple[ServedOperation, ...], root: str) -> msg
     return msgspec.Raw(msgspec.json.encode(document(operations, root=root)))
 
 
+@ServedOperation(
+    method="POST",
+    path="/api/v1/login",
+    rpc=None,
+    scope=None,
+    body=Login,
+    answer=LoggedIn,
+    body_bytes=_LOGIN_BYTES,
+    tag="server",
+)
 async def log_in(call: Call) -> OperationAnswer:
-    """Exchange a token for a cookie that scripts of a page cannot read, and a secret they keep."""
+    """Exchange a token for an HttpOnly cookie and a secret to send with it."""
     body: Login = call.body
-    made = call.server.access.log_in(body.token)
-    if made is None:
+    login = call.server.access.log_in(body.token)
+    if login is None:
         call.server.count_failure(call.client)
         raise ProblemError(401, "TOKEN_REQUIRED", "this token is not valid")
-    cookie = _cookie(call, made.cookie, seconds=COOKIE_SECONDS)
-    return OperationAnswer(LoggedIn(secret=made.secret), headers={"set-cookie": cookie})
+    cookie = _cookie(call, login.cookie, seconds=COOKIE_SECONDS)
+    return OperationAnswer(LoggedIn(secret=login.secret), headers={"set-cookie": cookie})
 
 
+@ServedOperation(
+    method="POST", path="/api/v1/logout", rpc=None, scope="read", status=204, tag="server"
+)
 async def log_out(call: Call) -> OperationAnswer:
     """Make the cookie worthless."""
     call.server.access.log_out(call.cookie)
@@ -180,8 +207,16 @@ def _cookie(call: Call, value: str, *, seconds: int) -> str:
     return f"{COOKIE}={value}; HttpOnly; Max-Age={seconds}; Path=/; SameSite=strict{secure}"
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/info",
+    rpc="server/info",
+    tag="server",
+    scope="read",
+    answer=ServerDescription,
+)
 async def describe_server(call: Call) -> OperationAnswer:
-    """Describe the server."""
+    """Describe the server and the caller."""
     return OperationAnswer(
         ServerDescription(
             version=__version__,
@@ -192,8 +227,16 @@ async def describe_server(call: Call) -> OperationAnswer:
     )
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/load",
+    rpc="server/load",
+    tag="server",
+    scope="read",
+    answer=ServerLoad,
+)
 async def server_load(call: Call) -> OperationAnswer:
-    """Tell what the server does now."""
+    """Tell what the server does now, and how long its event loop works in one go."""
     hub = call.server.hub
     return OperationAnswer(
         ServerLoad(
@@ -210,20 +253,40 @@ def _told(durations: Durations) -> LoopDurations:
     return LoopDurations(longest_ms=round(durations.longest, 1), over_ms=dict(durations.longer))
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/models",
+    rpc="model/list",
+    tag="server",
+    scope="read",
+    answer=ModelList,
+)
 async def list_models(call: Call) -> OperationAnswer:
-    """List the models of providers whose key the server has."""
-    known = await asyncio.to_thread(known_models)
-    usable = tuple(each for each in known if each.has_key)
+    """List the models that can be used."""
+    models = await asyncio.to_thread(known_models)
+    usable = tuple(each for each in models if each.has_key)
     return OperationAnswer(ModelList(default=call.sessions.agent.settings.model, data=usable))
 
 
+@ServedOperation(
+    method="GET", path="/api/v1/tools", rpc="tool/list", tag="server", scope="read", answer=ToolList
+)
 async def list_tools(call: Call) -> OperationAnswer:
-    """List the tools of new sessions."""
+    """List the tools that new sessions offer to the model."""
     return OperationAnswer(ToolList(data=call.sessions.agent.tools))
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/usage",
+    rpc="usage/list",
+    tag="server",
+    scope="read",
+    query=UsageQuery,
+    answer=UsagePage,
+)
 async def usage(call: Call) -> OperationAnswer:
-    """Return the tokens, cost and time of a page of sessions."""
+    """Return the tokens, cost and time of sessions, a page at a time."""
     query: UsageQuery = call.query
     sessions = call.sessions.agent.sessions
     wanted: dict[str, Any] = {"limit": query.limit, "everywhere": True, "archived": None}
@@ -253,117 +316,14 @@ async def _grouped(
 
 
 SERVER_OPERATIONS = (
-    ServedOperation(
-        method="GET",
-        path="/healthz",
-        name="health",
-        rpc="server/health",
-        summary="Say that the server answers.",
-        tag="server",
-        handler=health,
-        scope=None,
-        answer=Health,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/readyz",
-        name="readiness",
-        rpc="server/readiness",
-        summary="Say whether the server takes requests.",
-        tag="server",
-        handler=readiness,
-        scope=None,
-        answer=Health,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/openapi.json",
-        name="openapi",
-        rpc="server/openapi",
-        summary="Return the OpenAPI document.",
-        tag="server",
-        handler=openapi,
-        scope=None,
-        answer=dict[str, Any],
-    ),
-    ServedOperation(
-        method="POST",
-        path="/api/v1/login",
-        name="log_in",
-        rpc=None,
-        summary="Exchange a token for an HttpOnly cookie and a secret to send with it.",
-        handler=log_in,
-        scope=None,
-        body=Login,
-        answer=LoggedIn,
-        body_bytes=_LOGIN_BYTES,
-        tag="server",
-    ),
-    ServedOperation(
-        method="POST",
-        path="/api/v1/logout",
-        name="log_out",
-        rpc=None,
-        summary="Make the cookie worthless.",
-        handler=log_out,
-        scope="read",
-        status=204,
-        tag="server",
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/info",
-        name="describe_server",
-        rpc="server/info",
-        summary="Describe the server and the caller.",
-        tag="server",
-        handler=describe_server,
-        scope="read",
-        answer=ServerDescription,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/load",
-        name="server_load",
-        rpc="server/load",
-        summary="Tell what the server does now, and how long its event loop works in one go.",
-        tag="server",
-        handler=server_load,
-        scope="read",
-        answer=ServerLoad,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/models",
-        name="list_models",
-        rpc="model/list",
-        summary="List the models that can be used.",
-        tag="server",
-        handler=list_models,
-        scope="read",
-        answer=ModelList,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/tools",
-        name="list_tools",
-        rpc="tool/list",
-        summary="List the tools that new sessions offer to the model.",
-        tag="server",
-        handler=list_tools,
-        scope="read",
-        answer=ToolList,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/usage",
-        name="usage",
-        rpc="usage/list",
-        summary="Return the tokens, cost and time of sessions, a page at a time.",
-        tag="server",
-        handler=usage,
-        scope="read",
-        query=UsageQuery,
-        answer=UsagePage,
-    ),
+    health,
+    readiness,
+    openapi,
+    log_in,
+    log_out,
+    describe_server,
+    server_load,
+    list_models,
+    list_tools,
+    usage,
 )

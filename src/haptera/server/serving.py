@@ -124,9 +124,9 @@ class HttpServer(uvicorn.Server):
 
     def _abort_stalled(self, before: Mapping[Any, int]) -> None:
         """Wait for requests that work, but not for clients that neither read nor send."""
-        found = abort_stalled(tuple(self.server_state.connections), before)
+        stalled = abort_stalled(tuple(self.server_state.connections), before)
         loop = asyncio.get_running_loop()
-        self._next_look = loop.call_later(_LOOK_SECONDS, self._abort_stalled, found)
+        self._next_look = loop.call_later(_LOOK_SECONDS, self._abort_stalled, stalled)
 
 
 def run_process(work: Coroutine[None, None, None]) -> None:
@@ -176,8 +176,10 @@ def listen(
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
-        told = f"port {port} cannot be used: {error.strerror}; --port takes another, 0 a free one"
-        raise _refusal(told) from error
+        message = (
+            f"port {port} cannot be used: {error.strerror}; --port takes another, 0 a free one"
+        )
+        raise _refusal(message) from error
     return sock
 
 

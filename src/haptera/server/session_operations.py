@@ -39,7 +39,7 @@ class ShareList(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[Share, ...]
 
 
-def check_unchanged(call: Call, found: SessionDescription) -> None:
+def check_unchanged(call: Call, session: SessionDescription) -> None:
     """Compare `If-Match` with the session.
 
     Raises:
@@ -49,7 +49,7 @@ def check_unchanged(call: Call, found: SessionDescription) -> None:
     if call.if_match is None:
         return
     tags = [tag.strip() for tag in call.if_match.split(",")]
-    if "*" not in tags and f'"{found.head}"' not in tags:
+    if "*" not in tags and f'"{session.head}"' not in tags:
         raise ProblemError(412, "CHANGED", "the session has changed since it was read")
 
 
@@ -69,19 +69,19 @@ async def _made(call: Call, session: AgentSession) -> OperationAnswer:
 
 
 async def _rewound(call: Call, report: RewindReport) -> OperationAnswer:
-    found = await call.sessions.describe(call.path["session_id"])
-    fields = msgspec.structs.asdict(found)
+    session = await call.sessions.describe(call.path["session_id"])
+    fields = msgspec.structs.asdict(session)
     return OperationAnswer(RewoundSession(**fields, rewind=report.writable()))
 
 
-async def _made_share(call: Call, made: Share) -> OperationAnswer:
-    path = made.path or ""
-    shown = msgspec.structs.replace(made, path=call.root + path)
+async def _made_share(call: Call, share: Share) -> OperationAnswer:
+    path = share.path or ""
+    shown = msgspec.structs.replace(share, path=call.root + path)
     return OperationAnswer(shown, headers={"location": path})
 
 
-async def _listed_shares(_call: Call, found: tuple[Share, ...]) -> OperationAnswer:
-    return OperationAnswer(ShareList(data=found))
+async def _listed_shares(_call: Call, shares: tuple[Share, ...]) -> OperationAnswer:
+    return OperationAnswer(ShareList(data=shares))
 
 
 async def _as_it_is(_call: Call, value: object) -> OperationAnswer:
@@ -109,8 +109,8 @@ def served(kind: type[Operation]) -> ServedOperation:
     is_read = route.method == "GET"
 
     async def handler(call: Call) -> OperationAnswer:
-        asked, given = _asked(kind, call.query if is_read else call.body, call.path)
-        return await shown(call, await _answer(call, asked, given))
+        asked, fields = _asked(kind, call.query if is_read else call.body, call.path)
+        return await shown(call, await _answer(call, asked, fields))
 
     return ServedOperation(
         method=route.method,
@@ -156,9 +156,9 @@ def _parameters_of(kind: type[Operation], route: Route) -> type[msgspec.Struct] 
     if not fields:
         return None
     name = route.body or f"{kind.facts.face.capitalize()}Body"
-    said = {"__doc__": route.about}
+    namespace = {"__doc__": route.about}
     return msgspec.defstruct(
-        name, fields, bases=(Strict,), namespace=said, frozen=True, kw_only=True
+        name, fields, bases=(Strict,), namespace=namespace, frozen=True, kw_only=True
     )
 
 
@@ -172,19 +172,19 @@ def _asked(
 
     """
     names = {field: there for field, (there, _) in _route_of(kind).fields.items()}
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field, declared in given_fields(kind).items():
         there = names.get(field, field)
-        given[field] = path.get(field) or getattr(sent, there, declared.default)
-    asked, told, others = meant(kind, given)
+        values[field] = path.get(field) or getattr(sent, there, declared.default)
+    asked, fields, others = meant(kind, values)
     if others and (otherwise := kind.facts.otherwise) is not None:
         named = " and ".join(f"`{names.get(name, name)}`" for name in others)
         needed = names.get(otherwise.field, otherwise.field)
         raise ProblemError(400, "BODY_INVALID", f"{named} need a `{needed}`")
-    return asked, told
+    return asked, fields
 
 
-async def _answer(call: Call, kind: type[Operation], given: dict[str, Any]) -> object:
+async def _answer(call: Call, kind: type[Operation], fields: dict[str, Any]) -> object:
     """Call the method of the face of the session, or of the sessions of its owner."""
     if not issubclass(kind, SessionCommand):
         session = await call.sessions.describe(call.path["session_id"])
@@ -194,12 +194,12 @@ async def _answer(call: Call, kind: type[Operation], given: dict[str, Any]) -> o
         if kind is DeleteSession:
             # It closes what its agent holds, but the pool would hand the closed session out.
             await call.sessions.discard(session.id, force=True)
-        return await ask(call.sessions.agent.sessions, kind, {**given, "reference": session.id})
+        return await ask(call.sessions.agent.sessions, kind, {**fields, "reference": session.id})
     # What was cut off is carried on first, unless the request is about the history.
     carries_on = not kind.facts.waits
     async with call.sessions.handle(call.path["session_id"], carries_on=carries_on) as handle:
         try:
-            return await ask(handle, kind, given)
+            return await ask(handle, kind, fields)
         except ConfigError as error:
             if kind.facts.route is None or error.code != kind.facts.route.unready:
                 raise
@@ -210,5 +210,5 @@ async def _answer(call: Call, kind: type[Operation], given: dict[str, Any]) -> o
 def served_besides(rows: Sequence[ServedOperation]) -> Iterator[ServedOperation]:
     """Yield the operations that have a route and are not among some rows, whose order is kept."""
     names = {each.name for each in rows}
-    made = (served(kind) for kind in operations_of() if kind.facts.route is not None)
-    yield from (each for each in made if each.name not in names)
+    operations = (served(kind) for kind in operations_of() if kind.facts.route is not None)
+    yield from (each for each in operations if each.name not in names)

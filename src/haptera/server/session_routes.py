@@ -168,24 +168,40 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/sessions",
+    rpc="session/list",
+    scope="read",
+    query=ListQuery,
+    answer=SessionPage,
+)
 async def list_sessions(call: Call) -> OperationAnswer:
-    """List sessions, or find those in which something was said."""
+    """List sessions, or search what was said in them."""
     query: ListQuery = call.query
     sessions = call.sessions.agent.sessions
     if query.name is not None:
         return OperationAnswer(SessionPage(data=await _named(call, query.name)))
     if query.q is not None:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
-        found = {hit.session.id: hit.session for hit in hits}
-        return OperationAnswer(SessionPage(data=tuple(found.values())))
+        sessions_by_id = {hit.session.id: hit.session for hit in hits}
+        return OperationAnswer(SessionPage(data=tuple(sessions_by_id.values())))
     paging = {"limit": query.limit, "order": query.order, "after": query.after}
     page = await sessions.list(**cast("ListKeywords", {**_selection(query), **paging}))
     is_full = len(page) == query.limit
     return OperationAnswer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
 
 
+@ServedOperation(
+    method="GET",
+    path="/api/v1/sessions:count",
+    rpc="session/count",
+    scope="read",
+    query=SelectionQuery,
+    answer=SessionCount,
+)
 async def count_sessions(call: Call) -> OperationAnswer:
-    """Count sessions."""
+    """Count the sessions that a list would have, all pages together."""
     count = await call.sessions.agent.sessions.count(**_selection(call.query))
     return OperationAnswer(SessionCount(count=count))
 
@@ -216,22 +232,32 @@ def _selection(query: SelectionQuery) -> CountKeywords:
 
 async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
     try:
-        found = await call.sessions.agent.sessions.get(name)
+        session = await call.sessions.agent.sessions.get(name)
     except AgentError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         return ()
-    return (found,) if found.name == name else ()
+    return (session,) if session.name == name else ()
 
 
+@ServedOperation(
+    method="POST",
+    path="/api/v1/sessions",
+    rpc="session/create",
+    scope="write",
+    body=NewSession,
+    status=201,
+    also=(200,),
+    answer=SessionDescription,
+)
 async def create_session(call: Call) -> OperationAnswer:
-    """Make a session; with an id of the client's choice, once."""
+    """Make a session; with an id of your choice the request may be repeated."""
     body: NewSession = call.body
     sessions = call.sessions.agent.sessions
     wanted = _own_ids(call, body.id)
     for each in wanted:
-        if (found := await _session_there(call, each)) is not None:
-            return _repeated(found, body)
+        if (existing := await _session_there(call, each)) is not None:
+            return _repeated(existing, body)
     settings: dict[str, Any] = {
         name: value
         for name in ("model", "system_prompt")
@@ -247,21 +273,21 @@ async def create_session(call: Call) -> OperationAnswer:
         except AgentError:
             await session.delete()  # its name is taken: nothing of it is left
             raise
-    made = await call.sessions.describe(session_id)
-    sessions.announce("created", made.id)
-    return OperationAnswer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
+    description = await call.sessions.describe(session_id)
+    sessions.announce("created", description.id)
+    return OperationAnswer(description, headers={"location": f"/api/v1/sessions/{session_id}"})
 
 
-def _own_ids(call: Call, given: str | None) -> tuple[str, ...]:
+def _own_ids(call: Call, session_id: str | None) -> tuple[str, ...]:
     """Return the ids under which a session of the caller may be, the one to make it under last.
 
     All owners share one space of ids, so what is made under a given id would tell whether another
     owner has it. Only the server's own user, who can read the store, makes sessions under the id
     itself; those of others that were made so are still found.
     """
-    if given is None:
+    if session_id is None:
         return ()
-    if parse_session_id(given) is None:
+    if parse_session_id(session_id) is None:
         raise ProblemError(
             400,
             "BODY_INVALID",
@@ -269,7 +295,7 @@ def _own_ids(call: Call, given: str | None) -> tuple[str, ...]:
         )
     owner = call.principal.owner
     is_servers = owner == call.server.access.owner
-    return (given,) if is_servers else (given, str(uuid5(UUID(given), owner)))
+    return (session_id,) if is_servers else (session_id, str(uuid5(UUID(session_id), owner)))
 
 
 async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
@@ -281,13 +307,15 @@ async def _session_there(call: Call, session_id: str) -> SessionDescription | No
     return None
 
 
-def _repeated(found: SessionDescription, body: NewSession) -> OperationAnswer:
+def _repeated(session: SessionDescription, body: NewSession) -> OperationAnswer:
     """Answer a repeated request; another session with the same id is a conflict."""
     wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
     for field, value in wanted.items():
-        if getattr(found, field) != value:
-            raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
-    return OperationAnswer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
+        if getattr(session, field) != value:
+            raise ProblemError(409, "CONFLICT", f"session {session.id} exists with another {field}")
+    return OperationAnswer(
+        session, status=200, headers={"location": f"/api/v1/sessions/{session.id}"}
+    )
 
 
 def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
@@ -296,22 +324,31 @@ def _changes(body: NewSession | Changed) -> SessionChangeKeywords:
     fields = ["name", "title", "tags", "metadata"]
     if not is_new:
         fields += ["system_prompt", "native_session_id"]
-    given: Any = {
+    fields_given: Any = {
         field: value
         for field in fields
         if (value := getattr(body, field)) is not msgspec.UNSET and (value or not is_new)
     }
-    if "tags" in given:
-        given["tags"] = tuple(sorted(set(given["tags"])))
-    changes: SessionChangeKeywords = given
+    if "tags" in fields_given:
+        fields_given["tags"] = tuple(sorted(set(fields_given["tags"])))
+    changes: SessionChangeKeywords = fields_given
     return changes
 
 
+@ServedOperation(
+    method="PATCH",
+    path=ONE_SESSION,
+    rpc="session/update",
+    scope="write",
+    body=Changed,
+    options=("if_match",),
+    answer=SessionDescription,
+)
 async def change_session(call: Call) -> OperationAnswer:
-    """Change what a session is called and how it answers, or archive it."""
+    """Change a session; what is absent stays, null clears."""
     session_id, body = call.path["session_id"], call.body
-    found = await call.sessions.describe(session_id)
-    check_unchanged(call, found)
+    session = await call.sessions.describe(session_id)
+    check_unchanged(call, session)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
         async with call.sessions.handle(session_id, carries_on=False) as handle:
@@ -324,77 +361,32 @@ async def change_session(call: Call) -> OperationAnswer:
     return described_session(changed)
 
 
+@ServedOperation(
+    method="GET",
+    path=f"{ONE_SESSION}/messages",
+    rpc="message/list",
+    scope="read",
+    query=MessagesQuery,
+    answer=MessagePage,
+)
 async def list_messages(call: Call) -> OperationAnswer:
-    """Return messages with the `seq` that they reach to."""
+    """Return messages, oldest first, with the seq that they reach to."""
     query: MessagesQuery = call.query
-    found = await call.sessions.describe(call.path["session_id"])
+    session = await call.sessions.describe(call.path["session_id"])
     limit = None if query.newest else query.limit
     page = await call.sessions.agent.sessions.messages(
-        found.id, limit=limit, before=query.before, after=query.after, through=found.head
+        session.id, limit=limit, before=query.before, after=query.after, through=session.head
     )
     page = page[-query.limit :] if query.newest else page
-    return OperationAnswer(MessagePage(data=page, watermark=found.head))
+    return OperationAnswer(MessagePage(data=page, watermark=session.head))
 
 
 SESSION_OPERATIONS = (
-    ServedOperation(
-        method="GET",
-        path="/api/v1/sessions",
-        name="list_sessions",
-        rpc="session/list",
-        summary="List sessions, or search what was said in them.",
-        handler=list_sessions,
-        scope="read",
-        query=ListQuery,
-        answer=SessionPage,
-    ),
-    ServedOperation(
-        method="GET",
-        path="/api/v1/sessions:count",
-        name="count_sessions",
-        rpc="session/count",
-        summary="Count the sessions that a list would have, all pages together.",
-        handler=count_sessions,
-        scope="read",
-        query=SelectionQuery,
-        answer=SessionCount,
-    ),
-    ServedOperation(
-        method="POST",
-        path="/api/v1/sessions",
-        name="create_session",
-        rpc="session/create",
-        summary="Make a session; with an id of your choice the request may be repeated.",
-        handler=create_session,
-        scope="write",
-        body=NewSession,
-        status=201,
-        also=(200,),
-        answer=SessionDescription,
-    ),
+    list_sessions,
+    count_sessions,
+    create_session,
     served(GetSession),
-    ServedOperation(
-        method="PATCH",
-        path=ONE_SESSION,
-        name="change_session",
-        rpc="session/update",
-        summary="Change a session; what is absent stays, null clears.",
-        handler=change_session,
-        scope="write",
-        body=Changed,
-        options=("if_match",),
-        answer=SessionDescription,
-    ),
+    change_session,
     served(DeleteSession),
-    ServedOperation(
-        method="GET",
-        path=f"{ONE_SESSION}/messages",
-        name="list_messages",
-        rpc="message/list",
-        summary="Return messages, oldest first, with the seq that they reach to.",
-        handler=list_messages,
-        scope="read",
-        query=MessagesQuery,
-        answer=MessagePage,
-    ),
+    list_messages,
 )

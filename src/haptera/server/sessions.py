@@ -219,11 +219,11 @@ class Hub:
 
     def _stores(self) -> list[AgentSessions]:
         """Return the sessions of every owner that has an agent."""
-        found: list[AgentSessions] = []
+        stores: list[AgentSessions] = []
         for owner in self._known_owners():
             with contextlib.suppress(ProblemError, AgentError):  # its requests get it, too
-                found.append(self._owner(owner).agent.sessions)
-        return found
+                stores.append(self._owner(owner).agent.sessions)
+        return stores
 
     async def _ask_store(self) -> None:
         await self._owner(self._known_owners()[0]).agent.sessions.list(limit=1)
@@ -294,8 +294,8 @@ class OwnerSessions:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             # The error of the library may name other projects: a client gets the same for all.
-            told = f"there is no session {session_id!r}"
-            raise SessionError(ErrorCode.NOT_FOUND, told) from None
+            message = f"there is no session {session_id!r}"
+            raise SessionError(ErrorCode.NOT_FOUND, message) from None
 
     @contextlib.asynccontextmanager
     async def handle(
@@ -345,8 +345,8 @@ class OwnerSessions:
                 # The session exists, or this raises NOT_FOUND; so the agent did not find it in its
                 # own project.
                 project = (await self.describe(session_id)).project
-                told = f"this server only reads it: it is of project {project!r}; import a copy"
-                raise ProblemError(409, "OTHER_PROJECT", told) from error
+                message = f"this server only reads it: it is of project {project!r}; import a copy"
+                raise ProblemError(409, "OTHER_PROJECT", message) from error
             yield used
 
     async def discard(self, session_id: str, *, force: bool = False) -> None:

@@ -32,6 +32,14 @@ _PAGE_HEADERS = {
 }
 
 
+@ServedOperation(
+    method="GET",
+    path="/s/{token}.json",
+    rpc="share/read",
+    scope=None,
+    answer=SharedSession,
+    tag="shares",
+)
 async def read_shared_session(call: Call) -> OperationAnswer:
     """Return the messages that a link shows."""
     # In a thread: a session may be long, and no credential is needed to ask for it.
@@ -39,6 +47,9 @@ async def read_shared_session(call: Call) -> OperationAnswer:
     return OperationAnswer(msgspec.Raw(encoded), headers=_NOT_INDEXED)
 
 
+@ServedOperation(
+    method="GET", path="/s/{token}", rpc="share/page", scope=None, media=(HTML,), tag="shares"
+)
 async def read_shared_page(call: Call) -> FileAnswer:
     """Return what a link shows, as a page."""
     page = await asyncio.to_thread((await _shared(call)).html)
@@ -68,8 +79,8 @@ async def _shared(call: Call) -> SharedSession:
         if shown is not None:
             return shown
     server.count_failure(call.client)
-    told = "this link is not valid; it may have expired or been revoked"
-    raise ProblemError(404, ErrorCode.NOT_FOUND.value, told)
+    message = "this link is not valid; it may have expired or been revoked"
+    raise ProblemError(404, ErrorCode.NOT_FOUND.value, message)
 
 
 async def _shown_by(server: Server, owner: str, token: str) -> SharedSession | None:
@@ -87,8 +98,8 @@ async def _shown_by(server: Server, owner: str, token: str) -> SharedSession | N
     except AgentError as error:
         if error.code is ErrorCode.NOT_FOUND:
             return None
-        told = "the session cannot be read now"
-        raise ProblemError(503, ErrorCode.UNAVAILABLE.value, told, retryable=True) from error
+        message = "the session cannot be read now"
+        raise ProblemError(503, ErrorCode.UNAVAILABLE.value, message, retryable=True) from error
 
 
 async def _one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
@@ -100,26 +111,6 @@ SHARE_OPERATIONS = (
     served(ListShares),
     served(RevokeShare),
     # Before the page: its path would match this one, too.
-    ServedOperation(
-        method="GET",
-        path="/s/{token}.json",
-        name="read_shared_session",
-        rpc="share/read",
-        summary="Return the messages that a link shows.",
-        handler=read_shared_session,
-        scope=None,
-        answer=SharedSession,
-        tag="shares",
-    ),
-    ServedOperation(
-        method="GET",
-        path="/s/{token}",
-        name="read_shared_page",
-        rpc="share/page",
-        summary="Return what a link shows, as a page.",
-        handler=read_shared_page,
-        scope=None,
-        media=(HTML,),
-        tag="shares",
-    ),
+    read_shared_session,
+    read_shared_page,
 )

@@ -53,13 +53,13 @@ class _Listener:
                 signal.signal(number, before)
 
 
-def when_told_to_end(told: Callable[[], None]) -> Callable[[], None]:
+def when_told_to_end(on_signal: Callable[[], None]) -> Callable[[], None]:
     """Call `told` in this event loop when the process gets SIGTERM or SIGINT; returns the way out.
 
     What handled the signals before still does. Outside of the main thread, where Python handles no
     signals, nothing is called.
     """
-    return _Listener(told).stop
+    return _Listener(on_signal).stop
 
 
 async def until_shutdown(values: AsyncIterator[ValueT]) -> AsyncGenerator[ValueT, None]:
@@ -75,10 +75,10 @@ async def until_shutdown(values: AsyncIterator[ValueT]) -> AsyncGenerator[ValueT
             while True:
                 coming = tasks.start(_next_of(values), name="haptera-until-shutdown")
                 await asyncio.wait({coming, ending}, return_when=asyncio.FIRST_COMPLETED)
-                found = coming.result() if coming.done() else ()
-                if not found:
+                reached = coming.result() if coming.done() else ()
+                if not reached:
                     return
-                yield found[0]
+                yield reached[0]
     finally:
         stop()
         if isinstance(values, AsyncGenerator):

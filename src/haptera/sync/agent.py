@@ -1,4 +1,4 @@
-"""Agent, blocking: its async twin, waited for.
+"""Agent, blocking: generated from its async twin, and waits for it.
 
 Made by scripts/write_sync_faces.py, never edited by hand.
 """

@@ -48,6 +48,14 @@ class QueryStream(Generic[OutputT]):
             if isinstance(event, TextDelta):
                 yield event.text
 
+    def partial(self) -> Iterator[OutputT]:
+        """Iterate over the output as it grows, at most every 50 ms; the last one is the result's.
+
+        What is not there yet is None or a default, or absent where the type allows that. An answer
+        that is tried again begins anew.
+        """
+        return self._access.iterate(self._inner.partial())
+
     def take(self, count: int) -> Iterator[Event]:
         """Iterate over the first events, then stop the query."""
         events = iter(self)

@@ -1,4 +1,4 @@
-"""AgentSession, blocking: its async twin, waited for.
+"""AgentSession, blocking: generated from its async twin, and waits for it.
 
 Made by scripts/write_sync_faces.py, never edited by hand.
 """

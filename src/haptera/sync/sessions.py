@@ -1,4 +1,4 @@
-"""AgentSessions, blocking: its async twin, waited for.
+"""AgentSessions, blocking: generated from its async twin, and waits for it.
 
 Made by scripts/write_sync_faces.py, never edited by hand.
 """
@@ -30,6 +30,7 @@ from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.kernel.session.notes import ProjectNote
+from haptera.model.json_types import JsonObject
 from haptera.model.operations.sessions import CountSessions, ExportSession, ListSessions
 from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess
@@ -434,16 +435,35 @@ class AgentSessions:
         self._access.call(self._inner.export_to(path, reference, **options))
 
     def import_from(
-        self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
+        self,
+        source: str | Path | BinaryIO,
+        *,
+        of: str | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        metadata: JsonObject | None = None,
+        keep_origin: bool = False,
     ) -> transfer.Imported:
         """Make a new session from a file; its format is recognised unless `of` names it.
 
         Nothing in a file is trusted: no permission, name, owner or project comes with it, and
-        nothing that it has begun is carried on.
+        nothing that it has begun is carried on. With `keep_origin` the session of another program
+        keeps the times that the file says, and its metadata say where it comes from, its model and
+        its cost (`imported_from`, `imported_id`, `imported_model`, `imported_cost`). `metadata` is
+        added, to sessions of other programs only.
 
         Raises:
             ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.
             StoreError: CORRUPT when it is damaged, VERSION_UNSUPPORTED when it is newer.
 
         """
-        return self._access.call(self._inner.import_from(source, of=of, name=name))
+        return self._access.call(
+            self._inner.import_from(
+                source,
+                of=of,
+                name=name,
+                project=project,
+                metadata=metadata,
+                keep_origin=keep_origin,
+            )
+        )

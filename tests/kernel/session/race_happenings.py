@@ -9,7 +9,8 @@ from haptera import AgentSession
 from haptera.model.errors import AgentError, ErrorCode
 from tests.kernel.session.race_laws import Answer, untrue_offers
 from tests.kernel.session.race_remote import COMPACTION_REFUSALS, REMOTE_HAPPENINGS
-from tests.kernel.session.race_world import KNOWN_STEPS, World, refused
+from tests.kernel.session.race_troubles import TROUBLES
+from tests.kernel.session.race_world import KNOWN_STEPS, UNKNOWN, World
 
 _NO_APPROVAL = "apr_of_yesterday"
 
@@ -40,7 +41,7 @@ async def _abort(world: World) -> None:
 
 
 async def _close(world: World) -> None:
-    await world.session.close(force=world.by_chance(0.5), abort=world.by_chance(0.3))
+    await world.close(world.session, force=world.by_chance(0.5), abort=world.by_chance(0.3))
 
 
 async def _steer(world: World) -> None:
@@ -49,8 +50,8 @@ async def _steer(world: World) -> None:
     try:
         await world.session.send(text, delivery=delivery)  # type: ignore[arg-type]
     except AgentError as error:
-        refused(error)
-        world.story.prompts[text] = "refused"
+        if world.refused(error) not in UNKNOWN:
+            world.story.prompts[text] = "refused"
     else:
         world.keep(text)
 
@@ -73,7 +74,9 @@ async def _drain(world: World) -> None:
     try:
         messages = await world.session.drain_queue()
     except AgentError as error:
-        refused(error)
+        if world.refused(error) in UNKNOWN:  # those that wait were taken out, or were not
+            prompts = world.story.prompts
+            prompts.update({text: "logged" for text, each in prompts.items() if each == "kept"})
     else:
         world.story.prompts.update({message.text: "drained" for message in messages})
 
@@ -104,7 +107,7 @@ async def _move(
     try:
         await move()
     except AgentError as error:
-        refused(error, ErrorCode.BUSY, *codes)
+        world.refused(error, ErrorCode.BUSY, *codes)
     else:
         world.story.moves += 1
         world.story.found += untrue_offers(session.messages, world.story.runs)
@@ -123,7 +126,7 @@ async def _fork(world: World) -> None:
             if world.by_chance(0.5):
                 await branch.chat("and here?")
     except AgentError as error:
-        refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
+        world.refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
     finally:
         KNOWN_STEPS.reset(outside)
 
@@ -140,7 +143,7 @@ async def _configure(world: World) -> None:
     try:
         await world.session.configure(temperature=temperature)
     except AgentError as error:
-        refused(error)
+        world.refused(error)
     else:
         world.story.configured.append(temperature)
 
@@ -150,7 +153,7 @@ async def _compact(world: World) -> None:
     try:
         made = await world.session.compact()
     except AgentError as error:
-        refused(error, *COMPACTION_REFUSALS)
+        world.refused(error, *COMPACTION_REFUSALS)
     else:
         world.story.compactions.append(made.id)
 
@@ -161,7 +164,7 @@ async def _reopen(world: World) -> None:
     A setting that is named for the opening holds, and those that were configured stay.
     """
     async with world.one_reopens:  # two would wait for each other to close
-        await world.session.close(force=world.by_chance(0.5))
+        await world.close(world.session, force=world.by_chance(0.5))
         named = {"seed": len(world.story.happenings)} if world.by_chance(0.5) else {}
         session = world.home.session(world.name, busy="wait", **named)  # type: ignore[arg-type]
         await session.open()
@@ -190,7 +193,8 @@ async def answer(
         else:
             await session.deny(approval_id, "no", by=given.by)
     except AgentError as error:
-        given.outcome = refused(error, ErrorCode.NOT_FOUND)
+        code = world.refused(error, ErrorCode.NOT_FOUND)
+        given.outcome = "open" if code in UNKNOWN else code
     else:
         given.outcome = "settled"
 
@@ -291,10 +295,9 @@ async def _cancelled_open(world: World) -> None:
     await asyncio.wait({opening})
     if session.session_id is not None:
         await _hold_for_a_while(world, session)
-    await session.close()
+    await world.close(session)
     if not held:
-        async with agent.session(name):
-            pass  # at once: the opening that was given up holds nothing
+        await world.check_free(agent, name)
 
 
 async def _hold_for_a_while(world: World, session: AgentSession) -> None:
@@ -327,6 +330,7 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[object]]] = {
     "compact": _compact,
     "look": _look,
     **REMOTE_HAPPENINGS,
+    **TROUBLES,
 }
 
 HAPPENINGS = (*_HAPPENINGS, "result", "error", "timeout")
@@ -353,6 +357,7 @@ THEMES: dict[str, Sequence[str]] = {
         "remote prompt",
         "cancelled open",
     ),
+    "troubles": (*TROUBLES, "reopen", "remote prompt", "cancelled open", "close", "prompt"),
 }
 """What belongs together: things that meet more often than others in the same race."""
 

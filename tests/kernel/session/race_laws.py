@@ -62,6 +62,8 @@ class Story:
     """How many rewinds and undos were acknowledged."""
     compactions: list[str] = field(default_factory=list)
     """The ids of the compactions that callers got."""
+    suspended: list[str] = field(default_factory=list)
+    """The ids of queries that were stopped by the closing of their session."""
     found: list[str] = field(default_factory=list)
     """Violations that were seen where nothing could be raised."""
 
@@ -84,6 +86,7 @@ def check_story(story: Story, log: Sequence[Entry]) -> None:
     """Check a session that was brought to rest against what was seen of it."""
     assert story.found == []
     check_log(log)
+    _check_suspended(story, log)
     _check_answers(story, log)
     _check_calls(story, log)
     _check_prompts(story, log)
@@ -124,6 +127,14 @@ def _check_ends(log: Sequence[Entry]) -> None:
             "every query has one end, before the next begins"
         )
     assert not started or started[-1].query_id in ends, "the last query has its end"
+
+
+def _check_suspended(story: Story, log: Sequence[Entry]) -> None:
+    """Check that a closing is no abort: what it stops is carried on, or cut off by a prompt."""
+    for entry in log:
+        if isinstance(entry, QueryEnded) and entry.query_id in story.suspended:
+            is_cut_off = entry.error is not None and "cut off" in entry.error.message
+            assert entry.stop_reason != "aborted" or is_cut_off, f"a closing aborted {entry}"
 
 
 def check_all_settled(log: Sequence[Entry]) -> None:

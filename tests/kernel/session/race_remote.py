@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from haptera.agent.remote import AgentRemote
 from haptera.model.errors import AgentError, ErrorCode
 from tests.kernel.session.race_laws import untrue_offers
-from tests.kernel.session.race_world import KNOWN_STEPS, World, refused
+from tests.kernel.session.race_world import KNOWN_STEPS, World
 
 COMPACTION_REFUSALS = (
     ErrorCode.BUSY,
@@ -57,7 +57,7 @@ async def _waited_for(
         return True
     if not isinstance(error, AgentError):
         raise error
-    refused(error, *codes)
+    world.refused(error, *codes)
     return False
 
 
@@ -94,7 +94,7 @@ async def _remote_fork(world: World) -> None:
             if world.by_chance(0.5):
                 await branch.chat("and elsewhere?")
     except AgentError as error:
-        refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
+        world.refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
     finally:
         KNOWN_STEPS.reset(outside)
 

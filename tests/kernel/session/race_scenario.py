@@ -84,6 +84,8 @@ async def _consume(world: World, timeout: float | None) -> None:
             assert ends == 0, "an event came after the terminal one"
             begun += isinstance(event, QueryStarted)
             ends += isinstance(event, QueryEnded | QuerySuspended)
+            if isinstance(event, QuerySuspended):
+                world.story.suspended.append(str(event.query_id))
     except AgentError as caught:
         error = caught
     assert ends == 1 or (error is not None and not begun), f"{ends} terminal events, {error!r}"
@@ -101,11 +103,11 @@ async def _leave(world: World) -> None:
         assert error.code is ErrorCode.CLOSED
     else:
         await _check_next_query(world, session, world.provider)
-    await session.close()
-    async with world.away.session(world.name):
-        pass
-    await world.away.close()
-    await world.home.close()
+    world.store.leases.failures = 0
+    await world.close(session)
+    await world.check_free(world.away, world.name)
+    await world.close(world.away)
+    await world.close(world.home)
 
 
 async def _bring_to_rest(world: World, session: AgentSession) -> None:
@@ -170,6 +172,7 @@ async def _reopen(world: World) -> SessionId:
         await _check_next_query(world, session, provider)
         session_id = session.session_id
     assert session_id is not None
+    await world.store.rest()
     for each in (world.provider, provider):
         assert each.open_streams == 0
     return session_id

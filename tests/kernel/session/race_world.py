@@ -14,7 +14,6 @@ from haptera.model.events import Busy
 from haptera.model.requests import ModelRequest
 from haptera.model.settings import RetrySettings
 from haptera.model.stream_parts import StreamPart
-from haptera.stores.memory import MemoryStore
 from haptera.testing import LoopClock, ScriptedProvider, calls, says
 from tests.history_grammar import violations
 from tests.kernel.session.pausing_store import PausingStore
@@ -23,6 +22,8 @@ from tests.kernel.session.race_laws import Story, untrue_offers
 KNOWN_STEPS: ContextVar[frozenset[int] | None] = ContextVar("known_steps", default=None)
 """The steps that the conversation of a branch knows to be started; None for the session itself."""
 
+UNKNOWN = (ErrorCode.UNAVAILABLE,)
+"""What a store that failed is told with: what it was asked for may have happened."""
 _LONGEST = 4.0
 """Virtual seconds in which things happen."""
 _LOOK = 0.05
@@ -31,18 +32,10 @@ _HOOK_SECONDS = 1.0
 """Virtual seconds after which a hook has failed."""
 _THOUGHTS = (0, 0, 0.01, 0.3, 0.3, 3.0)
 """Virtual seconds that hooks take; the last is more than they have."""
+_SOON = 60.0
+"""Virtual seconds in which a session is free again, whatever its store did."""
 _TIME_LIMIT = 5.0
 """Virtual seconds after which an approver gives up that leaves the answer to others."""
-
-
-def refused(error: AgentError, *codes: ErrorCode) -> str:
-    """Return the code of a refusal that the situation explains.
-
-    CLOSED always does, and HOOK_FAILED, because a hook of this world may take too long.
-    """
-    due = ErrorCode.CLOSED, ErrorCode.HOOK_FAILED, *codes
-    assert error.code in due, f"{error!r} is no refusal that was due"
-    return error.code
 
 
 class WatchingProvider(ScriptedProvider):
@@ -82,7 +75,13 @@ class World:
         self._steps = self._temperatures = 0
         self.is_over = False
         """Whether everything has happened; from then on every call is approved."""
-        self.store = PausingStore(self._pause) if self.by_chance(0.6) else MemoryStore()
+        self.has_trouble = False
+        """Whether the store failed, or was silent, in this race."""
+        self.answers = asyncio.Event()
+        """While it is clear the store answers nothing."""
+        self.answers.set()
+        self._is_slow = self.by_chance(0.6)
+        self.store = PausingStore(self._pause)
         self.provider = WatchingProvider(self.story, self._script())
         self.home = self.new_agent(self.provider)
         self.away = self.new_agent(WatchingProvider(self.story, self._script()))
@@ -124,8 +123,34 @@ class World:
             await self.turns(self.chance.choice((0, 0, 1, 3)))
 
     async def _pause(self) -> None:
-        if self.by_chance(0.5):
+        if self._is_slow and self.by_chance(0.5):
             await self.wait(self.chance.choice((0, 0, self._longest_pause)))
+        await self.answers.wait()
+
+    def refused(self, error: AgentError, *codes: ErrorCode) -> ErrorCode:
+        """Return the code of a refusal that the situation explains.
+
+        CLOSED always does, and HOOK_FAILED, because a hook of this world may take too long. So does
+        UNAVAILABLE once the store was in trouble.
+        """
+        due = ErrorCode.CLOSED, ErrorCode.HOOK_FAILED, *codes
+        due += UNKNOWN if self.has_trouble else ()
+        assert error.code in due, f"{error!r} is no refusal that was due"
+        return error.code
+
+    async def close(self, closed: Agent | AgentSession, **how: bool) -> None:
+        """Close a session, or all of an agent; a store that fails to release one does so later."""
+        try:
+            await closed.close(**how)
+        except AgentError as error:
+            self.refused(error)
+
+    async def check_free(self, agent: Agent, name: str) -> None:
+        """Open a session that nobody holds: at once, or soon if the store is in trouble."""
+        session = agent.session(name, busy="wait" if self.has_trouble else "reject")
+        async with asyncio.timeout(_SOON):
+            await session.open()
+        await self.close(session)
 
     def note(self, happening: str) -> None:
         """Write down that something happens now."""

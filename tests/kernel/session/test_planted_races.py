@@ -1,7 +1,9 @@
 """Bugs that are planted on purpose: a few hundred schedules of the race model find each of them."""
 
+import asyncio
 import gc
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from haptera.kernel.session.command_effects import CommandOrigin, HeldSession, r
 from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.live_session import LiveSession
 from haptera.kernel.session.prompt_queue import PromptQueue
+from haptera.kernel.session.query_handle import QueryHandle
 from haptera.kernel.session.recorder import SessionRecorder
 from haptera.model.errors import AgentError
 from haptera.model.file_snapshots import RewindReport
@@ -19,6 +22,8 @@ from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.tools import CallRecord, ToolEnded, ToolStarted
 from haptera.model.operations.operation import HANDLERS, CommandId
 from haptera.model.operations.session import Command, RewindSession
+from haptera.stores import lease_rules
+from tests.kernel.session import pausing_store
 from tests.kernel.session.test_races import play_on_seeded_loop
 
 Report = Callable[[str], None]
@@ -63,6 +68,59 @@ def test_a_cancelled_opening_that_keeps_its_lease_is_found(
 
     monkeypatch.setattr(opening, "_to_its_end", keep)
     _find("a lease that is kept", "prompts", report)
+
+
+def test_a_closing_that_aborts_is_found(monkeypatch: pytest.MonkeyPatch, report: Report) -> None:
+    monkeypatch.setattr(QueryHandle, "suspend", QueryHandle.abort)
+    _find("a closing that aborts", "troubles", report)
+
+
+def test_a_late_lease_that_nobody_gives_back_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    async def hold(asked: Any, give_back: Any) -> Any:
+        del give_back
+        return await asyncio.wrap_future(asked)
+
+    monkeypatch.setattr(pausing_store, "lease_of_thread", hold)
+    _find("a lease that is granted to nobody", "troubles", report)
+
+
+def test_a_store_that_is_waited_for_without_a_bound_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    monkeypatch.setattr(lease_rules, "GIVING_BACK_SECONDS", None)
+    monkeypatch.setattr(pausing_store, "GIVING_BACK_SECONDS", None)
+    _find("a wait without a bound", "troubles", report)
+
+
+def test_a_closing_that_ends_with_its_caller_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    async def unshielded(self: LiveSession, *, force: bool = False, abort: bool = False) -> None:
+        self.closed = True
+        if self.queue.current is not None and (force or abort):
+            self.queue.current.suspend("the session was closed")
+        if self._closing is None:
+            self.queue.close(self._closed_error)
+            self._closing = asyncio.ensure_future(self._close())
+        await self._closing
+
+    monkeypatch.setattr(LiveSession, "close", unshielded)
+    _find("a closing that ends with its caller", "troubles", report)
+
+
+def test_a_message_that_is_taken_in_as_often_as_it_comes_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    begin = HeldSession.__init__
+
+    def without_lock(self: HeldSession, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        self.one_admits = nullcontext()  # type: ignore[assignment]
+
+    monkeypatch.setattr(HeldSession, "__init__", without_lock)
+    _find("a message that is taken in twice", "troubles", report)
 
 
 def test_an_approval_that_takes_a_second_answer_is_found(

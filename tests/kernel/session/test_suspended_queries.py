@@ -131,6 +131,33 @@ async def test_a_query_may_end_by_itself_while_its_session_is_closed(desk: Desk)
     await desk.store.close()
 
 
+async def test_a_session_goes_back_to_an_answer_that_was_cut_off_and_carried_on(
+    desk: Desk,
+) -> None:
+    gate = Gate()
+    asks = calls(("pay", {}), text="I pay.")
+    agent, _ = desk.agent([*asks[:-1], gate, asks[-1]])
+    session = await agent.session("one").open()
+    asking = asyncio.ensure_future(session.chat("go", on_abort="return"))
+    await gate.reached.wait()
+    await agent.close()
+    assert (await asking).suspended
+
+    agent, _ = desk.agent(says("done"))
+    async with agent, agent.session("one") as session:
+        await session.resume()
+        (_, cut_off, _, answer) = session.messages
+        assert (cut_off.text, answer.text) == ("I pay.", "done")
+        async with await session.fork(after=cut_off.id) as branch:
+            assert branch.messages[1] == cut_off
+        await session.rewind(to=cut_off.id)
+        assert session.messages[1] == cut_off
+        assert answer not in session.messages
+        await session.undo_rewind()
+        assert session.messages[-1] == answer
+    await desk.store.close()
+
+
 async def test_leaving_a_stream_still_aborts(desk: Desk) -> None:
     gate = Gate()
     agent, _ = desk.agent(held(gate))

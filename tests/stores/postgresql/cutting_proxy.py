@@ -2,8 +2,13 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
+
+Way = Literal["to server", "to client"]
+_MOMENT = 0.02
+WAYS: tuple[Way, ...] = ("to server", "to client")
 
 
 class CuttingProxy:
@@ -12,8 +17,15 @@ class CuttingProxy:
     know."""
 
     def __init__(self, server: Path, folder: Path) -> None:
-        self._server = server / ".s.PGSQL.5432"
+        self.server = server
+        """The folder of the server that connections lead to; another one counts for new ones."""
         self.folder = folder
+        self.carried: Counter[Way] = Counter()
+        """How many bytes went through so far, each way."""
+        self.left: dict[Way, int] = {}
+        """How many more bytes go through, each way; then the connection is cut inside a message."""
+        self.resumes = False
+        """Whether a connection goes on, the rest a moment later, instead of being cut."""
         self.lose_replies_after: bytes | None = None
         self.deliver_late: bytes | None = None
         """The next message with these bytes is kept until `late` is set, and its client cut off."""
@@ -67,6 +79,24 @@ class CuttingProxy:
         self.cuts += 1
         return True
 
+    async def _carry(self, data: bytes, writer: asyncio.StreamWriter, way: Way) -> bool:
+        """Hand data on; whether the connection goes on."""
+        self.carried[way] += len(data)
+        left = self.left.get(way)
+        if left is None or left > len(data):
+            if left is not None:
+                self.left[way] = left - len(data)
+            writer.write(data)
+            return True
+        del self.left[way]
+        self.cuts += 1
+        writer.write(data[:left])
+        if self.resumes:
+            await writer.drain()
+            await asyncio.sleep(_MOMENT)  # noqa: TID251 - what is on its way stands still
+            writer.write(data[left:])
+        return self.resumes
+
     async def _forward(
         self,
         client: asyncio.StreamReader,
@@ -81,14 +111,19 @@ class CuttingProxy:
                 to_client.close()
                 await self.late.wait()
             await self.flowing.wait()
-            to_server.write(data)
+            if not await self._carry(data, to_server, "to server"):
+                return
             if to_client.is_closing():
                 await self.delivered.wait()
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as left:
             left.push_async_callback(_close, to_client)
-            server, to_server = await asyncio.open_unix_connection(str(self._server))
+            try:
+                path = str(self.server / ".s.PGSQL.5432")
+                server, to_server = await asyncio.open_unix_connection(path)
+            except OSError:  # there is no server at the moment
+                return
             left.push_async_callback(_close, to_server)
             cut = asyncio.Event()
 
@@ -100,8 +135,10 @@ class CuttingProxy:
                         self.cuts += 1
                         return
                     await self.flowing.wait()
-                    if not to_client.is_closing():
-                        to_client.write(data)
+                    if to_client.is_closing():
+                        continue
+                    if not await self._carry(data, to_client, "to client"):
+                        return
 
             ways = [
                 asyncio.ensure_future(self._forward(client, to_client, to_server, cut)),

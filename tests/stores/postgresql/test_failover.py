@@ -12,6 +12,7 @@ from haptera.model.errors import AgentError, ErrorCode
 from haptera.ports.session_store import Lease
 from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing.store_conformance.samples import new_session, note, notes, seqs_of
+from tests.stores.postgresql.replicas import ReplicatedServer
 from tests.stores.postgresql.server import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -20,31 +21,8 @@ pytestmark = pytest.mark.slow
 @contextlib.contextmanager
 def _pair(*, synchronous: bool) -> Iterator[tuple[PostgresServer, PostgresServer]]:
     """Start a server and a replica of it; the replica has applied everything so far."""
-    primary = PostgresServer(PostgresServer.new_folder())
-    replica = PostgresServer(PostgresServer.new_folder())
-    try:
-        primary.create()
-        primary.start()
-        primary.copy_to(replica)
-        replica.start(hot_standby="on")
-        if synchronous:
-            primary.execute(
-                "ALTER SYSTEM SET synchronous_standby_names = '*'",
-                "ALTER SYSTEM SET synchronous_commit = 'remote_apply'",
-                "SELECT pg_reload_conf()",
-            )
-            _wait_for(primary, "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
-        yield primary, replica
-    finally:
-        primary.remove()
-        replica.remove()
-
-
-def _wait_for(server: PostgresServer, statement: str) -> None:
-    """Ask until there is an answer."""
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        while not connection.execute(statement.encode()).fetchall():
-            pass
+    with ReplicatedServer.running(synchronous=synchronous) as pair:
+        yield pair.primary, pair.replica
 
 
 def _replica_has(replica: PostgresServer, lease: Lease, head: int) -> None:

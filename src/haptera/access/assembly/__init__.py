@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.access.assembly.configuration import Configuration
 
+# Made by scripts/write_late_names.py.
 __all__ = ["Composition", "Configuration"]
 
 if not TYPE_CHECKING:
@@ -22,3 +23,4 @@ if not TYPE_CHECKING:
             "Configuration": "haptera.access.assembly.configuration",
         },
     )
+# End.

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from haptera.tools.option_tools import load_skill_tool, recall_tool
     from haptera.tools.sandbox_check import SandboxCheck
 
+# Made by scripts/write_late_names.py.
 __all__ = [
     "DIALECTS",
     "GENERIC",
@@ -89,63 +90,53 @@ __all__ = [
     "stored_transcripts",
 ]
 
-_CLAUDE_AGENT = "haptera.providers.claude_agent.agent"
-_DIALECTS = "haptera.providers.wire.chat_completions.dialects"
-_VENDOR_CLIENTS = "haptera.providers.vendor_clients"
-_AGENTS = "haptera.stores.agents_database"
-_OPENCODE = "haptera.stores.opencode_database"
-_OPTION_TOOLS = "haptera.tools.option_tools"
-_STORED_SOURCES = "haptera.access.assembly.stored_sources"
-_MCP = "haptera.tools.mcp"
-_POSTGRES_STORE = "haptera.stores.postgresql.store"
-_WEIGHT_FILES = "haptera.providers.local.weights"
-
 if not TYPE_CHECKING:
     __getattr__ = late_names(
         __name__,
         {
-            "DIALECTS": _DIALECTS,
-            "GENERIC": _DIALECTS,
-            "VendorAccess": _VENDOR_CLIENTS,
-            "AgentSurroundings": _CLAUDE_AGENT,
+            "DIALECTS": "haptera.providers.wire.chat_completions.dialects",
+            "GENERIC": "haptera.providers.wire.chat_completions.dialects",
+            "AgentSurroundings": "haptera.providers.claude_agent.agent",
             "AiohttpTransport": "haptera.providers.transport.http",
-            "ClaudeAgent": _CLAUDE_AGENT,
+            "ClaudeAgent": "haptera.providers.claude_agent.agent",
             "CodingToolkit": "haptera.tools",
             "ContextFolders": "haptera.access.config.context_files",
-            "Dialect": _DIALECTS,
+            "Dialect": "haptera.providers.wire.chat_completions.dialects",
             "GitTrees": "haptera.stores.file_trees.git_trees",
             "JsonlStore": "haptera.stores.jsonl.store",
             "LocalModelClient": "haptera.providers.local.client",
-            "McpServer": _MCP,
-            "McpStatus": _MCP,
+            "McpServer": "haptera.tools.mcp",
+            "McpStatus": "haptera.tools.mcp",
             "MemoryStore": "haptera.stores.memory",
-            "PostgresStore": _POSTGRES_STORE,
+            "PostgresStore": "haptera.stores.postgresql.store",
             "Random": "random",
             "RecordingClient": "haptera.stores.recording",
             "SandboxCheck": "haptera.tools.sandbox_check",
             "SqliteStore": "haptera.stores.sqlite.store",
-            "TransportHttp": _STORED_SOURCES,
+            "TransportHttp": "haptera.access.assembly.stored_sources",
+            "VendorAccess": "haptera.providers.vendor_clients",
+            "agents_document": "haptera.stores.agents_database",
+            "agents_sessions": "haptera.stores.agents_database",
             "attachment_part": "haptera.access.assembly.attachments",
             "check_sandbox": "haptera.tools",
             "forget_kept_files": "haptera.stores.file_trees.kept_files",
             "kept_files_of": "haptera.stores.file_trees.kept_files",
             "key_advice": "haptera.providers.vendors",
-            "list_local_models": _WEIGHT_FILES,
-            "load_catalogue": _WEIGHT_FILES,
-            "load_skill_tool": _OPTION_TOOLS,
+            "list_local_models": "haptera.providers.local.weights",
+            "load_catalogue": "haptera.providers.local.weights",
+            "load_skill_tool": "haptera.tools.option_tools",
             "log_in_with_oauth": "haptera.access.auth.oauth_login",
-            "make_client": _VENDOR_CLIENTS,
-            "mcp_servers": _MCP,
-            "agents_document": _AGENTS,
-            "agents_sessions": _AGENTS,
-            "opencode_document": _OPENCODE,
-            "opencode_sessions": _OPENCODE,
-            "prepare_database": _POSTGRES_STORE,
+            "make_client": "haptera.providers.vendor_clients",
+            "mcp_servers": "haptera.tools.mcp",
+            "opencode_document": "haptera.stores.opencode_database",
+            "opencode_sessions": "haptera.stores.opencode_database",
+            "prepare_database": "haptera.stores.postgresql.store",
             "pull_model": "haptera.providers.local.download",
-            "recall_tool": _OPTION_TOOLS,
-            "remove_local_model": _WEIGHT_FILES,
-            "stored_source": _STORED_SOURCES,
+            "recall_tool": "haptera.tools.option_tools",
+            "remove_local_model": "haptera.providers.local.weights",
             "shipped_catalogue": "haptera.providers.catalogue",
+            "stored_source": "haptera.access.assembly.stored_sources",
             "stored_transcripts": "haptera.providers.claude_agent.transcripts",
         },
     )
+# End.

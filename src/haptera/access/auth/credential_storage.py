@@ -128,12 +128,12 @@ class _KeptTokens(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def _text_of(tokens: OAuthTokens) -> Secret:
-    kept = _KeptTokens(
+    stored = _KeptTokens(
         access=tokens.access.reveal(),
         refresh=tokens.refresh.reveal() if tokens.refresh else None,
         expires=tokens.expires,
     )
-    return Secret(msgspec.json.encode(kept).decode())
+    return Secret(msgspec.json.encode(stored).decode())
 
 
 class CredentialStorage:
@@ -171,13 +171,13 @@ class CredentialStorage:
         """Return stored tokens; raises CONFIG_MISSING where there are none."""
         text = self._secret(provider, "oauth")
         try:
-            kept = msgspec.json.decode(text, type=_KeptTokens)
+            stored = msgspec.json.decode(text, type=_KeptTokens)
         except ValueError:
             raise self._unreadable() from None
         return OAuthTokens(
-            access=Secret(kept.access),
-            refresh=Secret(kept.refresh) if kept.refresh else None,
-            expires=kept.expires,
+            access=Secret(stored.access),
+            refresh=Secret(stored.refresh) if stored.refresh else None,
+            expires=stored.expires,
         )
 
     def save_key(self, provider: str, key: Secret, facts: StoredCredential) -> StoredCredential:
@@ -206,8 +206,8 @@ class CredentialStorage:
         """
 
         def change(before: _File) -> tuple[_File, bool]:
-            found = before.credentials.get(provider)
-            if found is None or found.facts() != of:
+            stored = before.credentials.get(provider)
+            if stored is None or stored.facts() != of:
                 return before, False
             facts = msgspec.structs.replace(of, saved=saved)
             after = self._file_with(before, provider, secret=_text_of(tokens), facts=facts)
@@ -224,14 +224,16 @@ class CredentialStorage:
         """
 
         def change(before: _File) -> tuple[_File, StoredCredential | None]:
-            found = before.credentials.get(provider)
+            stored = before.credentials.get(provider)
             # First from the keyring: if it refuses, the file still leads to the secret, and
             # removing can be tried again.
-            if found is not None and found.place == "keyring" and not self._forget(provider):
+            if stored is not None and stored.place == "keyring" and not self._forget(provider):
                 message = f"the keyring did not remove the credential of {provider!r}"
                 raise StoreError(ErrorCode.UNAVAILABLE, message)
-            others = {name: kept for name, kept in before.credentials.items() if name != provider}
-            facts = None if found is None else found.facts()
+            others = {
+                name: record for name, record in before.credentials.items() if name != provider
+            }
+            facts = None if stored is None else stored.facts()
             return msgspec.structs.replace(before, credentials=others), facts
 
         return self._change(change)
@@ -282,19 +284,19 @@ class CredentialStorage:
 
     def _secret(self, provider: str, kind: TokenKind) -> str:
         record = self._read().credentials.get(provider)
-        found = record.secret if record is not None and record.kind == kind else None
+        secret = record.secret if record is not None and record.kind == kind else None
         if record is not None and record.kind == kind and record.place == "keyring":
             ring = self._keyring()
             with suppress(Exception):
-                found = None if ring is None else ring.get_password(SERVICE, provider)
-        if not found:
+                secret = None if ring is None else ring.get_password(SERVICE, provider)
+        if not secret:
             reason = self._why_none(record, kind)
             raise ConfigError(
                 ErrorCode.CONFIG_MISSING,
                 f"no credential for {provider!r}: {reason}; run `haptera login {provider}`",
                 provider=provider,
             )
-        return found
+        return secret
 
     def _why_none(self, record: _Record | None, kind: TokenKind) -> str:
         if record is None:
@@ -317,13 +319,13 @@ class CredentialStorage:
             message = f"{self.path} cannot be read: {error.strerror}"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from None
         try:
-            found = msgspec.json.decode(content, type=_File)
+            decoded = msgspec.json.decode(content, type=_File)
         except ValueError:
             raise self._unreadable() from None
-        if found.version > _VERSION:
+        if decoded.version > _VERSION:
             message = f"{self.path} was written by a newer version of Haptera"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message)
-        return found
+        return decoded
 
     def _refuse_shared(self, facts: os.stat_result) -> None:
         if os.name != "posix":

@@ -130,8 +130,8 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
                 "start the login again"
             )
         if "error" in answer:
-            told = _reason(answer.get("error"), answer.get("error_description"))
-            raise InvalidAuthorisationCodeError(f"the login was refused{told}")
+            reason = _reason(answer.get("error"), answer.get("error_description"))
+            raise InvalidAuthorisationCodeError(f"the login was refused{reason}")
         if not _is_plain(answer.get("code", "")):
             raise InvalidAuthorisationCodeError("the answer holds no code; start the login again")
         return Secret(answer["code"])
@@ -145,9 +145,9 @@ def pasted_answer(text: str) -> dict[str, str]:
     except ValueError:
         return {}
     query = text.lstrip("?") if parts is None else parts.query
-    found = {name: values[0] for name, values in parse_qs(query).items()}
-    if "code" in found or "error" in found or parts is not None:
-        return found
+    fields = {name: values[0] for name, values in parse_qs(query).items()}
+    if "code" in fields or "error" in fields or parts is not None:
+        return fields
     code, _, state = text.partition("#")
     return {"code": code, "state": state}
 
@@ -175,10 +175,10 @@ async def exchange_code(
         message = f"the token endpoint could not be used: {error.message}"
         # Never tried again: a code is valid once, and whether the server has seen it is not known.
         raise TokenExchangeFailedError(message) from None
-    word, told = _refusal(answer)
+    word, reason = _refusal(answer)
     if word == "invalid_grant":
         raise InvalidAuthorisationCodeError(
-            f"the code is expired, was used before, or is of another login{told}; start again"
+            f"the code is expired, was used before, or is of another login{reason}; start again"
         )
     return _tokens_in(answer, now_ms=now_ms)
 
@@ -315,8 +315,8 @@ class _TokenReply(msgspec.Struct, frozen=True, kw_only=True):
 
 def _tokens_in(answer: HttpAnswer, *, now_ms: int) -> OAuthTokens:
     if answer.status != _OK:
-        _, told = _refusal(answer)
-        message = f"the token endpoint answered with status {answer.status}{told}"
+        _, reason = _refusal(answer)
+        message = f"the token endpoint answered with status {answer.status}{reason}"
         raise TokenExchangeFailedError(message)
     try:
         reply = msgspec.json.decode(answer.body, type=_TokenReply)
@@ -344,11 +344,11 @@ def _refusal(answer: HttpAnswer) -> tuple[str, str]:
     if answer.status == _OK:
         return "", ""
     try:
-        found = msgspec.json.decode(answer.body, type=dict[str, Any])
+        fields = msgspec.json.decode(answer.body, type=dict[str, Any])
     except ValueError:
         return "", ""
-    word = found.get("error")
-    return str(word), _reason(word, found.get("error_description"))
+    word = fields.get("error")
+    return str(word), _reason(word, fields.get("error_description"))
 
 
 def _reason(word: object, description: object) -> str:
@@ -357,5 +357,5 @@ def _reason(word: object, description: object) -> str:
         return ""
     if not isinstance(description, str) or not description.strip():
         return f" ({word})"
-    told = scrub(" ".join(description.split()))[:_LONGEST_REASON]
-    return f" ({word}: {told})"
+    text = scrub(" ".join(description.split()))[:_LONGEST_REASON]
+    return f" ({word}: {text})"

@@ -64,25 +64,25 @@ def connection_to(
     Raises CONFIG_INVALID for a URL that cannot be one, and for a stored credential that is for
     another URL.
     """
-    known = environment.providers.get(provider, ProviderVariables())
-    table, entry = _table_of(provider, known.account or provider, file)
-    told = environment.provider(provider)
-    if told.base_url is not None and (wrong := url_fault(told.base_url)):
-        variables = " or ".join(known.base_url)
+    own = environment.providers.get(provider, ProviderVariables())
+    table, entry = _table_of(provider, own.account or provider, file)
+    values = environment.provider(provider)
+    if values.base_url is not None and (wrong := url_fault(values.base_url)):
+        variables = " or ".join(own.base_url)
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{variables}: {wrong}")
-    key = KeyReference(env=told.key_variable) if told.key_variable is not None else entry.key
-    token = told.token_variable
-    redirected = told.base_url is not None and told.base_url != entry.base_url
-    if redirected and key is not None and told.key_variable is None:
+    key = KeyReference(env=values.key_variable) if values.key_variable is not None else entry.key
+    token = values.token_variable
+    redirected = values.base_url is not None and values.base_url != entry.base_url
+    if redirected and key is not None and values.key_variable is None:
         raise file.error(
             ("providers", table, "key"),
-            f"would be sent to {told.base_url}, which is set in the environment; "
+            f"would be sent to {values.base_url}, which is set in the environment; "
             "write that URL as base_url beside the key if this is meant",
         )
-    name = _stored_name(provider, known.account or provider, file)
+    name = _stored_name(provider, own.account or provider, file)
     # Read only where it counts: what is stored may be damaged, and a key does not need it.
     credential = stored().get(name) if key is None and token is None else None
-    base_url = told.base_url or entry.base_url
+    base_url = values.base_url or entry.base_url
     if credential is not None and credential.base_url != base_url:
         raise _stored_elsewhere(name, credential, base_url)
     return ProviderConnection(
@@ -99,7 +99,7 @@ def connection_to(
         headers=entry.headers,
         dialect=entry.dialect,
         fields=VendorFields(
-            **{name: told.more.get(name) or getattr(entry, name) for name in VENDOR_FIELDS}
+            **{name: values.more.get(name) or getattr(entry, name) for name in VENDOR_FIELDS}
         ),
     )
 
@@ -157,19 +157,19 @@ def header_values(
         ConfigError: CONFIG_INVALID naming the header whose variable is not set.
 
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in connection.headers.items():
         if isinstance(value, str):
-            found[name] = value
+            values[name] = value
             continue
         variable = value.env or ""
-        found[name] = environment.variables.get(variable, "").strip()
+        values[name] = environment.variables.get(variable, "").strip()
         # Where a value is looked up instead of written down, it is a secret.
-        remember(found[name])
-        if not found[name]:
+        remember(values[name])
+        if not values[name]:
             place = ("providers", connection.provider, "headers", name)
             raise file.error(place, f"the variable {variable} is not set")
-    return found
+    return values
 
 
 def refused_key_advice(
@@ -188,8 +188,8 @@ def refused_key_advice(
         return f"check the key that [providers.{connection.table}] of {file.path} refers to"
     if connection.stored is not None:
         return f"run `haptera login {connection.stored_as}` again, or pass a key as api_key="
-    known = environment.providers.get(connection.provider, ProviderVariables())
-    variable = f"set {' or '.join(known.keys)}, or " if known.keys else ""
+    variables = environment.providers.get(connection.provider, ProviderVariables())
+    variable = f"set {' or '.join(variables.keys)}, or " if variables.keys else ""
     return f"{variable}pass a key as api_key="
 
 
@@ -200,8 +200,8 @@ def missing_key(
 
     `without_key` is the kind of servers that are spoken to in the same way and need none.
     """
-    known = environment.providers.get(provider, ProviderVariables())
-    variable = f"set {' or '.join(known.keys)}, " if known.keys else ""
+    variables = environment.providers.get(provider, ProviderVariables())
+    variable = f"set {' or '.join(variables.keys)}, " if variables.keys else ""
     where = f" of {file.path}" if file.path is not None else " of the configuration file"
     return ConfigError(
         ErrorCode.CONFIG_MISSING,

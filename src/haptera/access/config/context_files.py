@@ -87,26 +87,26 @@ class ContextFolders:
 
     def _folders(self) -> list[Path]:
         """Return the folders from the root of the project down to the workspace."""
-        found: list[Path] = []
+        folders: list[Path] = []
         for folder in (self._workspace, *self._workspace.parents):
             # A home folder that is a repository itself is not the root of the projects in it.
-            if folder == self._home and found:
+            if folder == self._home and folders:
                 break
             # The user chose the workspace, and perhaps not what stands above it.
-            if found and _is_open_to_others(folder):
+            if folders and _is_open_to_others(folder):
                 break
-            found.insert(0, folder)
+            folders.insert(0, folder)
             if (folder / ".git").exists():
-                return found
+                return folders
         return [self._workspace]
 
     def _expanded(self, name: str) -> Path:
         """Return a path that the user named: `~/`, `${NAME}`, or relative to the workspace."""
-        known = self._environment
+        variables = self._environment
 
         def value(match: "re.Match[str]") -> str:
             # A variable that is not set stays as it is written, and such a path leads nowhere.
-            return known.get(match[1], match[0])
+            return variables.get(match[1], match[0])
 
         text = re.sub(r"\$\{(\w+)\}", value, name)
         if text.startswith("~/"):
@@ -219,23 +219,23 @@ def _front_matter(text: str) -> dict[str, str]:
     A value is the rest of its line, without quotes, or the indented lines that follow it.
     """
     match = _FRONT.match(text)
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     last: str | None = None
     for line in match[1].splitlines() if match else ():
         field = _FIELD.match(line)
         if field is not None:
             last, value = field[1], field[2].strip()
-            found[last] = "" if value in {"|", ">", "|-", ">-"} else value.strip("\"'")
+            fields[last] = "" if value in {"|", ">", "|-", ">-"} else value.strip("\"'")
         elif last is not None and line[:1] in {" ", "\t"}:
-            found[last] = f"{found[last]} {line.strip()}".strip()
+            fields[last] = f"{fields[last]} {line.strip()}".strip()
         else:
             last = None
-    return {name: writable(value) for name, value in found.items() if value}
+    return {name: writable(value) for name, value in fields.items() if value}
 
 
 def _names_beside(path: Path) -> list[str]:
     try:
-        names = sorted(found.name for found in path.parent.iterdir())
+        names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
         return []
     return [writable(name) for name in names if name != SKILL_FILE][:_MOST_NAMES]

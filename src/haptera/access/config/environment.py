@@ -119,10 +119,10 @@ _warned_of: set[str] = set()
 
 def _warn_of_former_names(variables: Mapping[str, str]) -> None:
     names = {name for name in variables if name.startswith(_FORMER_PREFIX)} - _warned_of
-    known = {*VARIABLES, *LOCATION_VARIABLES}
+    current = {*VARIABLES, *LOCATION_VARIABLES}
     for name in sorted(names):
         new = name.removeprefix(_FORMER_PREFIX)
-        if new in known and read(variables, name):
+        if new in current and read(variables, name):
             _warned_of.add(name)
             _logger.warning("%s is not read; the variable is %s now", name, PREFIX + new)
 
@@ -165,7 +165,7 @@ class Environment:
     @property
     def key_headers(self) -> frozenset[str]:
         """The headers in which providers get their keys, in lower case."""
-        return frozenset(known.key_header.lower() for known in self.providers.values())
+        return frozenset(variables.key_header.lower() for variables in self.providers.values())
 
     def get(self, *names: str) -> str | None:
         """Return the first of `names` that is set to something."""
@@ -185,13 +185,13 @@ class Environment:
 
     def unread(self) -> dict[str, str]:
         """Return the variables with our prefix that nothing reads, and what may have been meant."""
-        known = {*VARIABLES, *LOCATION_VARIABLES}
+        current = {*VARIABLES, *LOCATION_VARIABLES}
         ours = {name for name in self.variables if name.startswith(PREFIX) and self.get(name)}
         names = sorted(name.removeprefix(PREFIX) for name in ours)
         return {
-            PREFIX + name: meant_name(name, known, prefix=PREFIX)
+            PREFIX + name: meant_name(name, current, prefix=PREFIX)
             for name in names
-            if name not in known
+            if name not in current
         }
 
     def values(self) -> JsonObject:
@@ -216,19 +216,21 @@ class Environment:
 
     def provider(self, name: str) -> ProviderEnvironment:
         """Return what is set for a provider that has variables of its own."""
-        known = self.providers.get(name, ProviderVariables())
-        base_url = self.get(*known.base_url)
-        more = {field: self.get(*variables) for field, variables in known.more.items()}
+        row = self.providers.get(name, ProviderVariables())
+        base_url = self.get(*row.base_url)
+        more = {field: self.get(*variables) for field, variables in row.more.items()}
         return ProviderEnvironment(
-            key_variable=self._first_set(known.keys),
-            token_variable=self._first_set(known.token),
-            base_url=known.read_url(base_url) if known.read_url and base_url else base_url,
+            key_variable=self._first_set(row.keys),
+            token_variable=self._first_set(row.token),
+            base_url=row.read_url(base_url) if row.read_url and base_url else base_url,
             more={field: value for field, value in more.items() if value is not None},
         )
 
     def providers_with_keys(self) -> tuple[str, ...]:
         """Return the providers for which a key is set, the default one first."""
-        return tuple(name for name, known in self.providers.items() if self._first_set(known.keys))
+        return tuple(
+            name for name, variables in self.providers.items() if self._first_set(variables.keys)
+        )
 
     def _first_set(self, names: tuple[str, ...]) -> str | None:
         return next((name for name in names if self.get(name) is not None), None)
@@ -261,15 +263,15 @@ def locate(
     """
     single = environment.location("home")
     if single is not None:
-        found = _under(Path(single).expanduser())
+        places = _under(Path(single).expanduser())
     elif platform == "win32":
-        found = _windows(environment, home)
+        places = _windows(environment, home)
     else:
-        found = _unix(environment, home, platform=platform)
+        places = _unix(environment, home, platform=platform)
     chosen = config_dir or environment.location("config_dir")
     if chosen is None:
-        return found
-    return msgspec.structs.replace(found, config=Path(chosen).expanduser())
+        return places
+    return msgspec.structs.replace(places, config=Path(chosen).expanduser())
 
 
 def _under(roof: Path) -> Locations:

@@ -59,7 +59,7 @@ class KeptDecisions:
         name = _name(folder)
 
         def change(before: _Decisions) -> _Decisions:
-            others = {key: kept for key, kept in before.trusted.items() if key != name}
+            others = {key: grant for key, grant in before.trusted.items() if key != name}
             trusted = others if digest is None else {**others, name: digest}
             return msgspec.structs.replace(before, trusted=trusted)
 
@@ -67,8 +67,8 @@ class KeptDecisions:
 
     def grants(self, folder: str, *, owner: str) -> tuple[Grant, ...]:
         """Return the approvals that an owner has given for a folder."""
-        kept = (grant for grant in self._read().grants if grant.owner == owner)
-        return tuple(grant for grant in kept if grant.folder == folder)
+        grants = (grant for grant in self._read().grants if grant.owner == owner)
+        return tuple(grant for grant in grants if grant.folder == folder)
 
     def grant(self, new: Grant) -> None:
         """Keep an approval; the oldest are dropped when there are too many.
@@ -81,7 +81,7 @@ class KeptDecisions:
         def change(before: _Decisions) -> _Decisions:
             same = (new.key, new.owner)
             # One that is given again moves to the end, where the newest are.
-            others = [kept for kept in before.grants if (kept.key, kept.owner) != same]
+            others = [grant for grant in before.grants if (grant.key, grant.owner) != same]
             return msgspec.structs.replace(before, grants=(*others, new)[-_MOST_GRANTS:])
 
         self._change(change)
@@ -97,8 +97,8 @@ class KeptDecisions:
         def change(before: _Decisions) -> _Decisions:
             nonlocal taken
             taken = _beneath(folder, before)
-            kept = tuple(grant for grant in before.grants if grant not in taken)
-            return msgspec.structs.replace(before, grants=kept)
+            remaining = tuple(grant for grant in before.grants if grant not in taken)
+            return msgspec.structs.replace(before, grants=remaining)
 
         self._change(change)
         return len(taken)

@@ -66,11 +66,11 @@ def remove_server(path: Path, name: str, *, key_headers: frozenset[str] = frozen
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} has no MCP server {name!r}")
         headers = [*_HEADER.finditer(text)]
         ends = [*(header.start() for header in headers), len(text)][1:]
-        kept = text[: headers[0].start()] if headers else text
+        head = text[: headers[0].start()] if headers else text
         for header, end in zip(headers, ends, strict=True):
             if not _is_of(header.group(), name):
-                kept += text[header.start() : end]
-        return kept.rstrip() + "\n" if kept.strip() else ""
+                head += text[header.start() : end]
+        return head.rstrip() + "\n" if head.strip() else ""
 
     def without(servers: JsonObject) -> JsonObject:
         return {key: table for key, table in servers.items() if key != name}
@@ -110,11 +110,11 @@ def _replace(
 
 def _says(text: str, wanted: JsonObject) -> bool:
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return False
     wanted = {key: value for key, value in wanted.items() if key != SECTION or value}
-    return bool(found == wanted)
+    return bool(table == wanted)
 
 
 def _is_of(header: str, name: str) -> bool:

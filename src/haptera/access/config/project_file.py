@@ -84,5 +84,5 @@ def find_project_file(folder: Path, decisions: KeptDecisions) -> ProjectFile | N
     if len(content) > LARGEST_CONFIG_FILE:
         _logger.warning("%s is larger than %d bytes and is not used", path, LARGEST_CONFIG_FILE)
         return None
-    found = ProjectFile(path=path, content=content)
-    return found.as_trusted() if decisions.trusted_digest(folder) == found.digest else found
+    project = ProjectFile(path=path, content=content)
+    return project.as_trusted() if decisions.trusted_digest(folder) == project.digest else project

@@ -18,13 +18,13 @@ def host_fault(url: str) -> str | None:
         return "is not a URL"
     if parts.scheme in {"http", "https"} and has_host:
         return None
-    told = "must begin with http:// or https:// and a host"
+    message = "must begin with http:// or https:// and a host"
     if not re.match(_BARE_HOST, url):
-        return told
+        return message
     # A name without a dot and an address are mostly near, where there is no TLS.
     name = re.split("[:/]", url, maxsplit=1)[0]
     scheme = "http" if "." not in name or name.replace(".", "").isdigit() else "https"
-    return f"{told}; {did_you_mean([f'{scheme}://{url}'])}"
+    return f"{message}; {did_you_mean([f'{scheme}://{url}'])}"
 
 
 def url_fault(url: str) -> str | None:

@@ -56,44 +56,46 @@ def resolve(
 
     Raises CONFIG_INVALID, naming the argument, the variable, or the file, line and field.
     """
-    given = check_arguments(arguments)
-    runtime = given.pop("runtime", None)
+    checked = check_arguments(arguments)
+    runtime = checked.pop("runtime", None)
     variables = _checked_variables(environment)
     below = merged_tables(file.defaults, file.runtime)
     # The model first: which settings of the file hold depends on it, wherever it was chosen.
     name = next(
         (
             layer["model"]
-            for layer in (given, variables, project.defaults, below)
+            for layer in (checked, variables, project.defaults, below)
             if layer.get("model")
         ),
         "",
     )
     if name:
-        _refuse_unknown_model(name, given=given, variables=variables, project=project, file=file)
+        _refuse_unknown_model(
+            name, options=checked, variables=variables, project=project, file=file
+        )
     _refuse_unknown_plans(file)
     alias = file.models.get(name)
     plan = fallback_plan(name, file)
-    found = merged(
+    values = merged(
         [
             ("file", below),
             ("file", {"fallbacks": plan} if plan else {}),
             ("file", {} if alias is None else alias.settings),
             ("project", project.defaults),
             ("environment", variables),
-            ("argument", given),
+            ("argument", checked),
         ]
     )
     if name:
-        found.values["model"] = alias.model if alias is not None else _full_name(name, file)
-    whole = found if runtime is None else Merged(values=runtime, origins={})
+        values.values["model"] = alias.model if alias is not None else _full_name(name, file)
+    whole = values if runtime is None else Merged(values=runtime, origins={})
     return Resolved(
-        settings=found.built(Settings),
+        settings=values.built(Settings),
         runtime=whole.built(RuntimeSettings),
-        agent=found.built(AgentDefaults),
-        pool=found.built(PoolSettings),
+        agent=values.built(AgentDefaults),
+        pool=values.built(PoolSettings),
         alias=alias,
-        origins=found.origins,
+        origins=values.origins,
     )
 
 
@@ -109,8 +111,8 @@ def fallback_plan(name: str, file: ConfigFile) -> tuple[ModelStep, ...]:
     model = name if alias is None else alias.model
     for key in (name, model, "default"):
         if (steps := file.fallbacks.get(key)) is not None:
-            found = [_step(step, (key, index), file) for index, step in enumerate(steps)]
-            return tuple(step for step in found if step.model != model)
+            plan = [_step(step, (key, index), file) for index, step in enumerate(steps)]
+            return tuple(step for step in plan if step.model != model)
     return ()
 
 
@@ -128,7 +130,7 @@ def _step(step: ModelStep, position: tuple[str, int], file: ConfigFile) -> Model
 def _refuse_unknown_model(
     name: str,
     *,
-    given: JsonObject,
+    options: JsonObject,
     variables: JsonObject,
     project: ConfigFile,
     file: ConfigFile,
@@ -137,7 +139,7 @@ def _refuse_unknown_model(
     if name in file.models or all(split_model(name)):
         return
     words = _unknown_model(name, file)
-    if given.get("model"):
+    if options.get("model"):
         raise ConfigError(ErrorCode.CONFIG_INVALID, words)
     if variables.get("model"):
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{PREFIX}MODEL: {words}")
@@ -162,12 +164,12 @@ def _full_name(name: str, file: ConfigFile) -> str:
 def _unknown_model(name: str, file: ConfigFile) -> str:
     provider, slash, model = name.partition("/")
     if slash and provider and not model:
-        usual = [found for found in file.find_models(name) if found.startswith(name)]
+        usual = [each for each in file.find_models(name) if each.startswith(name)]
         such_as = f", such as {usual[0]!r}" if usual else ""
         return f"{name!r} names a provider and no model; write it as 'provider/model'{such_as}"
     hint = meant_name(name, file.models)
-    if not hint and (found := file.find_models(name)):
-        hint = f"; {did_you_mean(found)}"
+    if not hint and (matching := file.find_models(name)):
+        hint = f"; {did_you_mean(matching)}"
     return (
         f"the model {name!r} is neither written as 'provider/model' nor a short name of [models]"
         f"{hint}"
@@ -178,14 +180,14 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
     """Check what the caller gave, and return it; an error names the argument."""
 
     def complain(path: KeyPath, message: str) -> ConfigError:
-        told = f"{dotted(path)}: {python_words(message)}"
-        return ConfigError(ErrorCode.CONFIG_INVALID, told)
+        text = f"{dotted(path)}: {python_words(message)}"
+        return ConfigError(ErrorCode.CONFIG_INVALID, text)
 
-    given = dict(arguments)
-    runtime = plain_value(given.pop("runtime", {}))
-    check_values(given, (Settings, RuntimeSettings, AgentDefaults), complain=complain)
+    values = dict(arguments)
+    runtime = plain_value(values.pop("runtime", {}))
+    check_values(values, (Settings, RuntimeSettings, AgentDefaults), complain=complain)
     checked_table(runtime, RuntimeSettings, at=("runtime",), complain=complain)
-    return given | ({"runtime": runtime} if "runtime" in arguments else {})
+    return values | ({"runtime": runtime} if "runtime" in arguments else {})
 
 
 def _checked_variables(environment: Environment) -> JsonObject:

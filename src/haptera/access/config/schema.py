@@ -46,11 +46,11 @@ class KeyReference(_Table, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        given = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
-        if len(given) != 1:
+        names = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+        if len(names) != 1:
             raise ValueError("give exactly one of env, keyring and command")
-        if not getattr(self, given[0]):
-            raise ValueError(f"{given[0]} must not be empty")
+        if not getattr(self, names[0]):
+            raise ValueError(f"{names[0]} must not be empty")
         # The last slash separates, because the name of a service may hold slashes.
         service, _, user = (self.keyring or "a/b").rpartition("/")
         if not service or not user:

@@ -99,9 +99,9 @@ class _Reader:
 def _tokens(text: str) -> Iterator[tuple[str, int]]:
     """Yield what a text is made of, without blanks and comments, each with its line."""
     line, counted = 1, 0
-    for found in re.finditer(_TOKEN, text, re.DOTALL):
-        line += text.count("\n", counted, found.start())
-        counted = found.start()
-        if not found[0].startswith("#"):
-            yield found[0], line
+    for match in re.finditer(_TOKEN, text, re.DOTALL):
+        line += text.count("\n", counted, match.start())
+        counted = match.start()
+        if not match[0].startswith("#"):
+            yield match[0], line
     yield "", 0

@@ -124,8 +124,8 @@ class ShownCard:
             return self.whole(renderer), False
         last = height // 3
         first = height - last - 1
-        told = f"… {len(lines) - first - last} lines are not shown; [v] shows all"
-        shown = [*lines[:first], _Line(told, "warning"), *lines[len(lines) - last :]]
+        left_out = f"… {len(lines) - first - last} lines are not shown; [v] shows all"
+        shown = [*lines[:first], _Line(left_out, "warning"), *lines[len(lines) - last :]]
         return "\n".join(_coloured(line, renderer) for line in shown), True
 
     def _broken_for(self, width: int) -> list["_Line"]:
@@ -173,9 +173,9 @@ def _card_lines(card: ApprovalCard) -> Iterator[_Line]:
         # What is shown as the program or the path is not shown again.
         if part.kind == "argument" and not part.is_json and part.text in shown:
             continue
-        said = _LABELS.get(part.kind) or _ARGUMENTS[part.words]
-        if said != label:
-            label = said
+        heading = _LABELS.get(part.kind) or _ARGUMENTS[part.words]
+        if heading != label:
+            label = heading
             yield _Line(label, "label")
         if part.kind == "argument":
             yield from _argument_lines(part)

@@ -395,15 +395,15 @@ async def _pick_session(agent: Agent) -> str:
         SessionError: NOT_FOUND when there is none.
 
     """
-    found = await agent.sessions.list(limit=_LISTED)
-    if not found:
+    sessions = await agent.sessions.list(limit=_LISTED)
+    if not sessions:
         raise SessionError(ErrorCode.NOT_FOUND, "there is no session in this folder to resume")
-    titles = await shown_titles(agent, found)
-    for number, each in enumerate(found, 1):
+    titles = await shown_titles(agent, sessions)
+    for number, each in enumerate(sessions, 1):
         title = safe_line(titles[each.id], width=50)
         write_above_prompt(f"{number:3}  {short_time(each.updated)}  {title}\n")
-    chosen = click.prompt("Which one", type=click.IntRange(1, len(found)), default=1)
-    return found[int(chosen) - 1].id
+    chosen = click.prompt("Which one", type=click.IntRange(1, len(sessions)), default=1)
+    return sessions[int(chosen) - 1].id
 
 
 def run_chat(choices: Choices, first: str | None) -> Exit:

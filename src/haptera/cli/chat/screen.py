@@ -202,8 +202,8 @@ class Screen:
 
     def count_from(self, stats: SessionStats) -> None:
         """Begin the status line with what a session has come to."""
-        known = stats.cost is not None
-        self.counts = Counts(usage=stats.usage, is_cost_whole=known, cost=float(stats.cost or 0))
+        has_cost = stats.cost is not None
+        self.counts = Counts(usage=stats.usage, is_cost_whole=has_cost, cost=float(stats.cost or 0))
 
     def _tool_line(self, tool: RunningTool, now: float) -> str:
         elapsed = f"{now - tool.started:.0f} s"

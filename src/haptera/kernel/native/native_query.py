@@ -46,11 +46,12 @@ from haptera.model.messages import Message
 from haptera.model.native_messages import NativeMessage, NativeResult
 from haptera.model.native_settings import ResumePolicy
 from haptera.model.parts import MediaPart, Part, ReminderPart, TextPart
+from haptera.model.requests import OutputSchema
 from haptera.model.results import StopReason
 from haptera.model.settings import RuntimeSettings
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
-from haptera.ports.runner import OutputSpec, QueryOutcome
+from haptera.ports.runner import QueryOutcome
 from haptera.system.clock import Clock
 
 _STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
@@ -147,7 +148,7 @@ class NativeTurns:
             catalogue=blocks.catalogue,
             runtime=blocks.runtime,
         )
-        self._repairs = 0
+        self._wrong_answers = 0
         self._limit: str | None = None
         """The limit that the query has reached, as `cost=1`."""
         self._granted: dict[str, JsonObject] = {}
@@ -225,8 +226,9 @@ class NativeTurns:
         said = list(query.native.prompt.parts) if query.native.prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
             said = _carried_on(query, opened.cut_off)
-        if query.input.output is not None:
-            said.append(TextPart(text=_wanted_output(query.input.output)))
+        output = query.input.output
+        if output is not None and output.schema is not None:
+            said.append(TextPart(text=_wanted_output(output.schema)))
         return (*before, *said)
 
     async def _turn(
@@ -310,12 +312,13 @@ class NativeTurns:
             return tuple(part for item in steers for part in item.message.parts)
         if outcome.stop_reason != "complete":
             return None
-        tries, provider = self._repairs + 1, self._agent.provider
-        correction = take_output(query, tries=tries, provider=provider)
-        if correction is None:
+        output, wrong = query.input.output, await take_output(query)
+        if output is None or wrong is None:
             return None
-        self._repairs = tries
-        message = await query.say(correction)
+        self._wrong_answers += 1
+        if self._wrong_answers >= output.attempts:
+            raise wrong.error(output, provider=self._agent.provider)
+        message = await query.say(wrong.correction)
         self._mirror.prompted()
         return message.parts
 
@@ -378,8 +381,8 @@ def _carry_on(query: Query) -> str:
     return "\n".join([*told, _GO_ON])
 
 
-def _wanted_output(output: OutputSpec) -> str:
-    schema = canonical_json(output.schema.schema).decode()
+def _wanted_output(output: OutputSchema) -> str:
+    schema = canonical_json(output.schema).decode()
     return f"Answer with JSON only, without any other text, that fits this JSON Schema: {schema}"
 
 

@@ -359,6 +359,7 @@ class Query:
         ended = self._end(outcome, duration_ms=duration_ms_of(self.handle))
         suspended = QuerySuspended(query_id=self.query_id, reason=str(outcome.error))
         recorder.show([*self.measurement.end(ended), suspended])
+        self.handle.detach()  # nothing comes after its terminal event
         self.measurement.finish()
         result = replace(await self._result(ended), suspended=True)
         if outcome.error is not None:
@@ -412,6 +413,7 @@ class Query:
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = self._end(outcome, duration_ms=duration_ms)
             recorder.show_unstored_end(self.measurement.end(ended), ended)
+            self.handle.detach()
         return ended, outcome
 
     def _closing(self, outcome: QueryOutcome, *, rests: bool) -> list[Event]:

@@ -96,14 +96,21 @@ def _last_seq(
 
 def _last_seq_in(fold: SessionFold, entries: Sequence[Entry], message_id: MessageId) -> int | None:
     found: int | None = None
+    cut_off: int | None = None
     for entry in entries:
         fold.apply(entry)
+        turn = fold.open_turn
+        if turn and turn.started.message_id == message_id and entry.turn_id == turn.started.turn_id:
+            cut_off = entry.seq or cut_off
         if isinstance(entry, SessionOpened):
             began_with = [item.id for item in fold.messages()]
             found = entry.seq if message_id in began_with else None
         # What `current_path` takes over from other paths has no `seq`: one cannot go back to it.
         elif entry.seq and isinstance(entry, _ADDING) and _ends_with(fold, message_id):
             found = entry.seq
+    # An answer that was cut off has no end, also where its query was carried on behind it.
+    if found is None and cut_off and any(item.id == message_id for item in fold.messages()):
+        return cut_off
     return found
 
 

@@ -8,10 +8,10 @@ from haptera.kernel.blocks.request_builder import RequestExtras
 from haptera.kernel.calls.tool_dispatcher import ToolDispatcher
 from haptera.kernel.query.query import ModelPlan, Query, Turn
 from haptera.kernel.turns.compactor import Compactor, record_provider_summary
-from haptera.kernel.turns.provider_attempts import ProviderAttempts
+from haptera.kernel.turns.provider_attempts import ProviderAttempts, next_model
 from haptera.kernel.turns.turn_guards import NO_GUARDS, TurnGuards
 from haptera.kernel.turns.turn_runner import TurnOutcome, TurnRunnerInterface
-from haptera.kernel.turns.typed_output import take_output, take_output_call
+from haptera.kernel.turns.typed_output import WrongAnswer, take_output, take_output_call
 from haptera.model.canonical import canonical_json
 from haptera.model.errors import (
     AgentError,
@@ -25,10 +25,14 @@ from haptera.model.log.turns import TurnDiscarded
 from haptera.model.messages import AssistantMessage, UserMessage
 from haptera.model.parts import CompactionPart, MediaPart, media_of
 from haptera.model.results import StopReason
+from haptera.model.settings import Settings
 from haptera.model.stream_parts import FinishKind
 from haptera.model.tools import ToolSpec
 from haptera.ports.runner import QueryOutcome
 from haptera.system.clock import Clock
+from haptera.system.logs import scrubbed_logger
+
+_logger = scrubbed_logger(__name__)
 
 _EMPTY_RETRIES = 2
 
@@ -82,12 +86,18 @@ class ModelTurns:
         self._require_tool = query.input.require_tool
         self._fresh_media: tuple[MediaPart, ...] = media_of(prompt.parts) if prompt else ()
         """What the user handed in and no model has answered yet."""
-        self._empty_turns = self._repairs = 0
+        self._empty_turns = self._wrong_answers = 0
         self._limit: str | None = None
         """The limit that makes this turn the last one."""
         self._extras = RequestExtras(model="")
         self._before: Turn | None = None
         """The turn before the attempt that runs."""
+        self._plan: ModelPlan | None = None
+        """The attempt that runs, or ran last."""
+        self._fallback: Settings | None = None
+        """The settings once the models before a fallback never gave the output asked for."""
+        self._passed_over: list[str] = []
+        """What became of these models."""
 
     async def begin(self) -> QueryOutcome | None:
         """Take what is offered; returns how the query rests where there is nothing to answer."""
@@ -117,7 +127,7 @@ class ModelTurns:
         self._make_extras()
         outcome: TurnOutcome | None = None
         try:
-            outcome = await blocks.attempts.run(query, self)
+            outcome = await blocks.attempts.run(query, self, settings=self._fallback)
         except RequestError as error:
             if not await self._makes_space_after(error):
                 raise
@@ -125,7 +135,7 @@ class ModelTurns:
             # Outside the `except`, so that an error of this attempt is not chained to the first
             # one.
             self._make_extras()
-            outcome = await blocks.attempts.run(query, self)
+            outcome = await blocks.attempts.run(query, self, settings=self._fallback)
         # What the provider says of the length of the conversation.
         turn = outcome.turn
         query.session.meter.learn(turn.message_id, outcome.finished)
@@ -206,7 +216,7 @@ class ModelTurns:
     # Not async: a coroutine here would be resumed once more with every read of the answer.
     def attempt(self, plan: ModelPlan) -> Awaitable[TurnOutcome]:
         """Run the turn once."""
-        self._before = self._query.turn
+        self._before, self._plan = self._query.turn, plan
         return self._blocks.turns.run(self._query, plan, self._extras)
 
     def note_failure(self, failure: AgentError) -> bool:
@@ -296,25 +306,46 @@ class ModelTurns:
     async def _after_calls(self, outcome: TurnOutcome) -> StopReason | None:
         """Go on with the tools that a turn calls, unless one of the calls is the answer."""
         self._empty_turns = 0
-        is_taken = await take_output_call(
-            self._query, tries=self._repairs + 1, provider=outcome.turn.provider
-        )
-        if is_taken:
+        taken = await take_output_call(self._query)
+        if taken is True:
             return "complete"
-        self._repairs += is_taken is False
+        if isinstance(taken, WrongAnswer):
+            self._count(taken, provider=outcome.turn.provider)
         return "limit" if self._limit is not None else None
 
     async def _is_output_good(self, outcome: TurnOutcome) -> bool:
-        """Parse the answer as the type that was asked for; False when the model is to try again."""
-        tries, provider = self._repairs + 1, outcome.turn.provider
-        correction = take_output(self._query, tries=tries, provider=provider)
-        if correction is None:
+        """Take the answer as what was asked for; False when a model is to answer again."""
+        wrong = await take_output(self._query)
+        if wrong is None:
             return True
-        self._repairs = tries
+        self._count(wrong, provider=outcome.turn.provider)
         # At a limit no turn follows that could correct it.
         if self._limit is None:
-            await self._query.say(correction)
+            await self._query.say(wrong.correction)
         return False
+
+    def _count(self, wrong: WrongAnswer, *, provider: str) -> None:
+        """Count a wrong answer; after the last that a model may give, the next one is asked.
+
+        Raises:
+            ProviderError: OUTPUT_INVALID when there is none.
+
+        """
+        self._wrong_answers += 1
+        output, plan = self._query.input.output, self._plan
+        if output is None or plan is None or self._wrong_answers < output.attempts:
+            return
+        error, following = wrong.error(output, provider=provider), next_model(plan.settings)
+        if following is None:
+            for note in self._passed_over:
+                error.add_note(note)
+            raise error
+        self._passed_over.append(f"before it, {plan.settings.model}: {error.message}")
+        _logger.warning(
+            "%s failed (%s); falling back to %s",
+            *(plan.settings.model, error.code, following.model),
+        )
+        self._fallback, self._wrong_answers = following, 0
 
 
 async def _discard_turn(

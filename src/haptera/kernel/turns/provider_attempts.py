@@ -243,6 +243,13 @@ def _models_to_try(settings: Settings) -> Iterator[Settings]:
         )
 
 
+def next_model(settings: Settings) -> Settings | None:
+    """Return the settings for the model that is tried after the one of `settings`."""
+    models = _models_to_try(settings)
+    next(models)
+    return next(models, None)
+
+
 def _limited(retry: RetrySettings, step: ModelStep) -> RetrySettings:
     """Return the retries of a fallback: its attempts count the first call, too."""
     attempts = step.max_attempts or ModelStep(model=step.model).max_attempts

@@ -338,7 +338,8 @@ class GitTrees:
     def _plan(
         self, trees: tuple[str, str], paths: Collection[str], session: str | None
     ) -> PlannedChanges:
-        target, unseen = trees[1], frozenset(self._difference(*trees).unseen)
+        target, difference = trees[1], self._difference(*trees)
+        unseen = frozenset(difference.unseen)
         with self._repository.locked():
             facts = self._facts(target)
             wanted, left = self._wanted(trees, frozenset(paths), facts)
@@ -346,6 +347,9 @@ class GitTrees:
             hidden = {
                 name for path in paths for name in (path, *folders_of(path)) if name in unseen
             }
+            # A former repository of the session's: nobody knows who wrote what is in it.
+            beside = {each.path for each in difference.changes}.difference(paths)
+            hidden |= {name for path in beside for name in folders_of(path) if name in paths}
             left += [FileLeft(path=name, reason=_NOT_RECORDED) for name in sorted(hidden)]
             needed = _folders_above(
                 self._repository.run("ls-tree", "-r", "-z", "--name-only", trees=(target,))

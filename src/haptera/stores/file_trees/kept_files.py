@@ -410,10 +410,13 @@ class _Exchanging:
                 _put_new(aside, name, (staging, parent))
             except FileExistsError:
                 raise ChangedError(os.fsdecode(move.path)) from None
+            put = state_in(parent, name)
 
         def take_away() -> None:
             with self._places.parent(move.path) as parent:
-                os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=staging)
+                # What another program has written meanwhile is the newer one.
+                if put.is_untouched(state_in(parent, name)):
+                    os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=staging)
 
         self._done.append(take_away)
 

@@ -56,18 +56,28 @@ class Verdict(msgspec.Struct, kw_only=True):
     """Acknowledged entries that are not in the log."""
     doubled: list[str] = []
     """Tool calls that had their effect twice."""
+    stuck: list[str] = []
+    """Sessions that a node which does nothing any more holds."""
     endless: list[str] = []
     """Queries that were admitted and did not reach a terminal entry."""
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.gaps or self.stale or self.lost or self.doubled or self.endless)
+        found = self.gaps, self.stale, self.lost, self.doubled, self.endless, self.stuck
+        return not any(found)
 
 
-async def check(url: str, folder: Path) -> Verdict:
+HELD = """
+SELECT s.id FROM haptera.session s JOIN haptera.node n ON n.id = s.lease_node
+  WHERE s.lease_holder IS NOT NULL AND n.until > clock_timestamp()
+"""
+"""The sessions that live nodes hold."""
+
+
+async def check(url: str, folder: Path, *, stuck: Sequence[str] = ()) -> Verdict:
     """Check what a run left behind."""
-    verdict = Verdict()
+    verdict = Verdict(stuck=list(stuck))
     store = PostgresStore(url, owner=OWNER)
     logs: dict[SessionId, Sequence[Entry]] = {}
     for record in await store.index.browse(OWNER, PROJECT):

@@ -1,6 +1,8 @@
 """One node of a chaos run: opens sessions, sends prompts, carries on what others left.
 
-    python -m tests.stores.postgresql.chaos.node URL FOLDER SEED fenced|unfenced
+    python -m tests.stores.postgresql.chaos.node URL FOLDER SEED fenced|unfenced|keeping
+
+At SIGUSR1 it ends what it does, says `quiet`, and stays: what it still holds is held for ever.
 
 Notes what it was told is durable, and every effect of its tool, in files of the folder: a note is
 one `write`, so that a kill cannot cut it.
@@ -10,8 +12,10 @@ import asyncio
 import contextlib
 import os
 import random
+import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from haptera import Agent, AgentError, AgentSession, tool
@@ -26,6 +30,7 @@ from haptera.model.stream_parts import StreamPart
 from haptera.ports.session_store import Lease
 from haptera.stores.postgresql.log import PostgresLog
 from haptera.stores.postgresql.store import PostgresStore
+from haptera.system.owned_tasks import OwnedTasks
 from haptera.testing import calls, says
 
 OWNER, PROJECT = "ana", "chaos"
@@ -203,14 +208,32 @@ async def main(url: str, folder: str, seed: str, fence: str) -> None:
     if fence == "unfenced":
         # It does not ask whether its leases were taken over.
         store.leases._lose = lambda lease: None  # type: ignore[method-assign]
+    elif fence == "keeping":
+        store.leases._forget = lambda lease: None  # type: ignore[method-assign]
+        store.leases._ask_to_release = _never  # type: ignore[method-assign, assignment]
     chance = random.Random(int(seed))
     notes = Notes(Path(folder))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    async with worker, asyncio.TaskGroup() as group:
-        group.create_task(STANDSTILL.watch())
-        for _ in range(3):
-            group.create_task(use_sessions(agent, notes, random.Random(chance.getrandbits(64))))
+    is_over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, is_over.set)
+    async with OwnedTasks() as tasks:
+        tasks.start(STANDSTILL.watch(), name="standstill")
+        users = [use_sessions(agent, notes, random.Random(chance.getrandbits(64))) for _ in "abc"]
+        async with worker, OwnedTasks() as working:
+            for use in users:
+                working.start(use, name="user")
+            await is_over.wait()
+        await agent.close()
+    sys.stdout.write("quiet\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+def _never(_lease: Lease) -> "Future[None]":
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
 
 
 if __name__ == "__main__":

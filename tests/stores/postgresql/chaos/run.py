@@ -1,7 +1,8 @@
 """Runs chaos: several nodes over a set of sessions, and a seeded schedule of what befalls them.
 
 Nodes are killed, stopped and cut off. Servers fail, too: they are frozen, and what goes to them is
-held up or arrives late; statements are cancelled, and rows are locked by others.
+held up or arrives late; statements are cancelled, and rows are locked by others. A primary server
+is lost, and its replica promoted.
 """
 
 import asyncio
@@ -20,16 +21,23 @@ import psycopg
 from psycopg import sql
 
 from haptera.access.worker import SessionWorker
-from tests.stores.postgresql.chaos.checker import WATCHES, Verdict, check
+from tests.stores.postgresql.chaos.checker import HELD, WATCHES, Verdict, check
 from tests.stores.postgresql.chaos.node import LEASE_SECONDS, make_node
-from tests.stores.postgresql.cutting_proxy import CuttingProxy
+from tests.stores.postgresql.cutting_proxy import WAYS, CuttingProxy
+from tests.stores.postgresql.replicas import ReplicatedServer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 ROOT = Path(__file__).resolve().parents[4]
 NODES = 3
 OF_NODES = {"kill": 3, "stop": 3, "cut": 2}
 OF_SERVERS = {"freeze": 1, "stall": 1, "late": 2, "cancel": 3, "lock": 3, "cut": 1, "kill": 1}
-"""What befalls nodes, and what befalls servers, by how often it does."""
+OF_SERVERS |= {"byte": 3}
+OF_PAIRS = OF_SERVERS | {"freeze": 0, "fail over": 6, "cancel waits": 2}
+"""What befalls nodes, servers, and a server with a replica, by how often it does."""
+_LONGEST_MESSAGES = 3000
+"""Bytes, in one of which a connection is cut."""
+_QUIET_SECONDS = 20.0
+"""In which nodes that do nothing any more have given back what they held."""
 _QUIET_LOOKS = 3
 _REST_SECONDS = 60
 
@@ -45,14 +53,17 @@ class ChaosRun:
         folder: Path,
         seed: int,
         troubles: Mapping[str, int] = OF_NODES,
+        fence: Literal["fenced", "keeping"] = "fenced",
+        pair: ReplicatedServer | None = None,
     ) -> None:
         self._troubles = troubles
-        self._fence = "fenced"
+        self._fence: str = fence
+        self._pair = pair
+        self._stuck: list[str] = []
         self._postgres = postgres
         self._database = database
         self._folder = folder
         self._chance = random.Random(seed)
-        self._url = postgres.url(database, role=APP_ROLE)
         self._proxy: CuttingProxy | None = None
         self._nodes: list[asyncio.subprocess.Process] = []
         self.happened = Counter(dict.fromkeys(troubles, 0))
@@ -80,21 +91,41 @@ class ChaosRun:
             async with CuttingProxy(self._postgres.folder, Path(sockets)) as self._proxy:
                 await self._befall(seconds, until_stale=until_stale)
         await self._come_to_rest()
-        return await check(self._postgres.url(self._database), self._folder)
+        return await check(self._postgres.url(self._database), self._folder, stuck=self._stuck)
 
     async def _befall(self, seconds: float, *, until_stale: bool) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
         try:
             self._nodes = [await self._start() for _ in range(NODES)]
+            end = loop.time() + seconds
             while loop.time() < end:
                 await asyncio.sleep(self._chance.uniform(0.1, 0.5))  # noqa: TID251 - the schedule
                 await self._do_something()
                 if until_stale and self._count_stale():
                     break
+            if not until_stale:
+                await self._let_nodes_rest()
         finally:
             for node in self._nodes:
                 await self._end(node)
+
+    async def _let_nodes_rest(self) -> None:
+        """Have the nodes do nothing any more, and note what they hold all the same."""
+        for node in self._nodes:
+            if node.returncode is None:
+                node.send_signal(signal.SIGUSR1)
+                assert node.stdout is not None
+                async with asyncio.timeout(_REST_SECONDS):
+                    await node.stdout.readline()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _QUIET_SECONDS
+        while (stuck := await asyncio.to_thread(self._held)) and loop.time() < end:
+            await asyncio.sleep(LEASE_SECONDS / 3)  # noqa: TID251 - renewals come by real time
+        self._stuck = stuck
+
+    def _held(self) -> list[str]:
+        with psycopg.connect(self._postgres.url(self._database)) as connection:
+            return [row[0] for row in connection.execute(HELD).fetchall()]
 
     async def _start(self) -> asyncio.subprocess.Process:
         assert self._proxy is not None
@@ -141,8 +172,39 @@ class ChaosRun:
                 await asyncio.to_thread(self._strike, "pg_cancel_backend")
             case "lock":
                 await asyncio.to_thread(self._lock_rows)
+            case "byte":
+                assert self._proxy is not None
+                self._proxy.resumes = self._chance.random() < 0.3
+                way = self._chance.choice(WAYS)
+                self._proxy.left[way] = self._chance.randrange(_LONGEST_MESSAGES)
+            case "cancel waits":
+                await asyncio.to_thread(self._cancel_waits, 3)
+            case "fail over":
+                await self._fail_over()
             case _:
                 await asyncio.to_thread(self._strike, "pg_terminate_backend")
+
+    def _cancel_waits(self, times: int) -> None:
+        for _ in range(times):
+            self._postgres.cancel_statements(self._database, "SyncRep")
+
+    async def _fail_over(self) -> None:
+        """Lose the server, sometimes after waits for its replica were cancelled."""
+        pair = self._pair
+        assert pair is not None
+        if self._chance.random() < 0.5:
+            pair.replica.stop(signal.SIGINT)
+            await asyncio.to_thread(self._cancel_waits, 20)
+            self._postgres.stop(signal.SIGQUIT)
+            await asyncio.to_thread(pair.replica.start)
+        else:
+            self._postgres.stop(signal.SIGQUIT)
+        await asyncio.to_thread(pair.fail_over)
+        self._postgres = pair.primary
+        assert self._proxy is not None
+        self._proxy.server = pair.primary.folder
+        self._proxy.cut_all()
+        await asyncio.to_thread(pair.replicate)
 
     async def _hold_up(self, what: str) -> None:
         """Let the server, or what is on its way to it, stand still for a moment."""
@@ -177,7 +239,8 @@ class ChaosRun:
         """Cut some connections, or cancel what they are about."""
         with psycopg.connect(self._postgres.url(), autocommit=True) as connection:
             rows = connection.execute(
-                "SELECT pid FROM pg_stat_activity WHERE datname = %s ORDER BY pid",
+                "SELECT pid FROM pg_stat_activity"
+                " WHERE datname = %s AND pid <> pg_backend_pid() ORDER BY pid",
                 (self._database,),
             ).fetchall()
             chosen = [row[0] for row in rows if self._chance.random() < 0.5]
@@ -191,7 +254,8 @@ class ChaosRun:
 
     async def _come_to_rest(self) -> None:
         """Carry on what the killed nodes left, as a node does that comes later."""
-        store, agent, worker = make_node(self._url, self._folder)
+        url = self._postgres.url(self._database, role=APP_ROLE)
+        store, agent, worker = make_node(url, self._folder)
         try:
             async with asyncio.timeout(_REST_SECONDS):
                 await self._carry_on(worker)

@@ -3,11 +3,14 @@
 import random
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from haptera.stores.postgresql.migrations import grant_access, migrate
 from tests.fixtures_report import Report
-from tests.stores.postgresql.chaos.run import OF_SERVERS, ChaosRun
-from tests.stores.postgresql.server import PostgresServer
+from tests.stores.postgresql.chaos.run import OF_PAIRS, OF_SERVERS, ChaosRun
+from tests.stores.postgresql.replicas import ReplicatedServer
+from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 SEED = 20261117
 
@@ -61,6 +64,49 @@ async def test_nothing_is_lost_in_ten_minutes_of_a_failing_server(
     postgres: PostgresServer, database: str, tmp_path: Path, report: Report
 ) -> None:
     await _let_the_server_fail(postgres, database, tmp_path, report=report, seconds=600)
+
+
+@pytest.mark.sweep
+async def test_the_checker_finds_a_node_that_gives_nothing_back(
+    postgres: PostgresServer, database: str, tmp_path: Path, report: Report
+) -> None:
+    run = ChaosRun(postgres, database, folder=tmp_path, seed=SEED, fence="keeping")
+    verdict = await run.run(5)
+    report(f"chaos of nodes that give nothing back: {len(verdict.stuck)} sessions are stuck")
+    assert verdict.stuck
+
+
+@pytest.mark.sweep
+async def test_nothing_is_lost_when_servers_are_lost(tmp_path: Path, report: Report) -> None:
+    await _lose_servers(tmp_path, report, seconds=20)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+async def test_nothing_is_lost_in_ten_minutes_of_lost_servers(
+    tmp_path: Path, report: Report
+) -> None:
+    await _lose_servers(tmp_path, report, seconds=600)
+
+
+async def _lose_servers(folder: Path, report: Report, *, seconds: float) -> None:
+    """Let servers be lost whose commits wait for a replica, and that replica be promoted."""
+    seed = random.randrange(2**32)
+    with ReplicatedServer.running(synchronous=True) as pair:
+        pair.primary.execute(f"CREATE ROLE {APP_ROLE} LOGIN")
+        with psycopg.connect(pair.primary.url(), autocommit=True) as connection:
+            migrate(connection)
+            grant_access(connection, APP_ROLE)
+        run = ChaosRun(
+            pair.primary, "postgres", folder=folder, seed=seed, troubles=OF_PAIRS, pair=pair
+        )
+        verdict = await run.run(seconds)
+    report(f"chaos of lost servers, {seconds:g} s: {run.happened}, {verdict}")
+    assert verdict.is_clean, verdict
+    assert run.happened["fail over"]
+    assert verdict.effects >= seconds
+    overtime = folder / "overtime"
+    assert not overtime.exists(), overtime.read_text()
 
 
 async def _let_the_server_fail(

@@ -9,7 +9,7 @@ each of them fits (`object_unions`).
 
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -197,8 +197,23 @@ def _adapted(hint: TypeHint) -> TypeHint:
     return Adapted
 
 
-_mirroring: ContextVar[tuple[type, ...]] = ContextVar("haptera_mirroring", default=())
-"""The types whose fields are being read; one that comes back to itself would not end."""
+_mirroring: ContextVar[Mapping[type, "_Deferred"]] = ContextVar(
+    "haptera_mirroring", default=types.MappingProxyType({})
+)
+"""The types whose fields are being read; one that comes back to itself is read when it is made."""
+
+
+class _Deferred:
+    """The reader of a type that comes back to itself, once it is made."""
+
+    reader: TypeHint = None
+
+    def reference(self, kind: type) -> TypeHint:
+        """Return a type that refers to it."""
+        return _reader(
+            lambda: ([{"$ref": f"#/$defs/{kind.__name__}"}], {}),
+            lambda value: parse_value(value, self.reader),
+        )
 
 
 def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
@@ -215,25 +230,23 @@ def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
 
 
 def _mirrored(kind: type) -> TypeHint:
-    """Return a type that reads another one, with such a union among its fields, through a mirror.
-
-    Raises:
-        TypeError: when it comes back to itself through that union.
-
-    """
-    if kind in _mirroring.get():
-        raise TypeError(f"{kind.__qualname__} refers to itself through a union of objects")
-    token = _mirroring.set((*_mirroring.get(), kind))
+    """Return a type that reads one with such a union among its fields, through a mirror."""
+    outer = _mirroring.get()
+    if kind in outer:
+        return outer[kind].reference(kind)
+    deferred = _Deferred()
+    token = _mirroring.set({**outer, kind: deferred})
     try:
         mirror = mirror_of(kind, understood)
     finally:
         _mirroring.reset(token)
     if mirror is None:
         return kind
-    return _reader(
+    deferred.reader = _reader(
         lambda: describe_types([mirror.struct]),
         lambda value: mirror.restore(parse_value(value, mirror.struct)),
     )
+    return deferred.reader
 
 
 def _is_known(hint: TypeHint) -> bool:
@@ -298,7 +311,7 @@ def _lifted(schema: Json, components: JsonObject) -> Json:
         added = [name for name in moved if name not in components]
         components.update(moved)
         components.update({name: _lifted(components[name], components) for name in added})
-    return _with_parts(schema, lambda part: _lifted(part, components))
+    return with_parts(schema, lambda part: _lifted(part, components))
 
 
 def _free_names(definitions: JsonObject, components: JsonObject) -> dict[str, str]:
@@ -329,7 +342,7 @@ def _renamed(schema: Json, names: dict[str, str]) -> Json:
         return schema
     # A schema inside that brings such a definition along refers to its own.
     inner = {name: names[name] for name in names if name not in schema.get("$defs", {})}
-    renamed = _with_parts(schema, lambda part: _renamed(part, inner))
+    renamed = with_parts(schema, lambda part: _renamed(part, inner))
     if isinstance(reference := renamed.get("$ref"), str):
         renamed["$ref"] = _reference(reference, inner)
     match renamed.get("discriminator"):
@@ -346,7 +359,7 @@ def _reference(reference: str, names: dict[str, str]) -> str:
     return f"#/$defs/{names[name]}{slash}{rest}"
 
 
-def _with_parts(schema: JsonObject, change: Callable[[Json], Json]) -> JsonObject:
+def with_parts(schema: JsonObject, change: Callable[[Json], Json]) -> JsonObject:
     """Return a schema with the schemas directly inside it changed; values in it are left alone."""
     changed: JsonObject = {}
     for key, value in schema.items():

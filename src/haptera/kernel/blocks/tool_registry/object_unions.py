@@ -8,6 +8,7 @@ A module of its own because it knows nothing of JSON Schema or of the union's ot
 
 import types
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -19,7 +20,6 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import msgspec
@@ -38,6 +38,11 @@ fit."""
 _origin: Callable[[Hint], Hint] = get_origin
 
 
+_FAILURES = 2_000
+"""How often a member may fail in one value: members inside each other make for any number."""
+_failures: ContextVar[list[int] | None] = ContextVar("haptera_failures", default=None)
+
+
 def best_fit(value: object, members: Iterable[tuple[Hint, Hint]], parse: Parse) -> object:
     """Parse a value as the member of a union that knows most of its keys.
 
@@ -48,30 +53,57 @@ def best_fit(value: object, members: Iterable[tuple[Hint, Hint]], parse: Parse) 
         ValueError: when none fits, saying why for each.
 
     """
-    fitting: list[tuple[int, object]] = []
+    outer = _failures.get()
+    failures = [0] if outer is None else outer
+    counts: _Counts = {}
+    ordered = sorted(members, key=lambda member: _unknown_keys(value, member[0], counts))
     faults: list[str] = []
-    for written, own in members:
-        try:
-            fitting.append((unknown_keys(value, written), parse(value, own)))
-        except (msgspec.ValidationError, ValueError, TypeError) as error:
-            faults.append(f"{_name_of(written)} ({error})")
-    if not fitting:
-        raise ValueError(f"it fits none of these: {'; '.join(faults)}")
-    return min(fitting, key=lambda found: found[0])[1]
+    token = _failures.set(failures)
+    try:
+        for written, own in ordered:
+            if failures[0] > _FAILURES:
+                break
+            try:
+                return parse(value, own)
+            except (msgspec.ValidationError, ValueError, TypeError) as error:
+                failures[0] += 1
+                faults.append(f"{_name_of(written)} ({error})"[:_SHOWN])
+    finally:
+        _failures.reset(token)
+    raise ValueError(f"it fits none of these: {'; '.join(faults)}")
 
 
-def unknown_keys(value: object, hint: Hint) -> int:
+_SHOWN = 500
+"""Characters of what is said of one member; it may hold what is said of others."""
+_Counts: TypeAlias = dict[tuple[int, Hint], int]
+"""Of each part of a value and type, which may come by several ways."""
+
+
+def _unknown_keys(value: object, hint: Hint, counts: _Counts) -> int:
     """Count the keys of a value, at any depth, that a type does not know."""
     hint = _bare(hint)
+    if not isinstance(value, list | Mapping):
+        return 0
+    try:
+        key = (id(value), hint)
+        counted = counts.get(key)
+    except TypeError:  # an annotation may hold what cannot be hashed
+        return _count_keys(value, hint, counts)
+    if counted is None:
+        counted = counts[key] = _count_keys(value, hint, counts)
+    return counted
+
+
+def _count_keys(value: list[Any] | Mapping[str, Any], hint: Hint, counts: _Counts) -> int:
     if _origin(hint) in (Union, types.UnionType):
-        return min(unknown_keys(value, member) for member in get_args(hint))
+        return min(_unknown_keys(value, member, counts) for member in get_args(hint))
     if isinstance(value, list):
         item = next(iter(get_args(hint)), Any)
-        return sum(unknown_keys(each, item) for each in value)
+        return sum(_unknown_keys(each, item, counts) for each in value)
     fields = fields_of(hint)
-    if not isinstance(value, Mapping) or fields is None:
+    if fields is None:
         return 0
-    known = [unknown_keys(value[name], fields[name]) for name in value if name in fields]
+    known = [_unknown_keys(value[name], fields[name], counts) for name in value if name in fields]
     return len(value) - len(known) + sum(known)
 
 
@@ -82,10 +114,15 @@ def fields_of(hint: Hint) -> dict[str, Hint] | None:
     if issubclass(hint, msgspec.Struct):
         # By the names in JSON: a field of a struct may be renamed there.
         return {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-    if is_typeddict(hint) or hasattr(hint, "__dataclass_fields__"):
+    if _is_typed_dict(hint) or hasattr(hint, "__dataclass_fields__"):
         return get_type_hints(hint, include_extras=True)
     models: Mapping[str, Any] | None = getattr(hint, "model_fields", None)
     return None if models is None else {name: each.annotation for name, each in models.items()}
+
+
+def _is_typed_dict(kind: type) -> bool:
+    """Whether a type is a TypedDict: of `typing` or, for older Pythons, of `typing_extensions`."""
+    return issubclass(kind, dict) and hasattr(kind, "__required_keys__")
 
 
 class Mirror(msgspec.Struct, frozen=True):
@@ -106,7 +143,7 @@ def mirror_of(kind: type, understand: Callable[[Hint], Hint]) -> Mirror | None:
     if issubclass(kind, msgspec.Struct):
         facts = [(item.name, item.type, item.required) for item in msgspec.structs.fields(kind)]
         names = {item.name: item.encode_name for item in msgspec.structs.fields(kind)}
-    elif is_typeddict(kind):
+    elif _is_typed_dict(kind):
         required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
         hints = get_type_hints(kind, include_extras=True)
         facts, names = [(name, hint, name in required) for name, hint in hints.items()], {}

@@ -58,11 +58,11 @@ def read_signature(function: Callable[..., object], *, tool: str) -> Signature:
         ConfigError: CONFIG_INVALID when a parameter cannot be described to a model.
 
     """
-    summary, notes = _read_docstring(inspect.getdoc(_written(function)) or "")
+    summary, notes = _read_docstring(inspect.getdoc(written_function(function)) or "")
     fields: list[_Field] = []
     context_parameter = None
     for parameter in _parameters_of(function, tool=tool):
-        if not _is_context(parameter.annotation):
+        if not is_context(parameter.annotation):
             fields.append(_field_of(parameter, notes.get(parameter.name), tool=tool))
         elif context_parameter is None:
             context_parameter = parameter.name
@@ -80,10 +80,10 @@ def read_signature(function: Callable[..., object], *, tool: str) -> Signature:
     )
 
 
-def _written(function: Callable[..., object]) -> Callable[..., object]:
+def written_function(function: Callable[..., object]) -> Callable[..., object]:
     """Return the function behind a callable: the one that has the hints and the docstring."""
     if isinstance(function, functools.partial):
-        return _written(function.func)
+        return written_function(function.func)
     if inspect.isclass(function):
         return function.__init__
     return function if inspect.isroutine(function) else type(function).__call__
@@ -92,7 +92,7 @@ def _written(function: Callable[..., object]) -> Callable[..., object]:
 def _parameters_of(function: Callable[..., object], *, tool: str) -> list[inspect.Parameter]:
     """Return the parameters with their hints resolved."""
     try:
-        hints = typing.get_type_hints(_written(function), include_extras=True)
+        hints = typing.get_type_hints(written_function(function), include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())
     except NameError as error:
         message = f"a type hint cannot be resolved: {error}; define it where the module can see it"
@@ -104,7 +104,7 @@ def _parameters_of(function: Callable[..., object], *, tool: str) -> list[inspec
     return [item.replace(annotation=hints.get(item.name, Any)) for item in parameters]
 
 
-def _is_context(hint: TypeHint) -> bool:
+def is_context(hint: TypeHint) -> bool:
     """Whether a parameter is for the context, which may be optional or annotated."""
     if generic_origin(hint) is Annotated:
         hint = get_args(hint)[0]

@@ -25,7 +25,8 @@ HISTORY = HistoryRules(
 )
 
 
-_OLDER = SchemaTargets(arguments="gemini", output=("gemini",))
+# What OpenAPI's subset cannot say, such as a type that refers to itself, is asked for in words.
+_OLDER = SchemaTargets(arguments="gemini", output=("gemini", "any"))
 _NEWER = SchemaTargets(arguments="gemini_json_schema", output=("gemini_json_schema",))
 
 

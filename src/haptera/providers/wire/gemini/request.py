@@ -127,7 +127,13 @@ def _has_properties(schema: JsonObject) -> bool:
 
 
 def _takes_schema(request: ModelRequest) -> bool:
-    """Whether an output schema can be sent: before Gemini 3 not together with tools."""
+    """Whether an output schema can be sent: before Gemini 3 not together with tools.
+
+    Older models take only one that was fitted to OpenAPI's subset.
+    """
+    is_fitted = request.output_schema is not None and request.output_schema.is_strict
+    if not (is_fitted or takes_json_schema(request.model)):
+        return False
     has_tools = bool(request.tools) or any(request.betas.get(name) for name in SERVER_TOOLS)
     return is_gemini_3(request.model) or not has_tools
 
