@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from haptera.access.catalogue import Catalogue
 from haptera.access.transfer import conversation_of
-from haptera.formats.formats import format_named, written
+from haptera.formats.formats import format_named
 from haptera.formats.forms import with_content
 from haptera.formats.redaction import Redactor, redacted
 from haptera.formats.values import SessionExport, TimedMessage
@@ -95,7 +95,7 @@ class SharedSession(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             created=self.created,
             updated=self.updated,
         )
-        return b"".join(written(format_named("html"), export))
+        return b"".join(format_named("html").write(export))
 
 
 @handles(ShareSession)

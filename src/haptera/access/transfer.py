@@ -33,7 +33,6 @@ from haptera.formats.formats import (
     format_named,
     read_session,
     recognised,
-    written,
 )
 from haptera.formats.redaction import Redactor, redacted, redacted_entries
 from haptera.formats.values import (
@@ -103,7 +102,7 @@ async def export_session(
     export = await conversation_of(composition, record, folded, has_media=not order.redact)
     if redactor is not None:
         export = await asyncio.to_thread(redacted, export, redactor)
-    async for piece in _made_in_threads(written(form, export)):
+    async for piece in _made_in_threads(iter(form.write(export))):
         yield piece
 
 

@@ -60,14 +60,19 @@ _HEAD = 64 * 1024
 """How much of a file is looked at to recognise it."""
 
 
+def _refuse_to_write(_export: SessionExport) -> Iterator[bytes]:
+    told = f"this format can be read, but not written; a file can be {', '.join(WRITTEN)}"
+    raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """One format; what a plugin of the group `haptera.formats` is."""
 
     name: str
     suffix: str
     media_type: str
-    write: Callable[[SessionExport], Iterator[bytes]] | None = None
-    """None for formats of libraries, which are read only."""
+    write: Callable[[SessionExport], Iterator[bytes]] = _refuse_to_write
+    """Raises CONFIG_INVALID for formats of libraries, which are read only."""
     read: Callable[[ByteStream, ImportLimits], ImportedSession] | None = None
     """None for formats that are for people only."""
     leaves_out: Callable[[Message, Part], bool] = lambda _message, _part: False
@@ -159,7 +164,7 @@ FORMATS = _known(
     ),
 )
 
-WRITTEN = tuple(name for name, each in FORMATS.items() if each.write is not None)
+WRITTEN = tuple(name for name, each in FORMATS.items() if each.write is not _refuse_to_write)
 READ = tuple(name for name, each in FORMATS.items() if each.read is not None)
 
 
@@ -170,19 +175,6 @@ def format_named(name: str) -> Format:
         known = f"there are {', '.join(FORMATS)}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; {known}")
     return FORMATS[name]
-
-
-def written(form: Format, export: SessionExport) -> Iterator[bytes]:
-    """Yield a session in a format.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when the format is only read.
-
-    """
-    if form.write is None:
-        told = f"{form.name} can be read, but not written; a file can be {', '.join(WRITTEN)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-    return form.write(export)
 
 
 def losses_of(export: SessionExport, format_name: str) -> dict[str, int]:
