@@ -127,6 +127,17 @@ def session(run: Run) -> str:
     return str(told["session_id"])
 
 
+def test_sessions_are_listed_and_counted_by_flags(run: Run, session: str) -> None:
+    assert run("sessions", "count").out == "1\n"
+    assert run("sessions", "count", "--name", "cit", "--status", "idle").out == "1\n"
+    assert run("sessions", "count", "--metadata", "plan=1").out == "0\n"
+    assert run("sessions", "count", "--since", "2000-01-01").out == "1\n"
+    assert session in run("sessions", "list", "--order", "created", "--name", "cities").out
+    assert session not in run("sessions", "list", "--sender", "ana").out
+    done = run("sessions", "count", "--metadata", "plan")
+    assert (done.code, "is not NAME=VALUE" in done.err) == (2, True)
+
+
 def test_a_list_shows_the_sessions_of_this_folder(run: Run, session: str) -> None:
     assert session in run("sessions", "list").out
     (listed,) = json.loads(run("sessions", "list", "--format", "json").out)
