@@ -34,8 +34,11 @@ from haptera.kernel.blocks.approval_coordinator import (
     ApprovalCoordinator,
     ApprovalCoordinatorInterface,
 )
-from haptera.kernel.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import (
+    ControlChannel,
+    ControlChannelInterface,
+    Subscription,
+)
 from haptera.kernel.blocks.hook_dispatch.dispatch import HookDispatch
 from haptera.kernel.blocks.request_builder import RequestBuilder, RequestExtras, build_request
 from haptera.kernel.blocks.stream_processor.aggregators import (

@@ -9,7 +9,12 @@ import msgspec
 import pytest
 
 from haptera import Agent, ConfigError, ErrorCode
-from haptera.access.assembly.agent_inputs import AgentOptions, ConfigurationSources, OwnAccess
+from haptera.access.assembly.agent_inputs import (
+    AgentOptions,
+    AgentSurroundings,
+    ConfigurationSources,
+    OwnAccess,
+)
 from haptera.access.config.environment import Variable
 from haptera.agent.agent_options import AGENT, CONFIGURE
 from haptera.agent.option_checks import setting_names
@@ -96,7 +101,10 @@ def test_an_option_that_is_half_declared_is_a_mistake(
 
 
 def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
-    parts = (Settings, AgentDefaults, AgentOptions, OwnAccess, ConfigurationSources)
+    parts = (
+        *(Settings, AgentDefaults, AgentOptions, AgentSurroundings, OwnAccess),
+        ConfigurationSources,
+    )
     decided_elsewhere = {"store", "runtime"}  # of the components, by configuration
     homes = {
         name: [
@@ -109,8 +117,9 @@ def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
     assert {name: found for name, found in homes.items() if len(found) != 1} == {
         "store": ["AgentDefaults", "AgentOptions"]
     }
-    assert _fields_of(AgentOptions) - {"own_access"} <= homes.keys()
-    assert decided_elsewhere < _fields_of(AgentOptions)
+    own = _fields_of(AgentOptions) | _fields_of(AgentSurroundings)
+    assert own - {"own_access", "around"} <= homes.keys()
+    assert decided_elsewhere < own
 
 
 def _fields_of(kind: type[msgspec.Struct]) -> set[str]:

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haptera import Agent, AgentSession
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import ControlChannel, Subscription
 from haptera.kernel.session.observers import observe
 from haptera.model.events import Event, ObserverLagged, ReasoningDelta, TextDelta
 from haptera.model.ids import PartId, SessionId

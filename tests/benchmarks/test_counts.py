@@ -190,7 +190,7 @@ async def test_the_tokens_of_tools_are_estimated_once_in_a_session(
             await consume(session)
             await consume(session)
     assert [len(request.tools) for request in provider.requests] == [offered] * 4
-    assert counted.counts["kernel/session/token_meter.py:TokenMeter.fixed"] >= 4
+    assert counted.counts["kernel/session/session.py:TokenMeter.fixed"] >= 4
     assert counted.counts["kernel/blocks/token_estimate.py:_estimate_tool"] == offered
 
 

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from haptera import Agent
-from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.processor import AnswerAssembler
 from haptera.model.entry_bytes import decode_entry, encode_entry
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Event

@@ -12,10 +12,10 @@ from haptera.kernel.session.notes import project_notes
 from haptera.model.errors import StoreError
 from haptera.model.ids import new_session_id
 from haptera.ports.session_store import SessionFilter
-from haptera.stores import memory, memory_sessions
+from haptera.stores import memory
 from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session, opening
 
-_FILES = {memory.__file__, memory_sessions.__file__}
+_FILES = {memory.__file__}
 
 
 class Lines:

@@ -6,8 +6,11 @@ from typing import Any
 import msgspec
 
 from haptera.kernel.blocks.request_builder import RequestExtras, build_request
-from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
-from haptera.kernel.blocks.stream_processor.processor import AnswerSource, StreamProcessor
+from haptera.kernel.blocks.stream_processor.processor import (
+    AnswerAssembler,
+    AnswerSource,
+    StreamProcessor,
+)
 from haptera.kernel.blocks.tool_registry.registry import (
     InvalidInput,
     Ready,

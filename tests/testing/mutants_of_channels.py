@@ -8,7 +8,7 @@ import msgspec
 
 from haptera import ErrorCode, SessionError
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
+from haptera.kernel.blocks.control_channel import ControlChannel
 from haptera.model.approvals import Approve, Decision
 from haptera.model.events import Event
 from haptera.model.ids import ApprovalId

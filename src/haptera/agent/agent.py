@@ -41,7 +41,7 @@ from haptera.agent.session import AgentSession, QuerySession
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
 from haptera.kernel.blocks.tool_registry.tool import AnyTool
-from haptera.kernel.session.session_descriptions import SessionRequest
+from haptera.kernel.session.session_descriptions import SessionOrigin, SessionRequest
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, without_frames
 from haptera.model.outcomes import Err, Ok
 from haptera.model.results import AgentResult, OutputT
@@ -59,7 +59,7 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 if TYPE_CHECKING:
     from haptera.access.assembly.composition import Composition
     from haptera.agent.sessions import AgentSessions
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.session.session import QueryHandle
 
 
 @takes(AGENT)
@@ -321,7 +321,7 @@ def _request_for(
             tools=None if tools is None else ToolRegistry(tools), deps=options.deps
         ),
         busy=options.busy,
-        history=check_state(state).messages if state is not None else (),
+        origin=SessionOrigin(history=() if state is None else check_state(state).messages),
         must_exist=options.must_exist,
         native_session_id=options.native_session_id,
     )

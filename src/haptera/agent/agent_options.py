@@ -12,6 +12,7 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
+    AgentSurroundings,
     ConfigurationSources,
     OwnAccess,
 )
@@ -65,7 +66,14 @@ class SubAgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 CONFIGURE = Keywords(structs=(WrittenSettings,), configured=(Settings,))
 """What outlives a query; also what `configure` takes."""
 AGENT = Keywords(
-    structs=(WrittenSettings, AgentDefaults, AgentOptions, OwnAccess, ConfigurationSources),
+    structs=(
+        WrittenSettings,
+        AgentDefaults,
+        AgentOptions,
+        AgentSurroundings,
+        OwnAccess,
+        ConfigurationSources,
+    ),
     configured=(Settings,),
     without=("log",),
 )

@@ -179,6 +179,9 @@ class AgentKeywords(SettingsKeywords, total=False):
     """Makes the transport to a provider; None is HTTP as the environment has it set up."""
     record_to: PathInput | None
     """A file for requests and answers, to be replayed by `haptera.testing.ReplayClient`."""
+    blocks: OwnBlocks | None
+    """Blocks of your own, used instead of the default ones; a
+    `haptera.building_blocks.OwnBlocks`."""
     approver: Approver | Callable[[ApprovalRequest], Decision] | None
     """A function, async or not, from `ApprovalRequest` to `Approve` or `Deny`."""
     unanswered: Unanswered
@@ -192,9 +195,6 @@ class AgentKeywords(SettingsKeywords, total=False):
     telemetry: Telemetry | None
     """Where queries, turns and tool calls are traced, such as
     `haptera.telemetry.OpenTelemetry()`."""
-    blocks: OwnBlocks | None
-    """Blocks of your own, used instead of the default ones; a
-    `haptera.building_blocks.OwnBlocks`."""
     runtime: RuntimeSettings
     """Buffers, checkpoints, how long closing waits; a `haptera.settings.RuntimeSettings` or a
     dictionary."""

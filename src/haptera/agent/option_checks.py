@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from haptera.access.assembly.agent_inputs import AgentOptions, OwnAccess
+from haptera.access.assembly.agent_inputs import AgentOptions, AgentSurroundings, OwnAccess
 from haptera.agent.agent_options import AGENT, CONFIGURE, OTHER_NAMES
 from haptera.agent.keywords import AgentKeywords, CreateSessionKeywords, OneCallKeywords
 from haptera.agent.query_options import CREATE_SESSION, QUERY, SESSION
@@ -199,11 +199,11 @@ def _as_setting(name: str, value: object) -> object:
 
 def inputs_of(options: Mapping[str, Any], resolved: "Resolved") -> AgentOptions:
     """Return what an agent is made of: its checked options, and what configuration says."""
-    inputs = filled(options, AgentOptions)
+    around = filled(options, AgentSurroundings)
     return msgspec.structs.replace(
-        inputs,
+        filled(options, AgentOptions),
         store=options.get("store", resolved.agent.store),
-        runtime=resolved.runtime,
+        around=msgspec.structs.replace(around, runtime=resolved.runtime),
         own_access=filled(options, OwnAccess),
     )
 

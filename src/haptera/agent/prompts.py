@@ -38,7 +38,7 @@ def make_query(prompt: Prompt, send: SendOptions, given: Mapping[str, Any]) -> Q
     query_id = new_query_id()
     message = make_prompt(prompt, send, query_id)
     query = QueryInput(query_id=query_id, message=message, sender=message.sender)
-    return with_options(query, given)
+    return with_options(query, given) if given else query
 
 
 def with_options(query: QueryInput, given: Mapping[str, Any]) -> QueryInput:
@@ -114,15 +114,13 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
 
     """
     parts = prompt_parts(prompt, may_be_empty=bool(options.attachments))
-    value = prompt.sender if isinstance(prompt, UserMessage) else None
-    sender = _sender(options.sender or value)
+    sender = options.sender or (prompt.sender if isinstance(prompt, UserMessage) else None)
+    sender = None if sender is None else _sender(sender)
     return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
 
 
-def _sender(given: object) -> Sender | None:
+def _sender(given: object) -> Sender:
     """Return who speaks, as a value of ours; plain values are fine, too."""
-    if given is None:
-        return None
     try:
         # By way of plain values: a `Sender` is not checked when it is made, and one with a wrong
         # field could be stored but not be read back.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from haptera.agent.query_options import QueryOptions
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import Subscription
 from haptera.model.errors import (
     AgentError,
     ConfigError,
@@ -25,7 +25,7 @@ from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
     from haptera.agent import growing_output
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.session.session import QueryHandle
 else:
     growing_output = on_first_use("haptera.agent.growing_output")
 
@@ -58,7 +58,8 @@ class QueryStream(Generic[OutputT]):
         wanted = (options.output_type, options.output_schema, options.output_validator)
         self._has_output = any(each is not None for each in wanted)
         self._returns_aborts = options.on_abort == "return"
-        self._forget: Callable[[], None] = lambda: None
+        self._forgets: list[Callable[[], None]] = []
+        """End what the signals call."""
         self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
         self._beginning = asyncio.Lock()
         self._claimed = False
@@ -127,7 +128,7 @@ class QueryStream(Generic[OutputT]):
         try:
             # With another consumer only the end is waited for: that consumer takes the events.
             if not self._claimed:
-                self._claim()
+                self._claimed = True
                 await self._drain()
             handle = await self._begin()
         except AgentError as error:
@@ -136,7 +137,8 @@ class QueryStream(Generic[OutputT]):
             if error is self._refused and error.result is not None and self._tolerates(error):
                 return error.result
             raise without_frames(error) from error.__cause__
-        await handle.wait()
+        if not handle.ended:
+            await handle.wait()
         failure = handle.error
         if failure is not None and not self._tolerates(failure):
             raise without_frames(failure) from failure.__cause__
@@ -166,7 +168,8 @@ class QueryStream(Generic[OutputT]):
             # It would keep the query as long as this stream, which the query's own error may hold.
             self._dropping.detach()
         if handle.ended and self._finish is None:
-            self._forget()
+            for forget in self._forgets:
+                forget()
             self._was_closed = True
             return
         leaving = self._leave(handle)
@@ -177,7 +180,8 @@ class QueryStream(Generic[OutputT]):
         try:
             await handle.wait()
         finally:
-            self._forget()
+            for forget in self._forgets:
+                forget()
             await self._clean_up()
         self._was_closed = True
 
@@ -209,7 +213,8 @@ class QueryStream(Generic[OutputT]):
             # At exit no event loop is left in which the query could be stopped.
             self._dropping.atexit = False
             # A signal that was aborted since it was last looked at calls the listener at once.
-            self._forget = self._listen(handle.follow)
+            follow = handle.follow
+            self._forgets = [each.add_listener(partial(follow, each)) for each in self._signals]
             return handle
 
     async def _start_unless_aborted(self) -> "QueryHandle":
@@ -224,11 +229,12 @@ class QueryStream(Generic[OutputT]):
 
         try:
             async with timer:
-                forget = self._listen(give_up)
+                forgets = [each.add_listener(partial(give_up, each)) for each in self._signals]
                 try:
                     return await self._start()
                 finally:
-                    forget()
+                    for forget in forgets:
+                        forget()
         except TimeoutError:
             # Any other TimeoutError comes from what was waited for, and is passed on.
             if timer.expired():
@@ -240,16 +246,6 @@ class QueryStream(Generic[OutputT]):
             if signal.aborted:
                 self._refused = aborted_before(signal)
                 raise self._refused
-
-    def _listen(self, stop: Callable[[AbortSignal], None]) -> Callable[[], None]:
-        """Call `stop` with the first signal that aborts, until the returned call."""
-        forgets = [signal.add_listener(partial(stop, signal)) for signal in self._signals]
-
-        def forget() -> None:
-            for each in forgets:
-                each()
-
-        return forget
 
     async def _clean_up(self) -> None:
         if self._finish is not None:
@@ -322,7 +318,7 @@ class QueryStream(Generic[OutputT]):
             if self._handle is None:
                 return  # it was aborted before it began
             handle = self._handle
-            output = growing_output.GrowingOutput(handle.query.output, handle.clock)
+            output = growing_output.GrowingOutput(handle.query.output, handle.submission.clock)
             while batch := await stream.next_batch():
                 value = output.take(batch)
                 if value is not growing_output.NOTHING:

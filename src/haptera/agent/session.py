@@ -63,11 +63,11 @@ if TYPE_CHECKING:
     from haptera.access import catalogue, changing, context_notes
     from haptera.access.assembly.composition import Composition
     from haptera.access.catalogue import Catalogue
-    from haptera.kernel.blocks.control_channel.subscription import Subscription
+    from haptera.kernel.blocks.control_channel import Subscription
     from haptera.kernel.session import command_effects, conversation_effects
     from haptera.kernel.session.command_effects import HeldSession
     from haptera.kernel.session.live_session import LiveSession
-    from haptera.kernel.session.query_handle import QueryHandle
+    from haptera.kernel.session.session import QueryHandle
 else:
     catalogue = on_first_use("haptera.access.catalogue")
     changing = on_first_use("haptera.access.changing")
@@ -76,6 +76,9 @@ else:
     conversation_effects = on_first_use("haptera.kernel.session.conversation_effects")
 
 EventT = TypeVar("EventT", bound=Event)
+
+_SEND, _ANSWER, _NOTHING_NAMED = SendOptions(), QueryOptions[Any](), NamedSettings()
+"""What a query is told that is given no options."""
 
 
 class AgentSession(SessionVerbs["AgentSession"]):
@@ -206,7 +209,8 @@ class AgentSession(SessionVerbs["AgentSession"]):
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
-        check_options(options, QUERY, function="session.chat()")
+        if options:
+            check_options(options, QUERY, function="session.chat()")
         return await self._stream(prompt, options).result()
 
     @takes(QUERY)
@@ -214,18 +218,24 @@ class AgentSession(SessionVerbs["AgentSession"]):
         self, prompt: Prompt, **options: Unpack[QueryKeywords[OutputT]]
     ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
-        check_options(options, QUERY, function="session.stream()")
+        if options:
+            check_options(options, QUERY, function="session.stream()")
         return self._stream(prompt, options)
 
     def _stream(self, prompt: Prompt, given: Mapping[str, Any]) -> QueryStream[Any]:
-        send, options = filled(given, SendOptions), filled(given, QueryOptions)
+        send, options, named = _SEND, _ANSWER, _NOTHING_NAMED
         # Before the stream is returned: what is wrong with the call is raised by the call.
         # Attachments are read later, when the prompt is sent.
-        query, named = make_query(prompt, send, given), self._named_by(given)
+        if given:
+            send, options = filled(given, SendOptions), filled(given, QueryOptions)
+            named = self._named_by(given)
+        query = make_query(prompt, send, given)
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
-            message = query.message and await with_attachments(query.message, send, cwd=cwd)
+            message = query.message
+            if message is not None and send.attachments:
+                message = await with_attachments(message, send, cwd=cwd)
             ready = replace(query, message=message, is_only=self._closes_after_query)
             live = await self._live_session()
             return await _submit(live, ready, options, named=named, delivery=send.delivery)
@@ -258,7 +268,7 @@ class AgentSession(SessionVerbs["AgentSession"]):
         """Return the settings of one query, checked; one that is stopped already needs none."""
         signal = options.get("signal")
         if signal is not None and signal.aborted:
-            return NamedSettings()
+            return _NOTHING_NAMED
         return named_settings(options, self._composition.configuration.changed)
 
     async def remaining_budget(self) -> Budgets:
@@ -620,7 +630,7 @@ async def compact_here(
     async def start() -> "QueryHandle":
         live = await opened()
         query = command_effects.compaction_query(live.held, order)
-        return await _submit(live, query, options, named=NamedSettings())
+        return await _submit(live, query, options, named=_NOTHING_NAMED)
 
     result = await QueryStream[Any](start, None, options).result()
     return command_effects.compaction_made((await opened()).held, order, result)
@@ -634,11 +644,12 @@ async def _submit(
     named: NamedSettings,
     delivery: Delivery = "queue",
 ) -> "QueryHandle":
-    # A table that is named in part is laid over what the query was told before, if it was.
-    now = changed_settings(live.fold.settings, query.settings)
-    settings = query.settings | named.over(now)
-    handle = live.new_handle(replace(query, settings=settings), total_timeout=options.total_timeout)
-    await live.submit(handle, delivery)
+    if named is not _NOTHING_NAMED:
+        # A table that is named in part is laid over what the query was told before, if it was.
+        now = changed_settings(live.fold.settings, query.settings)
+        query = replace(query, settings=query.settings | named.over(now))
+    handle = live.new_handle(query)
+    await live.submit(handle, delivery, total_timeout=options.total_timeout)
     return handle
 
 

@@ -12,7 +12,7 @@ from haptera.agent.outputs import output_spec
 from haptera.agent.session import AgentSession
 from haptera.kernel.blocks.tool_registry.keywords import ToolKeywords
 from haptera.kernel.blocks.tool_registry.tool import AnyTool, make_tool
-from haptera.kernel.session.session_descriptions import SessionRequest
+from haptera.kernel.session.session_descriptions import SessionOrigin, SessionRequest
 from haptera.model.canonical import canonical_json
 from haptera.model.errors import AgentError, ErrorCode, ToolError
 from haptera.model.json_types import writable
@@ -122,6 +122,7 @@ class _SubAgent:
     def _request(self, title: str, context: ToolContext) -> SessionRequest:
         """Return the request for the child session, which belongs to the owner of the caller."""
         configuration, own = self._joined.configuration, self._joined.inputs
+        around = own.around
         return replace(
             self._like,
             reference=self._call.child_id,
@@ -131,15 +132,15 @@ class _SubAgent:
                 # What the sub-agent has of its own wins. Without an approver its questions go up to
                 # the caller, whose session records and answers them.
                 deps=context.deps if own.deps is None else own.deps,
-                approver=self._call.approver if own.approver is None else None,
-                unanswered="deny" if own.unanswered == "deny" else self._call.unanswered,
+                approver=self._call.approver if around.approver is None else None,
+                unanswered="deny" if around.unanswered == "deny" else self._call.unanswered,
             ),
             # A run of this call that was stopped may still be closing the session.
             busy="wait",
             is_for_one_query=True,
-            title=title,
-            spawned_by=context.session_id,
-            spawned_by_call=context.call_id,
+            origin=SessionOrigin(
+                title=title, spawned_by=context.session_id, spawned_by_call=context.call_id
+            ),
         )
 
 

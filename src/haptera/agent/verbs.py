@@ -26,7 +26,7 @@ from haptera.agent.option_checks import (
 )
 from haptera.agent.prompts import make_prompt, with_attachments
 from haptera.agent.query_options import AdmissionOptions, Prompt, QueryOptions
-from haptera.kernel.session.session_descriptions import Fork, SessionRequest
+from haptera.kernel.session.session_descriptions import Fork, SessionOrigin, SessionRequest
 from haptera.model.approvals import ApprovalScope, Approve, Deny
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.ids import (
@@ -319,7 +319,7 @@ async def open_fork(
             reference=name,
             owner=like.owner,
             project=like.project,
-            fork=fork,
+            origin=SessionOrigin(fork=fork),
             bindings=like.bindings,
         )
     )

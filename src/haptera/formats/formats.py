@@ -171,9 +171,9 @@ READ = tuple(name for name, each in FORMATS.items() if each.read is not None)
 def format_named(name: str) -> Format:
     """Return a format; raises CONFIG_INVALID naming those that there are."""
     if name not in FORMATS:
-        told = f"the format {name!r} is {unknown_name(name, FORMATS)}"
-        known = f"there are {', '.join(FORMATS)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; {known}")
+        fault = f"the format {name!r} is {unknown_name(name, FORMATS)}"
+        choices = f"there are {', '.join(FORMATS)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{fault}; {choices}")
     return FORMATS[name]
 
 
@@ -203,14 +203,14 @@ def read_session(
     name = format_name or recognised(stream.head)
     if name is None:
         if stream.head.startswith(_SQLITE):
-            told = "this is a database; of openai-agents, `openai_agents_sessions(path)` reads it"
-            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-        known = ", ".join(READ)
-        told = f"the format of this file is not recognised; formats that can be read are {known}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+            fault = "this is a database; of openai-agents, `openai_agents_sessions(path)` reads it"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
+        choices = ", ".join(READ)
+        fault = f"the format of this file is not recognised; formats that can be read are {choices}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
     if name == ARCHIVE:
-        told = "this is an archive of Haptera, not a session of another program"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        fault = "this is an archive of Haptera, not a session of another program"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
     form = name if isinstance(name, Format) else format_named(name)
     if form.read is None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{form.name} can be written, but not read")

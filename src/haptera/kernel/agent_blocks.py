@@ -1,6 +1,7 @@
 """AgentBlocks: the blocks that all conversations of an agent share, each made once and joined."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,21 +17,19 @@ from haptera.kernel.calls.file_snapshots import FileSnapshots
 from haptera.kernel.calls.tool_dispatcher import ToolDispatcher
 from haptera.kernel.calls.tool_execution import ToolExecution
 from haptera.kernel.own_blocks import OwnBlocks
-from haptera.kernel.query.query import Query
-from haptera.kernel.query_runner import QueryRunner
-from haptera.kernel.session.query_handle import QueryHandle
-from haptera.kernel.session.session import Session, SessionHost
+from haptera.kernel.query.query import drive
+from haptera.kernel.query_runner import ModelBlocks, QueryRunner
+from haptera.kernel.session.session import SessionHost
 from haptera.kernel.turns.compactor import Compactor
-from haptera.kernel.turns.model_turns import ModelBlocks
 from haptera.kernel.turns.provider_attempts import ModelRouter, ProviderAttempts
 from haptera.kernel.turns.spending import SpendingCheck
 from haptera.kernel.turns.turn_guards import TurnGuards
 from haptera.kernel.turns.turn_runner import TurnRunner
-from haptera.model.settings import RuntimeSettings, Settings
+from haptera.model.settings import RuntimeSettings, Settings, limits_tools
 from haptera.ports.context_source import ContextSource
 from haptera.ports.model_client import ModelCatalogue
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
-from haptera.ports.runner import QueryOutcome, SessionBindings
+from haptera.ports.runner import SessionBindings
 from haptera.ports.snapshots import Snapshotter
 from haptera.ports.telemetry import Telemetry
 from haptera.system.clock import Clock, Random
@@ -128,10 +127,6 @@ class AgentBlocks:
             make_native=None if make is None else lambda: make(self),
         )
 
-    async def drive(self, session: Session, handle: QueryHandle) -> QueryOutcome:
-        """Run a query of a session to its end."""
-        return await Query(session, handle).drive(self.query_runner)
-
     def host(
         self,
         bindings: SessionBindings,
@@ -146,7 +141,7 @@ class AgentBlocks:
             registry=self.tool_registry,
             clock=self.clock,
             runtime=self.runtime,
-            drive=self.drive,
+            drive=partial(drive, self.query_runner),
             hooks=self.hooks,
             approvals=self._own.approvals or ApprovalCoordinator,
             channel=self._own.channel,
@@ -154,5 +149,5 @@ class AgentBlocks:
             cwd=cwd or Path(),
             telemetry=telemetry,
             context=context,
-            ceiling=ceiling or Settings(),
+            ceiling=ceiling if ceiling is not None and limits_tools(ceiling) else None,
         )

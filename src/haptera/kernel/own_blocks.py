@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from haptera.kernel.blocks.approval_coordinator import MakeApprovals
-    from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+    from haptera.kernel.blocks.control_channel import ControlChannelInterface
     from haptera.kernel.blocks.request_builder import RequestBuilder
     from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface
     from haptera.kernel.blocks.tool_registry.registry import ToolRegistryInterface

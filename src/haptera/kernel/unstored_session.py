@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from haptera.kernel.agent_blocks import AgentBlocks
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator, MakeApprovals
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
-from haptera.kernel.session.query_handle import QueryHandle
-from haptera.kernel.session.session import Session
+from haptera.kernel.blocks.control_channel import ControlChannelInterface
+from haptera.kernel.session.session import QueryHandle, Session
 from haptera.model.approvals import ApprovalRequest, Approve, Decision, Deny
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
 from haptera.model.ids import (

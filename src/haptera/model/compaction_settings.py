@@ -49,8 +49,3 @@ class CompactionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_default
             "is sent, before a summary is asked for."
         ),
     ] = True
-
-    @property
-    def by_provider(self) -> bool:
-        """Whether the provider is asked to compact."""
-        return self.enabled or self.strategy == "server"

@@ -12,16 +12,11 @@ from typing import Any
 import msgspec
 
 
-class _Sentence(msgspec.Struct, frozen=True):
-    """The one thing of an option that is given without a name."""
+class Option(msgspec.Struct, frozen=True):
+    """What is said of an option beside its type and default; all but the sentence by name."""
 
     sentence: str = ""
     """What it does, in one sentence."""
-
-
-class Option(_Sentence, frozen=True, kw_only=True):
-    """What is said of an option beside its type and default."""
-
     of: type[msgspec.Struct] | None = None
     """The struct that declares it as a field: what is not said here is said there."""
     field: str = ""

@@ -321,12 +321,12 @@ def believed_settings(settings: Settings, changes: object) -> tuple[Settings, fr
     try:
         return changed_settings(settings, named), frozenset(named)
     except msgspec.ValidationError:
-        found: set[str] = set()
+        faults: set[str] = set()
         for name, value in named.items():
             with contextlib.suppress(msgspec.ValidationError):
                 settings = changed_settings(settings, {name: value})
-                found.add(name)
-        return settings, frozenset(found)
+                faults.add(name)
+        return settings, frozenset(faults)
 
 
 SETTINGS_WITH_MODELS = frozenset({"model", "fallbacks", "compaction"})
@@ -368,6 +368,12 @@ def bounded_settings(settings: Settings, ceiling: Settings) -> Settings:
     return msgspec.structs.replace(
         settings, allowed_tools=allowed, denied_tools=denied, approval=approval
     )
+
+
+def limits_tools(ceiling: Settings) -> bool:
+    """Whether settings can exceed a ceiling at all; see `bounded_settings`."""
+    is_stricter = ceiling.approval != _BY_STRICTNESS[0]
+    return is_stricter or ceiling.allowed_tools is not None or bool(ceiling.denied_tools)
 
 
 def allows_tool(settings: Settings, name: str) -> bool:

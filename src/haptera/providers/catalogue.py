@@ -125,27 +125,27 @@ class CatalogueFile:
             return (f"{maker}/{VENDORS[maker].default_model}",)
         if len(named := self._with_colon(model)) > 0:
             return named
-        known: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for maker in makers:
             own = {VENDORS[maker].default_model, *(each.model for each in self.models(maker))}
             for name in own:
-                known.setdefault(name or "", []).append(f"{maker}/{name}")
+                names.setdefault(name or "", []).append(f"{maker}/{name}")
         matches = late_module("difflib").get_close_matches
-        close = [model] if model in known else matches(model, known, n=1)
+        close = [model] if model in names else matches(model, names, n=1)
         if not close and len(model) >= _SHORTEST_PART:
             usual = [VENDORS[maker].default_model or "" for maker in makers]
-            close = [name for name in (*usual, *sorted(known, reverse=True)) if model in name]
-        return tuple(known[close[0]][:_FEW]) if close else ()
+            close = [name for name in (*usual, *sorted(names, reverse=True)) if model in name]
+        return tuple(names[close[0]][:_FEW]) if close else ()
 
     def _with_colon(self, model: str) -> tuple[str, ...]:
         """Return the full name of `provider:model`, which is how other libraries write it."""
         provider, _, name = model.partition(":")
         if provider not in VENDORS or not name:
             return ()
-        known = [each.model for each in self.models(provider)]
-        if name in known:
+        names = [each.model for each in self.models(provider)]
+        if name in names:
             return (f"{provider}/{name}",)
-        close = late_module("difflib").get_close_matches(name, known, n=1, cutoff=0.8)
+        close = late_module("difflib").get_close_matches(name, names, n=1, cutoff=0.8)
         return (f"{provider}/{close[0] if close else name}",)
 
     @property
@@ -210,7 +210,8 @@ class KnownModels:
         self._catalogue = catalogue
         self._clock = clock
         self._pricing = Pricing(known=self._known_prices, own=prices)
-        self._windows = dict(windows or {})
+        self._windows: dict[str, int | None] = dict(windows or {})
+        """Those of the user, and those that were looked up."""
         self._same_as = dict(same_as or {})
         self._local_window = local_window
 
@@ -221,11 +222,15 @@ class KnownModels:
 
     def context_window(self, provider: str, model: str) -> int | None:
         """Return the size of a model's context window, in tokens; None if unknown."""
-        own = self._windows.get(f"{provider}/{model}")
-        if own is None and protocol_of(provider) == "process":
-            return self._local_window(model)
-        facts = self.facts(provider, model)
-        return own or (facts.context_window if facts is not None else None)
+        name = f"{provider}/{model}"
+        # Not `get`: what is unknown is remembered as None, and asked for again with every turn.
+        if name not in self._windows:
+            if protocol_of(provider) == "process":
+                self._windows[name] = self._local_window(model)
+            else:
+                facts = self.facts(provider, model)
+                self._windows[name] = facts.context_window if facts is not None else None
+        return self._windows[name]
 
     def facts(self, provider: str, model: str) -> ModelFacts | None:
         """Return the facts about a model; None if unknown."""

@@ -10,7 +10,10 @@ from typing import TypeAlias
 
 from haptera.model.json_types import Json, JsonObject
 from haptera.providers.json_schema import (
+    LIMITING_KEYWORDS,
     SchemaRefusedError,
+    SchemaRewriting,
+    as_list,
     is_limit,
     map_subschemas,
     or_null,
@@ -18,27 +21,45 @@ from haptera.providers.json_schema import (
     references_in,
     resolve_reference,
 )
-from haptera.providers.schema_descriptions import are_exclusive
-from haptera.providers.schema_merging import merge_all, merge_apart
+from haptera.providers.schema_descriptions import (
+    add_limit,
+    add_words,
+    are_exclusive,
+    written_out,
+)
+from haptera.providers.schema_merging import merge_all, merge_apart, opened
 from haptera.providers.schema_rules import SchemaRules
-from haptera.providers.value_fitting import ValueFitting, may_be, overwrite
 
 Trail: TypeAlias = tuple[str, ...]
 """The references that are being written out: one that comes again has no end."""
 
+_LONGEST_TRAIL = 100
+"""How many references may lead from one to the next; each takes several calls."""
 _MAX_MERGES = 20
 # Definitions that refer to each other twice double with each level when they are written out.
 _MAX_NODES = 20_000
 _DEFINITIONS = ("$defs", "definitions")
 _KINDS = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 """Any of these says, here or further inside, of which type a value is."""
+_ANY_VALUE = ({"type": "string"}, {"type": "number"}, {"type": "boolean"})
+_TYPE_NAMES: tuple[tuple[type, str], ...] = (
+    # Before int: in Python a bool is one.
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (type(None), "null"),
+    (dict, "object"),
+    (list, "array"),
+)
 
 
-class SchemaFitting(ValueFitting):
+class SchemaFitting(SchemaRewriting):
     """Rewrites one repaired schema for one set of rules, and lists the changes."""
 
     def __init__(self, root: JsonObject, rules: SchemaRules) -> None:
-        super().__init__(root, rules)
+        super().__init__(root)
+        self._rules = rules
         self.adds_nulls = False
         """Whether an optional property became a nullable one."""
         self._nodes = 0
@@ -80,20 +101,15 @@ class SchemaFitting(ValueFitting):
         reference = node["$ref"]
         if reference in trail and not self._rules.allows_recursion:
             raise _recursion(reference, path)
+        _check_length(trail, path)
         if self._rules.inlines_references:
-            overwrite(node, self._opened_once(node, path))
+            _overwrite(node, opened(node, self._root, path))
             self._note(path, f"{reference!r} written out")
             trail = (*trail, reference)
             return self._follow_reference(node, path, trail) if "$ref" in node else trail
         if not self._rules.allows_recursion:
             self._refuse_recursion(reference, path, (*trail, reference))
         return trail
-
-    def _opened_once(self, schema: JsonObject, path: str) -> JsonObject:
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        target = resolve_reference(self._root, schema["$ref"], path)
-        # What stands beside a reference holds as well; of two descriptions its own is nearer.
-        return merge_all([beside, target], path)
 
     def _opened(self, schema: JsonObject, path: str, trail: Trail) -> tuple[JsonObject, Trail]:
         """Return a schema with the references at its root written out, and which these are."""
@@ -102,12 +118,13 @@ class SchemaFitting(ValueFitting):
             if schema["$ref"] in written:
                 raise SchemaRefusedError(path, f"{schema['$ref']!r} leads to itself")
             written = (*written, schema["$ref"])
-            schema = self._opened_once(schema, path)
+            schema = opened(schema, self._root, path)
         if "$ref" in schema and not self._rules.allows_recursion:
             raise _recursion(schema["$ref"], path)
         return schema, written
 
     def _refuse_recursion(self, reference: str, path: str, trail: Trail) -> None:
+        _check_length(trail, path)
         target = resolve_reference(self._root, reference, path)
         for inner in references_in(target, without=_DEFINITIONS):
             if inner in trail:
@@ -128,12 +145,12 @@ class SchemaFitting(ValueFitting):
         definitions = {name: node[name] for name in _DEFINITIONS if name in node}
         if node.keys() - definitions.keys() - {"$ref"}:
             self._note(path, "nothing left beside the reference")
-        kept: JsonObject = {"$ref": node["$ref"]}
+        reference: JsonObject = {"$ref": node["$ref"]}
         # A description must not stand beside the reference, so it stands around an anyOf of one.
-        kept = {**around, "anyOf": [kept]} if around else kept
+        reference = {**around, "anyOf": [reference]} if around else reference
         # Definitions begin a trail of their own: they are not inside the reference beside them.
         tables = map_subschemas(definitions, path, lambda inner, at: self._inner(inner, at, ()))
-        return kept | tables
+        return reference | tables
 
     # Combinations
 
@@ -158,7 +175,7 @@ class SchemaFitting(ValueFitting):
                 break
             parts, written = self._opened_parts(node, path, trail)
             merged, left = merge_apart([node, *parts], path)
-            overwrite(node, merged)
+            _overwrite(node, merged)
             apart += left
             inner += written
             self._note(path, "allOf written as one schema")
@@ -176,13 +193,13 @@ class SchemaFitting(ValueFitting):
         is_one_reference = len(parts) == 1 and "$ref" in parts[0] and "$ref" not in node
         if is_one_reference and self._rules.references_stand_alone:
             return parts, ()
-        found: list[JsonObject] = []
+        opened_parts: list[JsonObject] = []
         written: Trail = ()
         for part in parts:
             whole, names = self._opened(part, path, trail)
-            found.append(whole)
+            opened_parts.append(whole)
             written += names
-        return found, written
+        return opened_parts, written
 
     def _fit_one_of(self, node: JsonObject, path: str) -> None:
         alternatives = node.pop("oneOf")
@@ -204,7 +221,7 @@ class SchemaFitting(ValueFitting):
     def _fit_object(self, node: JsonObject, path: str) -> None:
         if "patternProperties" in node and not self._accepts("patternProperties"):
             self._fit_patterns(node, path)
-        if not may_be(node, "object"):
+        if not _may_be(node, "object"):
             return
         properties = node.get("properties", {})
         self._check_names(properties, path)
@@ -232,7 +249,8 @@ class SchemaFitting(ValueFitting):
             raise SchemaRefusedError(
                 path, f"requires {missing[0]!r}, which is not among its properties"
             )
-        node["required"] = [name for name in node["required"] if name not in missing]
+        without = frozenset(missing)
+        node["required"] = [name for name in node["required"] if name not in without]
         self._describe(node, "required", value=missing, path=path)
 
     def _check_names(self, properties: JsonObject, path: str) -> None:
@@ -277,7 +295,7 @@ class SchemaFitting(ValueFitting):
     def _fit_list(self, node: JsonObject, path: str) -> None:
         if "prefixItems" in node and not self._accepts("prefixItems"):
             self._fit_tuple(node, path)
-        if self._rules.requires_types and may_be(node, "array"):
+        if self._rules.requires_types and _may_be(node, "array"):
             node.setdefault("items", {})
 
     def _fit_tuple(self, node: JsonObject, path: str) -> None:
@@ -322,6 +340,127 @@ class SchemaFitting(ValueFitting):
                     self._note(path, f"empty {keyword} left out")
         return node
 
+    def _accepts(self, keyword: str) -> bool:
+        return self._rules.keywords is None or keyword in self._rules.keywords
+
+    def _is_told(self, keyword: str, value: Json) -> bool:
+        """Whether a keyword is written into the description where it is not accepted."""
+        is_told = keyword == "default" or is_limit(keyword, value)
+        return is_told and keyword not in self._rules.drops
+
+    def _describe(self, node: JsonObject, keyword: str, *, value: Json, path: str) -> None:
+        """Write a limit into the description, because its keyword is not accepted."""
+        # Definitions are not sent where references are not understood.
+        inlines = self._rules.inlines_references
+        add_limit(node, keyword, written_out(value, self._root) if inlines else value)
+        self._note(path, f"{keyword} said in the description")
+
+    # Values
+
+    def _fit_values(self, node: JsonObject, path: str) -> None:
+        if "const" in node and not self._accepts("const"):
+            # Merged, because an enum may stand beside the const: only their common value is left
+            # then.
+            _overwrite(node, merge_all([{"enum": [node.pop("const")]}, node], path))
+            self._note(path, "const written as enum")
+        values = node.get("enum")
+        if values is None:
+            return
+        has_objects = any(isinstance(value, dict | list) for value in values)
+        if has_objects and (self._rules.scalar_enums_only or self._rules.requires_types):
+            raise SchemaRefusedError(path, "has an enum with objects or lists in it")
+        if "type" not in node and self._rules.requires_types:
+            node["type"] = _types_of(values)
+            self._note(path, f"type {node['type']!r} added")
+        if self._rules.enum_types is not None:
+            self._fit_enum(node, self._rules.enum_types, path)
+
+    def _fit_enum(self, node: JsonObject, types: frozenset[str], path: str) -> None:
+        not_null = [value for value in node["enum"] if value is not None]
+        # Gemini refuses an empty text among the values of an enum.
+        values = [value for value in not_null if _type_of(value) in types and value != ""]
+        if len(values) < len(not_null) or not values:
+            node.setdefault("type", _types_of(node["enum"]))
+            self._describe(node, "enum", value=node.pop("enum"), path=path)
+        elif len(values) < len(node["enum"]):
+            self._fit_null_in_enum(node, values, path)
+
+    def _fit_null_in_enum(self, node: JsonObject, values: list[Json], path: str) -> None:
+        """Write an enum without the null in it, which is a type of its own."""
+        may_be_null = "type" not in node or _may_be(node, "null")
+        if self._rules.uses_nullable or not may_be_null:
+            node["enum"] = values
+        # The keyword is in use, and a schema has it only once.
+        elif "anyOf" in node:
+            self._describe(node, "enum", value=node.pop("enum"), path=path)
+        else:
+            del node["enum"]
+            types = as_list(node.pop("type", _types_of(values)))
+            named = [name for name in types if name != "null"]
+            kind: JsonObject = {"type": _one_or_several(named), "enum": values}
+            node["anyOf"] = [kind, {"type": "null"}]
+        self._note(path, "null written apart from the enum")
+
+    def _fit_late_enum(self, node: JsonObject, path: str) -> None:
+        """Describe an enum whose type, which is known only now, may have none."""
+        allowed = self._rules.enum_types
+        is_checked = allowed is not None and self._rules.requires_types and "enum" in node
+        if is_checked and node.get("type") not in (allowed or ()):
+            self._describe(node, "enum", value=node.pop("enum"), path=path)
+
+    # Types
+
+    def _fit_types(self, node: JsonObject, path: str) -> None:
+        if self._rules.uses_nullable and isinstance(node.get("type"), list):
+            self._split_types(node, path)
+        if self._rules.requires_types and not node.keys() & {"type", "anyOf", "$ref"}:
+            self._type_anything(node, path)
+
+    def _split_types(self, node: JsonObject, path: str) -> None:
+        names = node.pop("type")
+        types = [name for name in names if name != "null"]
+        if "anyOf" in node:
+            node["anyOf"] = _of_types(node["anyOf"], names, path)
+        else:
+            # An enum without null refuses it, whatever the types say.
+            if "null" in names and None in node.get("enum", (None,)):
+                node["nullable"] = True
+            if len(types) == 1:
+                node["type"] = types[0]
+            else:
+                node["anyOf"] = [{"type": name} for name in types]
+        self._note(path, "several types written as nullable and anyOf")
+
+    def _type_anything(self, node: JsonObject, path: str) -> None:
+        if self._rules.is_closed:
+            raise SchemaRefusedError(
+                path, "accepts any value, but the provider needs a type for every value"
+            )
+        node["anyOf"] = [dict(kind) for kind in _ANY_VALUE]
+        self._note(path, "any value written as a text, a number or a truth value")
+
+    def _without_null_option(self, node: JsonObject, path: str) -> JsonObject:
+        """Write an alternative `null` as `nullable`, and a single alternative without `anyOf`."""
+        others = [part for part in node["anyOf"] if part.get("type") != "null"]
+        rest = {name: value for name, value in node.items() if name != "anyOf"}
+        if not others:
+            return merge_all([rest, {"type": "null"}], path)
+        if len(others) < len(node["anyOf"]):
+            # Beside a type, null is possible only if that says so.
+            rest |= {} if "type" in rest else {"nullable": True}
+            self._note(path, "type 'null' written as nullable")
+        if len(others) > 1 or rest.keys() & LIMITING_KEYWORDS:
+            return {**rest, "anyOf": others}
+        merged = merge_all([rest, others[0]], path)
+        if "description" in others[0]:
+            add_words(merged, others[0]["description"])
+        return merged
+
+
+def _check_length(trail: Trail, path: str) -> None:
+    if len(trail) > _LONGEST_TRAIL:
+        raise SchemaRefusedError(path, f"leads through more than {_LONGEST_TRAIL} references")
+
 
 def _recursion(reference: str, path: str) -> SchemaRefusedError:
     return SchemaRefusedError(
@@ -333,3 +472,44 @@ def _any_of(kinds: list[JsonObject]) -> JsonObject:
     """Return a schema for what fits any of several; without any, one that everything fits."""
     unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
     return {"anyOf": unique} if len(unique) > 1 else next(iter(unique), {})
+
+
+def _may_be(node: JsonObject, kind: str) -> bool:
+    """Whether the type of a schema is this, or one of several types is."""
+    return kind in as_list(node.get("type"))
+
+
+def _overwrite(node: JsonObject, content: JsonObject) -> None:
+    """Give a schema another content; it stays the same object."""
+    # A copy: the content may be the schema itself.
+    copy = dict(content)
+    node.clear()
+    node.update(copy)
+
+
+def _type_of(value: Json) -> str:
+    return next(name for kind, name in _TYPE_NAMES if isinstance(value, kind))
+
+
+def _types_of(values: list[Json]) -> Json:
+    return _one_or_several([_type_of(value) for value in values])
+
+
+def _one_or_several(types: list[str]) -> Json:
+    names = list(dict.fromkeys(types))
+    return names[0] if len(names) == 1 else names
+
+
+def _of_types(alternatives: list[JsonObject], types: list[str], path: str) -> list[JsonObject]:
+    """Return the alternatives that one of these types is possible for, each with its types."""
+    possible: list[JsonObject] = []
+    for alternative in alternatives:
+        try:
+            merge_all([alternative, {"type": types}], path)
+        except SchemaRefusedError:
+            continue
+        # Merged where the alternative is fitted, after its references.
+        possible.append({"allOf": [alternative, {"type": types}]})
+    if not possible:
+        raise SchemaRefusedError(path, "has alternatives of other types than its own")
+    return possible

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.processor import AnswerAssembler
 from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.events import Event
 from haptera.model.parts import Part, ReasoningPart, ToolCallPart, text_of

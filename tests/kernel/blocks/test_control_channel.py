@@ -6,8 +6,7 @@ import logging
 import pytest
 
 from haptera import ErrorCode, SessionError, TextDelta
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import ControlChannel, Subscription
 from haptera.model.events import Busy, Event, Idle, StatusChanged, ToolProgress
 from haptera.model.ids import CallId, PartId
 from haptera.model.operations.operation import CommandId

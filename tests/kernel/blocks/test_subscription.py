@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from haptera import ErrorCode, RequestError, TextDelta
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import Subscription
 from haptera.model.events import Event, ToolProgress
 from haptera.model.ids import CallId, PartId
 

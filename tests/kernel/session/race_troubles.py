@@ -61,7 +61,7 @@ async def _suspend(world: World) -> None:
         world.refused(error)
         return
     current = live.queue.current
-    if current is not None and current.stop_error is None and not current.ended:
+    if current is not None and current.stop is None and not current.ended:
         world.story.suspended.append(str(current.query.query_id))
     await world.close(session, force=True)
 

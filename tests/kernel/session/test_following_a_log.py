@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannel
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import ControlChannel, Subscription
 from haptera.kernel.session.observers import follow_entries, observe
 from haptera.model.events import Event, SessionDeleted
 from haptera.model.ids import SessionId, new_session_id

@@ -11,8 +11,7 @@ from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
 from haptera.kernel.query.query import ModelPlan, Query
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.opening import open_session
-from haptera.kernel.session.query_handle import QueryHandle
-from haptera.kernel.session.session import SessionHost
+from haptera.kernel.session.session import QueryHandle, SessionHost
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.kernel.turns.provider_attempts import ProviderAttempts
 from haptera.model.ids import new_message_id, new_part_id, new_query_id, new_turn_id

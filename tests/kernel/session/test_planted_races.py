@@ -14,8 +14,8 @@ from haptera.kernel.session.command_effects import CommandOrigin, HeldSession, r
 from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.live_session import LiveSession
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.query_handle import QueryHandle
 from haptera.kernel.session.recorder import SessionRecorder
+from haptera.kernel.session.session import QueryHandle
 from haptera.model.errors import AgentError
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.approvals import ApprovalSettled

@@ -176,6 +176,38 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
         return f"OwnAccess(base_url={self.base_url!r})"
 
 
+class AgentSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Who is asked and told of what happens in an agent, and by which clock it runs."""
+
+    approver: Annotated[
+        Approver | Callable[[ApprovalRequest], Decision] | None,
+        function_option("A function, async or not, from `ApprovalRequest` to `Approve` or `Deny`."),
+    ] = None
+    unanswered: Annotated[
+        Unanswered, Option("Without an approver: `stop` (the query rests) or `deny`.")
+    ] = "stop"
+    hooks: HooksOption = None
+    instrumentation: Annotated[
+        Callable[[Instrumented], None] | None,
+        function_option(
+            "A function that gets measurements of each query, turn and tool call, as events "
+            "(`haptera.events.Instrumented`)."
+        ),
+    ] = None
+    telemetry: Annotated[
+        Telemetry | None,
+        object_option(
+            "Where queries, turns and tool calls are traced, such as "
+            "`haptera.telemetry.OpenTelemetry()`.",
+            method="begin",
+            wanted="a Telemetry, such as OpenTelemetry()",
+        ),
+    ] = None
+    runtime: RuntimeOption = RuntimeSettings()
+    clock: ClockOption = msgspec.field(default_factory=SystemClock)
+    random: RandomOption = msgspec.field(default_factory=new_random)
+
+
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What the blocks of an agent are made from."""
 
@@ -214,30 +246,6 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             "A file for requests and answers, to be replayed by `haptera.testing.ReplayClient`."
         ),
     ] = None
-    approver: Annotated[
-        Approver | Callable[[ApprovalRequest], Decision] | None,
-        function_option("A function, async or not, from `ApprovalRequest` to `Approve` or `Deny`."),
-    ] = None
-    unanswered: Annotated[
-        Unanswered, Option("Without an approver: `stop` (the query rests) or `deny`.")
-    ] = "stop"
-    hooks: HooksOption = None
-    instrumentation: Annotated[
-        Callable[[Instrumented], None] | None,
-        function_option(
-            "A function that gets measurements of each query, turn and tool call, as events "
-            "(`haptera.events.Instrumented`)."
-        ),
-    ] = None
-    telemetry: Annotated[
-        Telemetry | None,
-        object_option(
-            "Where queries, turns and tool calls are traced, such as "
-            "`haptera.telemetry.OpenTelemetry()`.",
-            method="begin",
-            wanted="a Telemetry, such as OpenTelemetry()",
-        ),
-    ] = None
     blocks: Annotated[
         OwnBlocks | None,
         Option(
@@ -247,9 +255,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             wanted="an OwnBlocks of haptera.building_blocks",
         ),
     ] = None
-    runtime: RuntimeOption = RuntimeSettings()
-    clock: ClockOption = msgspec.field(default_factory=SystemClock)
-    random: RandomOption = msgspec.field(default_factory=new_random)
+    around: AgentSurroundings = msgspec.field(default_factory=AgentSurroundings)
 
 
 def checked_model(model: str) -> tuple[str, str]:

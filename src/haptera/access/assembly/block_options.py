@@ -7,6 +7,7 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
+    AgentSurroundings,
     ClockOption,
     ConfigurationSources,
     HooksOption,
@@ -17,7 +18,7 @@ from haptera.access.assembly.agent_inputs import (
     new_random,
 )
 from haptera.kernel.blocks.approval_coordinator import ApprovalCoordinator, MakeApprovals
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel import ControlChannelInterface
 from haptera.kernel.blocks.request_builder import RequestBuilder, build_request
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistryInterface
@@ -124,6 +125,7 @@ class HoldChoices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 _OF_AGENTS = frozenset(
     {
         *AgentOptions.__struct_fields__,
+        *AgentSurroundings.__struct_fields__,
         *AgentDefaults.__struct_fields__,
         *ConfigurationSources.__struct_fields__,
     }

@@ -59,6 +59,7 @@ from haptera.ports.permissions import ToolSurroundings
 from haptera.ports.runner import SessionBindings
 from haptera.ports.session_store import Store
 from haptera.ports.snapshots import Snapshotter
+from haptera.system.clock import Clock
 from haptera.system.owned_tasks import OwnedTasks
 
 if TYPE_CHECKING:
@@ -140,13 +141,13 @@ class Composition:
     """
 
     def __init__(self, inputs: AgentOptions, configuration: Configuration) -> None:
-        self.configuration = configuration
+        self.configuration, self.inputs = configuration, inputs
         self.clients = ModelClients(
             configuration,
             given=inputs.providers,
             own=inputs.own_access,
             options=ClientOptions(
-                clock=inputs.clock,
+                clock=inputs.around.clock,
                 transport=inputs.transport,
                 record_to=inputs.record_to,
                 # A function, because the store is made when it is first needed.
@@ -154,9 +155,7 @@ class Composition:
                 claude_options=inputs.claude_options,
             ),
         )
-        self.clock = inputs.clock
-        self.hooks = Hooks() if inputs.hooks is None else inputs.hooks
-        self.inputs = inputs
+        self.hooks = Hooks() if inputs.around.hooks is None else inputs.around.hooks
         self._sub_agents = SubAgentBlocks(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.workspace = Workspace(inputs, configuration)
@@ -180,6 +179,11 @@ class Composition:
         self.budget = self._make_budget(catalogue)
         self._blocks = self._join_blocks(catalogue)
 
+    @property
+    def clock(self) -> Clock:
+        """The time that it goes by."""
+        return self.inputs.around.clock
+
     def _join_blocks(self, catalogue: ModelCatalogue) -> AgentBlocks:
         inputs, configuration = self.inputs, self.configuration
         own = inputs.blocks or OwnBlocks()
@@ -198,9 +202,9 @@ class Composition:
             ),
             self.registry,
             clock=self.clock,
-            random=inputs.random,
-            runtime=inputs.runtime,
-            hooks=HookDispatch(self.hooks, seconds=inputs.runtime.hook_seconds),
+            random=inputs.around.random,
+            runtime=inputs.around.runtime,
+            hooks=HookDispatch(self.hooks, seconds=inputs.around.runtime.hook_seconds),
             safety=CallSafety(
                 permissions=CallPermissions(
                     configuration.permission_rules,
@@ -229,7 +233,7 @@ class Composition:
                 permissions=blocks.permissions,
                 catalogue=blocks.models.catalogue,
                 clock=self.clock,
-                runtime=self.inputs.runtime,
+                runtime=self.inputs.around.runtime,
                 guards=blocks.guards,
                 files=blocks.files,
                 resume=settings.resume,
@@ -253,7 +257,7 @@ class Composition:
         offered = self.configuration.plugins.tools(agent.tool_plugins)
         if not agent.recall:
             return tuple(offered)
-        if not self.inputs.runtime.cross_session_context:
+        if not self.inputs.around.runtime.cross_session_context:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 "recall=True needs the runtime setting cross_session_context, which is off",
@@ -379,13 +383,14 @@ class Composition:
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
-        telemetry, approver = self.inputs.telemetry, self.inputs.approver
+        around = self.inputs.around
+        telemetry, approver = around.telemetry, around.approver
         return SessionResources(
             host=self._blocks.host(
                 SessionBindings(
                     deps=self.inputs.deps,
                     approver=None if approver is None else as_approver(approver),
-                    unanswered=self.inputs.unanswered,
+                    unanswered=around.unanswered,
                 ),
                 cwd=self.configuration.cwd,
                 telemetry=NamedProviders(telemetry) if telemetry is not None else None,
@@ -393,7 +398,7 @@ class Composition:
                 ceiling=self.configuration.ceiling,
             ),
             store=self.store,
-            instrumentation=self.inputs.instrumentation,
+            instrumentation=around.instrumentation,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
             answering=Answering(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypedDict
 
 from haptera.kernel.blocks.approval_coordinator import MakeApprovals
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel import ControlChannelInterface
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.request_builder import RequestBuilder
 from haptera.kernel.blocks.stream_processor.processor import StreamProcessorInterface

@@ -64,6 +64,9 @@ class NamedProviders:
         return self._telemetry.begin(begun)
 
 
+_NATIVE_VENDORS = frozenset(row.name for row in VENDORS.values() if row.protocol == "native")
+
+
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the program says of all its clients."""
 
@@ -116,8 +119,7 @@ class ModelClients:
     @property
     def native_providers(self) -> frozenset[str]:
         """The providers whose models native agents run."""
-        known = (vendor.name for vendor in VENDORS.values() if vendor.protocol == "native")
-        return frozenset((*self._native, *known, *self._plugins.native_providers()))
+        return _NATIVE_VENDORS.union(self._native, self._plugins.native_providers())
 
     def _checked_model(self, model: str) -> tuple[str, str]:
         """Split the model that is asked, unless it may not be used; see `ModelBounds`.
@@ -134,7 +136,7 @@ class ModelClients:
         provider = split_model(model or self._configuration.model)[0]
         return (
             provider in self._native
-            or protocol_of(provider) == "native"
+            or provider in _NATIVE_VENDORS
             or (provider not in self._given and self._plugins.is_native(provider))
         )
 
@@ -179,10 +181,14 @@ class ModelClients:
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""
-        provider, name = self._checked_model(model)
+        model = model or self._configuration.model
+        if self._configuration.bounds is not None:
+            self._configuration.bounds.check(model)
+        provider, name = split_model(model)
         client = self._given.get(provider) or self._made.get(provider)
         # No wait between the look-up and the assignment: each client is made once.
-        if client is None:
+        if client is None or not name:
+            checked_model(model)
             client = self._made[provider] = self._recorded(self._make(provider))
         return client, name
 

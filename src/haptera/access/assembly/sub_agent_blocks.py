@@ -64,7 +64,7 @@ class SubAgentBlocks(Generic[BlocksT]):
     @property
     def at_once(self) -> int:
         """How many children of one query may run at the same time."""
-        return self._inputs.runtime.parallel_sub_agents
+        return self._inputs.around.runtime.parallel_sub_agents
 
     def adopt(self, guest: BlocksT) -> BlocksT:
         """Return the blocks of another agent, joined to this one.
@@ -73,7 +73,7 @@ class SubAgentBlocks(Generic[BlocksT]):
             ToolError: TOOL_FAILED when sub-agents may not be nested any deeper.
 
         """
-        levels = self._inputs.runtime.sub_agent_depth
+        levels = self._inputs.around.runtime.sub_agent_depth
         if levels < 1:
             raise ToolError(
                 ErrorCode.TOOL_FAILED,
@@ -106,13 +106,11 @@ class SubAgentBlocks(Generic[BlocksT]):
             await guest.close()
 
     def _inputs_of(self, guest: BlocksT, *, levels: int) -> AgentOptions:
-        own, host = guest.inputs, self._inputs
+        own, host = guest.inputs.around, self._inputs.around
         # A guest may allow fewer levels than its host, but not more.
         depth = min(own.runtime.sub_agent_depth, levels)
-        return replace(
+        around = replace(
             own,
-            # The object and not its name, so that the guest does not close it.
-            store=self._host.store,
             clock=host.clock,
             random=host.random,
             # Without its own, the spans of a child go where those of its caller go.
@@ -120,6 +118,8 @@ class SubAgentBlocks(Generic[BlocksT]):
             instrumentation=own.instrumentation or host.instrumentation,
             runtime=replace(own.runtime, sub_agent_depth=depth),
         )
+        # The object and not its name, so that the guest does not close it.
+        return replace(guest.inputs, store=self._host.store, around=around)
 
     def _configuration_of(self, guest: BlocksT) -> Configuration:
         """Return the guest's configuration, for the owner and the project of the host."""

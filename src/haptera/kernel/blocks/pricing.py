@@ -127,12 +127,13 @@ def cost_of(usage: Usage, rates: Rates) -> Decimal | None:
 class Pricing:
     """Says what a call costs by the user's own price, or else by the known one.
 
-    Built once, holds nothing of any call.
+    Built once, holds nothing of any call but which prices its model has.
     """
 
     def __init__(self, *, known: PriceLookup, own: Mapping[str, PriceList] | None = None) -> None:
         self._known = known
-        self._own = dict(own or {})
+        self._prices: dict[str, PriceList | None] = dict(own or {})
+        """The user's own, and those that were looked up."""
 
     def cost(self, usage: Usage, *, model: str, at_ms: int) -> Decimal | None:
         """Return the cost of one call to `provider/model` made at `at_ms`, or None if unknown.
@@ -145,7 +146,6 @@ class Pricing:
 
     def prices_of(self, model: str) -> PriceList | None:
         """Return the prices of `provider/model`: the user's own before the known ones."""
-        if (own := self._own.get(model)) is not None:
-            return own
-        provider, name = split_model(model)
-        return self._known(provider, name)
+        if model not in self._prices:
+            self._prices[model] = self._known(*split_model(model))
+        return self._prices[model]

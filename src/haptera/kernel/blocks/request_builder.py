@@ -5,7 +5,6 @@ from typing import Protocol
 
 import msgspec
 
-from haptera.model.compaction_settings import CompactionSettings
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import CompactionPart, MediaPart, Part, ReminderPart
@@ -62,9 +61,13 @@ def build_request(
         raise SessionError(
             ErrorCode.NOTHING_TO_SEND, "the conversation has no user message to answer"
         )
+    compaction = settings.compaction
+    if compaction.strategy == "server" and not compaction.enabled:
+        # One answer to whether the provider compacts.
+        compaction = msgspec.structs.replace(compaction, enabled=True)
     return ModelRequest(
         model=extras.model,
-        messages=_with_reminders(messages, extras.reminders),
+        messages=_with_reminders(messages, extras.reminders) if extras.reminders else messages,
         # Context files are behind the user's own prompts, at the same position of every request, so
         # that the caches of providers hold.
         system=settings.system_prompts + extras.context,
@@ -78,20 +81,13 @@ def build_request(
         output_schema=extras.output_schema,
         cache_ttl=settings.cache_ttl,
         caches_tail=extras.caches_tail,
-        compaction=_by_provider(settings.compaction),
+        compaction=compaction,
         betas=settings.betas,
         timeouts=settings.timeouts,
         reply_bytes=settings.limits.reply_bytes,
         fresh_media=extras.fresh_media,
         parallel_tool_calls=settings.parallel_tool_calls,
     )
-
-
-def _by_provider(compaction: CompactionSettings) -> CompactionSettings:
-    """Return the settings with one answer to whether the provider compacts."""
-    if compaction.by_provider == compaction.enabled:
-        return compaction
-    return msgspec.structs.replace(compaction, enabled=True)
 
 
 def lead_with_reminders(
@@ -126,8 +122,6 @@ def _is_prompt(message: Message) -> bool:
 
 def _with_reminders(messages: tuple[Message, ...], reminders: Sequence[str]) -> tuple[Message, ...]:
     """Add reminders to the end of the last user message of the view; the history keeps its own."""
-    if not reminders:
-        return messages
     # At the end, because they are gone in the next request: whatever precedes them stays the same,
     # and so does what a provider has cached of it.
     added: tuple[Part, ...] = tuple(ReminderPart(text=text) for text in reminders)

@@ -69,12 +69,17 @@ class CallPermissions:
         self._rules = rules
         self._folder = folder
         self._project = project
+        self._recorded: dict[str, JsonObject] = {}
+        """What a log has of the rules, by the mode: it is compared before each query."""
         self._warned: set[str] = set()
         """Names of tools that a warning was logged about."""
 
     def policy(self, query: Query) -> JsonObject:
-        """Return the mode and the rules in force, for the log."""
-        return self._in_force(query).as_recorded()
+        """Return the mode and the rules in force, for the log. Only for reading."""
+        mode = query.settings.permission_mode
+        if mode not in self._recorded:
+            self._recorded[mode] = self._rules.in_mode(mode).as_recorded()
+        return self._recorded[mode]
 
     def warn_about_names(self, query: Query) -> None:
         """Log a warning, once for each name, where a rule or a setting names no offered tool.
@@ -82,14 +87,11 @@ class CallPermissions:
         It is not refused: a source of tools may offer the tool later, and another session or query
         may have tools of its own.
         """
-        settings = query.settings
-        named = NamedTools(
-            rules=self._rules.rules,
-            allowed=settings.allowed_tools or (),
-            denied=settings.denied_tools,
-        )
-        if not named:
+        settings, rules = query.settings, self._rules.rules
+        allowed, denied = settings.allowed_tools or (), settings.denied_tools
+        if not (rules or allowed or denied):
             return
+        named = NamedTools(rules=rules, allowed=allowed, denied=denied)
         offered = (item.name for item in query.offer.tools.wire_tools)
         for name, message in names_without_tool(named, offered):
             if name not in self._warned:

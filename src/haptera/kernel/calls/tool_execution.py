@@ -18,6 +18,7 @@ from haptera.kernel.blocks.retry_policy import (
 from haptera.kernel.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from haptera.kernel.calls.child_calls import CallOfChild
 from haptera.kernel.calls.file_snapshots import NO_SNAPSHOTS, FileSnapshots
+from haptera.kernel.query.progress import NO_SPAN
 from haptera.kernel.query.query import Query
 from haptera.model.approvals import Ruling
 from haptera.model.errors import AgentError, ErrorCode, ErrorReport, ToolError
@@ -108,7 +109,7 @@ class ToolExecution:
         # Set here and not at resolving: it holds for this run, which a person has approved.
         ready = replace(ready, is_unconfined=clearance.is_unconfined)
         measurement = query.measurement.begin_tool(_begun(query, call, ready))
-        with measurement.span:
+        with measurement.span or NO_SPAN:
             outcome = await self._run_with_repeats(query, call, ready)
         # Only what this call has noted: other calls run beside it.
         if query.checks.trouble is not None and query.checks.trouble.startswith(_repeating(call)):

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 
-from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
+from haptera.kernel.blocks.stream_processor.processor import AnswerAssembler
 from haptera.kernel.native.native_opening import system_digest
 from haptera.kernel.native.native_reports import report_events, started_events, subagent_progress
+from haptera.kernel.query.progress import TurnMeasurement
 from haptera.kernel.query.query import Query, Turn
 from haptera.model.canonical import arguments_hash
 from haptera.model.events import (
@@ -249,7 +250,7 @@ class NativeMirror:
             stamp=stamp,
             message_id=new_message_id(),
             answer=answer,
-            measurement=query.measurement.begin_turn(begun, answer),
+            measurement=TurnMeasurement(query.measurement, begun, answer),
         )
         if self._is_prompted:
             self._note_through()

@@ -13,6 +13,7 @@ from haptera.kernel.blocks.error_classification import (
     code_of_status,
 )
 from haptera.kernel.blocks.request_builder import lead_with_reminders
+from haptera.kernel.blocks.tool_registry.registry import ready_tools
 from haptera.kernel.calls.call_permissions import CallPermissions
 from haptera.kernel.calls.file_snapshots import FileSnapshots
 from haptera.kernel.calls.tool_dispatcher import ToolDispatcher
@@ -207,8 +208,9 @@ class NativeTurns:
 
     async def _opening(self) -> NativeOpening:
         query, settings = self._query, self._query.settings
-        await query.offer.make_ready(settings)
-        offered = query.offer.tools.view(settings.allowed_tools, settings.denied_tools)
+        offer = query.offer
+        offer.tools = await ready_tools(offer.registry, settings.allowed_tools)
+        offered = offer.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,
             settings=settings,

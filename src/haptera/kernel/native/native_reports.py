@@ -96,6 +96,7 @@ def _retry(query: Query, message: NativeRetry, *, provider: str) -> Sequence[Eve
         provider=provider,
     ).report
     next_at = query.stamp.clock.time_ms() + int(message.delay * 1000)
+    query.handle.phase = "reconnecting"
     query.session.set_status(
         Retrying(attempt=message.attempt, message=error.message, next_at=next_at)
     )

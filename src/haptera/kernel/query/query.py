@@ -1,38 +1,42 @@
 """Query: one prompt while it is answered: what is known of it, and its one end."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from haptera.kernel.blocks.repetitions import LoopDetector, RepeatedErrors
+from haptera.kernel.blocks.error_classification import to_agent_error
 from haptera.kernel.blocks.stream_processor.processor import AnswerInterface
 from haptera.kernel.blocks.tool_registry.registry import (
     ToolRegistryInterface,
     ToolSet,
-    ready_tools,
     registry_of,
 )
-from haptera.kernel.query.measurements import QueryMeasurement, TurnMeasurement
-from haptera.kernel.query.query_end import added_by, query_outcome, text_of_answer, until_over
+from haptera.kernel.query.progress import (
+    NO_SPAN,
+    NativeShare,
+    QueryChecks,
+    QueryMeasurement,
+    QueryProgress,
+    TurnMeasurement,
+)
 from haptera.kernel.query.query_hooks import HookedQuery, QueryHooks
-from haptera.kernel.query.query_progress import NativeShare, QueryChecks, QueryProgress
-from haptera.kernel.session.query_handle import QueryHandle, duration_ms_of
 from haptera.kernel.session.recorder import Recorder
-from haptera.kernel.session.session import Session
+from haptera.kernel.session.session import QueryHandle, Session, duration_ms_of
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.ids import MessageId, QueryId, new_input_id, new_message_id
+from haptera.model.json_types import JsonObject
 from haptera.model.log.queries import InputPromoted, InputQueued, QueryEnded
 from haptera.model.log.tools import ToolEnded
 from haptera.model.log.turns import TurnEnded
-from haptera.model.messages import AssistantMessage, Sender, UserMessage
-from haptera.model.parts import TextPart
+from haptera.model.messages import AssistantMessage, Message, Sender, UserMessage
+from haptera.model.parts import ProviderPart, TextPart
 from haptera.model.results import AgentResult
-from haptera.model.settings import Settings, changed_settings
+from haptera.model.settings import Settings, bounded_settings, changed_settings
 from haptera.ports.model_client import ModelClient
 from haptera.ports.runner import QueryOutcome
 from haptera.ports.telemetry import QueryBegun
@@ -46,6 +50,8 @@ _logger = scrubbed_logger(__name__)
 _LOOKS = 4
 """How often progress is looked for in the time that a query may be without it."""
 _CANCEL_SECONDS = 0.5
+_STOP_SECONDS = 0.5
+"""How long the work of a query that was stopped is waited for."""
 _CANCELLED = "This call was cancelled while it ran. It may or may not have taken effect."
 
 
@@ -96,22 +102,16 @@ class Turn(msgspec.Struct, kw_only=True, eq=False):
     """Whether its end waits to be recorded with the end of the query."""
 
 
-class ToolOffer:
+_NO_TOOLS = ToolSet()
+
+
+class ToolOffer(msgspec.Struct, kw_only=True, eq=False):
     """What a query offers to its model."""
 
-    def __init__(self, registry: ToolRegistryInterface) -> None:
-        self.registry = registry
-        """Where its tools come from."""
-        self.tools = ToolSet()
-        """The tools of the turn: its calls run on these, whatever a source offers by then."""
-
-    async def make_ready(self, settings: Settings) -> None:
-        """Take what is offered now, once the sources that run something have started it."""
-        self.tools = await ready_tools(self.registry, settings.allowed_tools)
-
-    def renew(self) -> None:
-        """Take what is offered now."""
-        self.tools = self.registry.current()
+    registry: ToolRegistryInterface
+    """Where its tools come from."""
+    tools: ToolSet = _NO_TOOLS
+    """The tools of the turn: its calls run on these, whatever a source offers by then."""
 
 
 class Query:
@@ -130,9 +130,10 @@ class Query:
         self.input = handle.query
         self.fold = session.fold
         """The session as it is now."""
-        self._settings = (session.fold.settings, session.fold.settings)
+        self.query_id = self.input.query_id
+        self._settled: tuple[Settings, Settings] | None = None
         """The settings of the session, and what they come to for this query."""
-        self._settle(session.fold.settings)
+        settings = self.settings
         self.stamp = Stamp(session.stamp.clock, query_id=self.query_id)
         self.abort = AbortController()
         self.recorder = Recorder(
@@ -142,29 +143,23 @@ class Query:
         begun = QueryBegun(
             session_id=session.session_id,
             query_id=self.query_id,
-            model=self.settings.model,
+            model=settings.model,
             prompt=self.input.message,
         )
         self.measurement = QueryMeasurement(
             begun, clock=self.stamp.clock, telemetry=session.host.telemetry
         )
-        self.offer = ToolOffer(registry_of(self.input.tools, session.registry))
-        self.checks = QueryChecks(
-            loop=LoopDetector.of(self.settings), errors=RepeatedErrors.of(self.settings)
-        )
+        registry, own = session.registry, self.input.tools
+        self.offer = ToolOffer(registry=registry if own is None else registry_of(own, registry))
+        self.checks = QueryChecks(settings=settings)
         self.progress = QueryProgress()
         self.native = NativeShare()
-        self.prompt: UserMessage | None = None
-        """The prompt as the fold will have it."""
         self.turn: Turn | None = None
         """The turn that runs, or ran last; None before the first one."""
-        self.hooks = self._own_hooks()
+        self.hooks = None if session.hooks.dispatch.hooks.is_empty else self._own_hooks()
         """None when no hook is registered: nothing is asked or told then."""
 
-    def _own_hooks(self) -> QueryHooks | None:
-        hooks = self.session.hooks
-        if hooks.dispatch.is_empty:
-            return None
+    def _own_hooks(self) -> QueryHooks:
         hooked = HookedQuery(
             input=self.input,
             fold=self.fold,
@@ -174,12 +169,7 @@ class Query:
             tasks=self.session.tasks,
             deps=self.caller.deps,
         )
-        return QueryHooks(hooks, hooked)
-
-    @property
-    def query_id(self) -> QueryId:
-        """The query's id."""
-        return self.input.query_id
+        return QueryHooks(self.session.hooks, hooked)
 
     @property
     def settings(self) -> Settings:
@@ -187,14 +177,13 @@ class Query:
 
         They are within the ceiling, wherever they came from.
         """
-        of_session = self.fold.settings
-        if self._settings[0] is not of_session:
-            self._settle(of_session)
-        return self._settings[1]
-
-    def _settle(self, of_session: Settings) -> None:
-        changed = changed_settings(of_session, self.input.settings)
-        self._settings = of_session, self.session.bounded(changed)
+        of_session, changes = self.fold.settings, self.input.settings
+        if self._settled is None or self._settled[0] is not of_session:
+            changed = changed_settings(of_session, changes) if changes else of_session
+            ceiling = self.session.host.ceiling
+            bounded = changed if ceiling is None else bounded_settings(changed, ceiling)
+            self._settled = of_session, bounded
+        return self._settled[1]
 
     @property
     def caller(self) -> ToolCaller:
@@ -214,12 +203,7 @@ class Query:
         """The prompt while it waits to be recorded with the first turn; the fold lacks it then."""
         started = self.fold.open_query
         is_recorded = started is not None and started.query_id == self.query_id
-        return None if is_recorded else self.prompt
-
-    @property
-    def is_end_staged(self) -> bool:
-        """Whether the end of the last turn waits to be recorded with the end of the query."""
-        return self.turn is not None and self.turn.is_end_staged
+        return None if is_recorded else self.progress.prompt
 
     @property
     def turn_stamp(self) -> Stamp:
@@ -270,19 +254,22 @@ class Query:
         session.set_status(Busy())
         _logger.info("query %s started in session %s", self.query_id, session.session_id)
         self.handle.phase = "connecting"
-        with self.measurement.span:
+        with self.measurement.span or NO_SPAN:
             try:
                 await session.recorder.resynchronise()
                 # A new prompt makes void what sub-agents of an earlier query wait for.
                 # Found before `start`, which settles the calls that they belong to.
-                left = session.resting_children() if self.input.resumes is None else ()
+                is_new = self.input.resumes is None and bool(self.fold.calls)
+                left = session.resting_children() if is_new else ()
                 await runner.start(self)
-                await session.end_children(left)
+                if left:
+                    await session.end_children(left)
             except AgentError as error:
                 outcome = QueryOutcome(stop_reason="error", error=error)
             else:
                 outcome = await self._work(runner)
-            if self.handle.suspends and outcome.error is self.handle.stop_error:
+            stop = self.handle.stop
+            if stop is not None and stop.suspends and outcome.error is stop.error:
                 await self._suspend(outcome)
                 return outcome
             return await self._close(outcome)
@@ -295,12 +282,12 @@ class Query:
         worker = self.session.tasks.start(work, name="haptera-query")
         handle.begin(worker, self.abort, lambda: self.checks.trouble)
         try:
-            await until_over(worker, handle.stopped, query_id=self.query_id)
+            await _until_over(worker, handle.stopped, query_id=self.query_id)
         finally:
             # No call acts on an answer any more. The questions stay in the fold, where they can be
             # answered.
             self.session.approvals.forget()
-        return query_outcome(worker, handle.stop_error)
+        return _outcome_of(worker, handle.stop.error if handle.stop is not None else None)
 
     def _answer(self, runner: Runner) -> Coroutine[Any, Any, QueryOutcome]:
         # Not a coroutine of its own: each delta would pass through it once more.
@@ -370,13 +357,15 @@ class Query:
 
     async def _close(self, outcome: QueryOutcome) -> QueryOutcome:
         session, duration_ms = self.session, duration_ms_of(self.handle)
-        rests = outcome.stop_reason == "approval" and not self.handle.gives_way
-        left = () if rests else session.resting_children()
+        rests = outcome.stop_reason == "approval" and not self.input.gives_way
+        left = session.resting_children() if self.fold.calls and not rests else ()
         ended, outcome = await self._record_end(outcome, duration_ms, rests=rests)
         await session.store_state()
-        await session.end_children(left)
+        if left:
+            await session.end_children(left)
         # Only now: an end that the store did not take was replaced by another.
-        self.measurement.finish()
+        if self.measurement.span is not None:
+            self.measurement.finish()
         if self.hooks is not None:
             # Before the caller gets the result, so that it finds done what `after_query` does.
             await self.hooks.end(ended)
@@ -401,7 +390,7 @@ class Query:
             closing: list[Event] = []
             # An answer whose end is staged leaves nothing open; one append holds that end and
             # `query.ended`.
-            if outcome.error is not None or not self.is_end_staged:
+            if outcome.error is not None or self.turn is None or not self.turn.is_end_staged:
                 await recorder.commit(())  # what a cancelled worker had staged comes first
                 # Made only now: what was staged may have settled calls and approvals.
                 closing = self._closing(outcome, rests=rests)
@@ -446,7 +435,7 @@ class Query:
         )
         if not rests:
             reason = f"the query ended: {outcome.stop_reason}"
-            out.extend(self.session.approvals.cancellations(reason))
+            out.extend(self.session.approvals.cancellations(reason) if fold.approvals else ())
         if self.hooks is not None:
             self.hooks.cut_off(out)
         return out
@@ -474,13 +463,15 @@ class Query:
         """Return what the caller gets."""
         messages, turn, progress = self.fold.messages(), self.turn, self.progress
         own = {self.query_id, self.input.resumes, *progress.joined}
-        new_messages = added_by(own, messages)
+        is_partial = self.fold.compacted.is_partial
+        earlier = await self.session.earlier_messages() if is_partial else ()
+        new_messages = _added_by(own, messages)
         answers = [item for item in new_messages if isinstance(item, AssistantMessage)]
-        text = text_of_answer(answers[-1]) if answers else ""
+        text = _text_of(answers[-1]) if answers else ""
         return AgentResult(
             text=text,
             output=text if answers and self.input.wants_text else progress.output,
-            messages=await self.session.earlier_messages() + messages,
+            messages=earlier + messages,
             new_messages=new_messages,
             tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
             usage=ended.usage,
@@ -496,8 +487,108 @@ class Query:
             finish_reason=ended.finish_reason,
             turns=ended.turns,
             duration_ms=ended.duration_ms,
-            pending=self.fold.pending_approvals(),
+            pending=self.fold.pending_approvals() if self.fold.approvals else (),
             resumed=self.input.resumes is not None or self.native.resumed,
             native_session_id=ended.native_session_id,
             resume=ended.resume,
         )
+
+
+def drive(
+    runner: Runner, session: Session, handle: QueryHandle
+) -> Coroutine[Any, Any, QueryOutcome]:
+    """Run a query of a session to its end."""
+    return Query(session, handle).drive(runner)
+
+
+async def _until_over(
+    worker: "asyncio.Task[QueryOutcome]", stopped: "asyncio.Future[None]", *, query_id: QueryId
+) -> None:
+    """Wait for the work of a query; once it was stopped, no longer than a moment."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    timers: list[asyncio.TimerHandle] = []
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def limit(_: object) -> None:
+        timers.append(loop.call_later(_STOP_SECONDS, end))
+
+    # The end of the work wakes the caller, not that it was stopped: what the work closes, such
+    # as its connection, is closed before the caller records anything.
+    worker.add_done_callback(end)
+    stopped.add_done_callback(limit)
+    try:
+        await over
+    finally:
+        worker.remove_done_callback(end)
+        stopped.remove_done_callback(limit)
+        for timer in timers:
+            timer.cancel()
+    # Python cannot end a task that swallows its cancellation; waiting for it would hang the caller.
+    if not worker.done():
+        worker.add_done_callback(_forget)
+        _logger.warning(
+            "query %s was stopped, but a hook or provider that it waits for does not let itself "
+            "be cancelled; it is left behind",
+            query_id,
+        )
+
+
+def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
+    """Take note of how work that was left behind ended: its query has ended otherwise."""
+    # Retrieved, so that asyncio does not log an exception that nothing waited for.
+    if not worker.cancelled():
+        worker.exception()
+
+
+def _outcome_of(
+    worker: "asyncio.Task[QueryOutcome]", stop_error: AgentError | None
+) -> QueryOutcome:
+    """Say how a query ended: by its own account, unless it was stopped from outside."""
+    # Not done: it ignores its cancellation and was left behind.
+    if not worker.done() or worker.cancelled():
+        stopped = asyncio.CancelledError("the event loop stopped the query")
+        error = stop_error or to_agent_error(stopped)
+    elif (failure := worker.exception()) is None:
+        return worker.result()
+    else:
+        error = to_agent_error(_first_of(failure))
+        # A stopped query often fails because the recorder refuses; why it was stopped says more.
+        if error.code is ErrorCode.ABORTED and stop_error is not None:
+            error = stop_error
+    aborted = error.code is ErrorCode.ABORTED
+    return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
+
+
+def _first_of(failure: BaseException) -> BaseException:
+    """Return the first error of a group: calls that run side by side fail as one."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+def _text_of(answer: AssistantMessage) -> str:
+    """Return what the model said; where it only refused, the words it refused with."""
+    return answer.text or "".join(
+        _refusal_in(part.payload) for part in answer.parts if isinstance(part, ProviderPart)
+    )
+
+
+def _refusal_in(payload: JsonObject) -> str:
+    """Find a refusal in an opaque part: providers put it on the part, or into its content."""
+    objects = [payload, *(item for item in payload.get("content") or () if isinstance(item, dict))]
+    return "".join(str(each.get("refusal") or "") for each in objects)
+
+
+def _added_by(
+    own: Collection[QueryId | None], messages: tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Return the tail of a conversation that the queries of these ids added."""
+    first = len(messages)
+    # From the end, so that a long conversation is not looked through after every query.
+    while first and messages[first - 1].query_id in own:
+        first -= 1
+    return messages[first:]

@@ -17,8 +17,8 @@ from haptera.kernel.blocks.tool_registry.registry import (
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.query_handle import QueryHandle
 from haptera.kernel.session.recorder import SessionRecorder
+from haptera.kernel.session.session import QueryHandle
 from haptera.model.approvals import Approve, Decision, Deny
 from haptera.model.errors import (
     AgentError,

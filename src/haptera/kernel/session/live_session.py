@@ -6,28 +6,25 @@ from contextlib import suppress
 
 import msgspec
 
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import Subscription
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.command_effects import Answering, HeldSession, refuse_misfit
 from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.query_handle import QueryHandle, refuse_waiting_for
 from haptera.kernel.session.recorder import StoreTime
-from haptera.kernel.session.session import Session, SessionHost
+from haptera.kernel.session.session import QueryHandle, Session, SessionHost, refuse_waiting_for
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
 from haptera.model.errors import AgentError, ErrorCode, SessionError, StoreError
 from haptera.model.events import (
     Event,
     Instrumented,
-    Retrying,
-    SessionStatus,
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.log.carried_state import state_to_store
+from haptera.model.log import carried_state
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
@@ -103,8 +100,9 @@ class LiveSession(Session):
         )
         self.held = HeldSession(self, resources.answering, tasks=self.tasks)
         self.commands = SessionCommands(self.held, clock=self.host.clock)
-        self._title = SessionTitle(
-            resources.make_title,
+        make_title = resources.make_title
+        self._title = make_title and SessionTitle(
+            make_title,
             model=resources.title_model,
             recorder=self.recorder,
             stamp=self.stamp,
@@ -113,16 +111,17 @@ class LiveSession(Session):
 
     def resting_children(self) -> Collection[SessionId]:
         """Return the sessions of sub-agents that calls of the last turn may wait for."""
-        return children_at_rest(self.fold) if self.fold.calls else ()
+        return children_at_rest(self.fold)
 
     async def end_children(self, children: Collection[SessionId]) -> None:
         """End what those sessions left unfinished, in their own logs."""
-        if children:
-            await self._children.end(children)
+        await self._children.end(children)
 
     async def store_state(self) -> None:
         """Now and then, record what the session is, for those who look at it without opening it."""
-        state = state_to_store(self.fold)
+        if self.fold.head - self.fold.folded_at < carried_state.STORED_EVERY:
+            return
+        state = carried_state.state_to_store(self.fold)
         if state is not None:
             with suppress(AgentError):  # the end is recorded; this can be made anew
                 changed = SessionChanged(**self.stamp(), changes={FOLDED: state})
@@ -130,8 +129,6 @@ class LiveSession(Session):
 
     async def earlier_messages(self) -> tuple[Message, ...]:
         """Return the beginning of the conversation, where the session was opened without it."""
-        if not self.fold.compacted.is_partial:
-            return ()
         if self._before_opening is None:
             held = self.fold.messages()
             try:
@@ -174,7 +171,7 @@ class LiveSession(Session):
         is_known = live is not None and fold.native.knows(fold.messages())
         return is_known and live is not None and live.driver.usable
 
-    def new_handle(self, query: QueryInput, *, total_timeout: float | None = None) -> QueryHandle:
+    def new_handle(self, query: QueryInput) -> QueryHandle:
         """Make the handle of a query that is to be submitted."""
         self.check_open()
         return QueryHandle(
@@ -183,10 +180,11 @@ class LiveSession(Session):
             waiting=lambda: self.queue.waiting,
             buffer_size=self.host.runtime.buffer_size,
             clock=self.host.clock,
-            total_timeout=total_timeout,
         )
 
-    async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
+    async def submit(
+        self, handle: QueryHandle, delivery: Delivery, *, total_timeout: float | None = None
+    ) -> None:
         """Take in a query; it runs now, later, or joins the one that runs.
 
         Raises:
@@ -194,11 +192,13 @@ class LiveSession(Session):
 
         """
         self.check_open()
-        if delivery != "interrupt" and not handle.stream.abandoned:
-            refuse_waiting_for(self.queue.current)
+        current = self.queue.current
+        if current is not None and delivery != "interrupt" and not handle.stream.abandoned:
+            refuse_waiting_for(current)
         self.channel.excuse()  # the caller may be a handler, and wait for the answer
-        if handle.total_timeout:
-            handle.timer = self.tasks.start(self._expire(handle), name="haptera-timeout")
+        if total_timeout:
+            expiring = self._expire(handle, total_timeout)
+            handle.timer = self.tasks.start(expiring, name="haptera-timeout")
         try:
             async with StoreTime(handle.stopped):
                 await self.queue.submit(handle, delivery)
@@ -207,8 +207,7 @@ class LiveSession(Session):
                 handle.timer.cancel()
             raise
 
-    async def _expire(self, handle: QueryHandle) -> None:
-        seconds = handle.total_timeout or 0.0
+    async def _expire(self, handle: QueryHandle, seconds: float) -> None:
         await until_limit(self.host.clock, seconds)
         handle.expire(seconds)
 
@@ -335,20 +334,16 @@ class LiveSession(Session):
         self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
         await self.store.leases.release(self._lease)
 
-    def set_status(self, status: SessionStatus) -> None:
-        """Note what the session is doing, and show it."""
-        super().set_status(status)
-        if isinstance(status, Retrying) and self.queue.current is not None:
-            self.queue.current.phase = "reconnecting"
-
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
         current, end = self.queue.current, events[-1]
-        if current is not None:
+        # A provider that answers is not looked for in every delta.
+        if current is not None and current.phase != "connected":
             current.see(events)
         if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
-            self._title.after(end)
-        super()._after_append(events)
+            if self._title is not None:
+                self._title.after(end)
+        self.approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
-from haptera.kernel.blocks.control_channel.subscription import Subscription
+from haptera.kernel.blocks.control_channel import ControlChannelInterface, Subscription
 from haptera.model.errors import AgentError
 from haptera.model.events import Event, ObserverLagged, SessionDeleted
 from haptera.model.ids import SessionId

@@ -9,7 +9,7 @@ import msgspec
 from haptera.kernel.session.live_session import LiveSession, SessionResources
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
 from haptera.kernel.session.notes import inherited_notes
-from haptera.kernel.session.query_handle import waiting_for_caller
+from haptera.kernel.session.session import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
 from haptera.model.errors import (
     ConfigError,
@@ -47,7 +47,7 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
         raise no_session(request)
     if record is None:
         _refuse_long_name(request)
-    elif request.fork is not None:
+    elif request.origin.fork is not None:
         raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
     try:
         if record is not None:
@@ -56,7 +56,11 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
         return await _open(resources, request, given or new_session_id(), is_new=given is None)
     except StoreError as error:
         # Another process may have made the session of this name at the same moment.
-        if error.code is not ErrorCode.CONFLICT or record is not None or request.fork is not None:
+        if (
+            error.code is not ErrorCode.CONFLICT
+            or record is not None
+            or request.origin.fork is not None
+        ):
             raise
         record = await find_session(resources, request)
         if record is None:
@@ -106,7 +110,7 @@ async def _open(
 
 async def _known_fork(request: SessionRequest, entries: Sequence[Entry]) -> SessionFold | None:
     """Return what a new fork begins with, if its parent was open; it is the fork's from now on."""
-    known = request.fork.known if request.fork is not None else []
+    known = request.origin.fork.known if request.origin.fork is not None else []
     if len(entries) != 1 or not known or not isinstance(opened := entries[0], SessionOpened):
         return None
     fold = known.pop()
@@ -119,7 +123,7 @@ async def _acquire(
     """Acquire the session; an error names it as it was asked for, not by its id only."""
     holder = f"{os.getpid()}:{new_id('hld')}"
     # A query that waits for this very caller keeps the session: waiting for it would never end.
-    is_own = any(session_id == query.session_id for query in waiting_for_caller())
+    is_own = any(session_id == query.submission.session_id for query in waiting_for_caller())
     busy = "reject" if is_own else request.busy
     try:
         return await resources.store.leases.acquire(session_id, holder, busy=busy)
@@ -195,7 +199,7 @@ def no_session(request: SessionRequest) -> SessionError:
 
 def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) -> None:
     """Refuse to restore a conversation into a session that has one."""
-    if entries and request.history:
+    if entries and request.origin.history:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"session {request.reference!r} already exists; restore into a new session",
@@ -221,7 +225,7 @@ async def _append_opening(
 ) -> list[Entry]:
     """Begin a log, with the notes of the project unless they come with what is forked."""
     stamp, entries = Stamp(resources.host.clock), list[Entry]()
-    if resources.host.runtime.cross_session_context and request.fork is None:
+    if resources.host.runtime.cross_session_context and request.origin.fork is None:
         entries += await inherited_notes(
             resources.store, owner=request.owner, project=request.project, stamp=stamp
         )
@@ -233,6 +237,7 @@ async def _append_opening(
 
 
 def _opening_of(request: SessionRequest, session_id: SessionId, stamp: Stamp) -> SessionOpened:
+    origin, fork = request.origin, request.origin.fork
     is_name = request.reference is not None and parse_session_id(request.reference) is None
     return SessionOpened(
         **stamp(),
@@ -240,15 +245,15 @@ def _opening_of(request: SessionRequest, session_id: SessionId, stamp: Stamp) ->
         owner=request.owner,
         project=request.project,
         name=request.reference if is_name else None,
-        title=request.title,
-        spawned_by=request.spawned_by,
-        spawned_by_call=request.spawned_by_call,
-        parent=request.fork.parent if request.fork else None,
-        forked_at=request.fork.forked_at if request.fork else None,
-        forked_after=request.fork.forked_after if request.fork else None,
-        parent_head=request.fork.parent_head if request.fork else None,
-        native_parent=request.fork.native_parent if request.fork else None,
-        settings=request.fork.settings if request.fork else request.settings,
-        configured=request.fork.configured if request.fork else (),
-        history=request.history,
+        title=origin.title,
+        spawned_by=origin.spawned_by,
+        spawned_by_call=origin.spawned_by_call,
+        parent=fork.parent if fork else None,
+        forked_at=fork.forked_at if fork else None,
+        forked_after=fork.forked_after if fork else None,
+        parent_head=fork.parent_head if fork else None,
+        native_parent=fork.native_parent if fork else None,
+        settings=fork.settings if fork else request.settings,
+        configured=fork.configured if fork else (),
+        history=origin.history,
     )

@@ -6,16 +6,18 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 
+from msgspec.structs import replace
+
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
 from haptera.kernel.blocks.error_classification import to_agent_error
-from haptera.kernel.session.query_handle import (
+from haptera.kernel.session.recorder import StoreTime
+from haptera.kernel.session.session import (
     QueryHandle,
+    Session,
     finish_like,
     finish_without_running,
     refuse_waiting_for,
 )
-from haptera.kernel.session.recorder import StoreTime
-from haptera.kernel.session.session import Session
 from haptera.kernel.session.session_descriptions import (
     has_approved_calls,
     queued_entry,
@@ -134,9 +136,8 @@ class PromptQueue:
         if len(self._waiting) > 1 and has_approved_calls(self._recorder.fold):
             # What was approved runs before the prompts that waited for it. If its query comes to
             # rest on another approval, they make that void.
-            carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
-            carrying_on.gives_way = True
-            self._start(carrying_on)
+            carrying_on = resume_input(self._recorder.fold, ())
+            self._start(self._unwatched(replace(carrying_on, gives_way=True)))
         else:
             self._start_next()
 
@@ -146,7 +147,8 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt(but=handle.query.input_id)
-            elif void := self._approvals.cancellations(NEW_PROMPT):
+            elif self._recorder.fold.approvals:
+                void = self._approvals.cancellations(NEW_PROMPT)
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
@@ -154,7 +156,8 @@ class PromptQueue:
     @contextmanager
     def _claim(self) -> Generator[None, None, None]:
         """Keep other queries from starting; what fails inside leaves the session as it was."""
-        self._refuse_when_closed()
+        if self._refusal is not None:
+            raise self._refusal()
         self.busy = True
         self._idle.clear()
         try:
@@ -327,12 +330,13 @@ class PromptQueue:
 
     def _go_on(self, ended: QueryHandle) -> None:
         """Start the next query, after telling the steering prompts that went into this one."""
-        queued = set(self._queued())
-        for joined in [item for item in self._waiting if item not in queued]:
-            self._waiting.remove(joined)
-            finish_like(joined, ended)
+        if self._waiting:
+            queued = set(self._queued())
+            for joined in [item for item in self._waiting if item not in queued]:
+                self._waiting.remove(joined)
+                finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
-        if resting and not ended.gives_way:
+        if resting and not ended.query.gives_way:
             self._rest()
         else:
             self._start_next()
@@ -385,7 +389,7 @@ class PromptQueue:
         finally:
             for item in handles:
                 error = RequestError(ErrorCode.ABORTED, f"not sent: {reason}")
-                finish_without_running(item, item.stop_error or error)
+                finish_without_running(item, error if item.stop is None else item.stop.error)
 
 
 def _busy() -> SessionError:

@@ -18,7 +18,7 @@ from typing import Protocol, get_args
 
 import msgspec
 
-from haptera.kernel.blocks.control_channel.channel import ControlChannelInterface
+from haptera.kernel.blocks.control_channel import ControlChannelInterface
 from haptera.model.entry_bytes import refuse_unreadable
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, LiveEvent
@@ -144,8 +144,8 @@ class SessionRecorder:
         self._failure: AgentError | None = None
         self._refusal: Callable[[], AgentError] | None = None
         self._seq = fold.head
-        self._stopped: asyncio.Future[None] | None = None
-        """Done when the running query is stopped."""
+        self.stopped: asyncio.Future[None] | None = None
+        """Done when the running query is stopped: no append makes it wait then."""
         self._is_abandoned = False
         """Whether an append was not waited for."""
         self._unstored_ends: dict[QueryId | None, QueryEnded] = {}
@@ -164,7 +164,10 @@ class SessionRecorder:
         if not (self._staged or self._consumed or consumed):
             # Live events before the first entry do not wait for the log. As in `show`, without the
             # call: this is the way of every delta.
-            live = _before_entries(events) if has_entries else events
+            live = events
+            if has_entries:
+                first = next(at for at, each in enumerate(events) if type(each) in _ENTRIES)
+                live = events[:first]
             if live and not self._channel.closed:
                 self._channel.publish(live)
             if not has_entries:
@@ -176,12 +179,13 @@ class SessionRecorder:
         last = self._seq
         # The time of the store is that of the appends before this one, too.
         try:
-            async with StoreTime(self._stopped, within=_STORE_SECONDS), self._lock:
+            async with StoreTime(self.stopped, within=_STORE_SECONDS), self._lock:
                 if has_entries and self.fold.head >= last:
                     return  # another call's append held them, perhaps the last one of a session
                 # The store may have failed, or the session been given up, while the lock was
                 # another's.
-                self._refuse_when_over()
+                if self._refusal is not None or self._failure is not None:
+                    self._refuse_when_over()
                 await self._flush()
         except StoreSilentError as error:
             self._give_up(error)
@@ -238,7 +242,7 @@ class SessionRecorder:
 
     def show_unstored_end(self, events: Sequence[Event], ended: QueryEnded) -> None:
         """Show an end that no store would take. It is stored by `end_cut_off`, not shown again."""
-        self._stopped = None
+        self.stopped = None
         self._unstored_ends[ended.query_id] = ended
         self.show([*events, ended])
 
@@ -259,7 +263,7 @@ class SessionRecorder:
         if self._failure is None:
             return
         try:
-            async with StoreTime(self._stopped, within=_STORE_SECONDS), self._lock:
+            async with StoreTime(self.stopped, within=_STORE_SECONDS), self._lock:
                 # Another caller may have gone on meanwhile, and what is staged now is its own.
                 if self._failure is not None:
                     await self._read_back()
@@ -287,10 +291,6 @@ class SessionRecorder:
         """Refuse whatever is still to be recorded, with errors of `refusal`: it is given up."""
         self._refusal = refusal
 
-    def work_until(self, stopped: "asyncio.Future[None]") -> None:
-        """Let no append make a query wait once it was stopped, until its end is recorded."""
-        self._stopped = stopped
-
     def _give_up(self, silent: StoreSilentError) -> None:
         """Take note that a store did not answer in time.
 
@@ -316,7 +316,7 @@ class SessionRecorder:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""
         # The lookup decides; `isinstance` is there for the type checker.
         for event in events:
-            if type(event) in _ENTRIES and isinstance(event, Entry):
+            if type(event) in _ENTRIES and isinstance(event, Entry) and not event.is_checked:
                 refuse_unreadable(event)
         for event in events:
             if type(event) in _ENTRIES and isinstance(event, Entry):
@@ -355,6 +355,7 @@ class SessionRecorder:
     def _fold_and_show(self, batch: Sequence[Event]) -> None:
         """Fold and show what is in the log now, but not what a hook said to the log alone."""
         shown: list[Event] = []
+        groups = [shown]
         for event in batch:
             if type(event) in _ENTRIES and isinstance(event, Entry):
                 # Before `apply`, which drops the text that makes an ended part whole.
@@ -364,18 +365,15 @@ class SessionRecorder:
             else:
                 shown.append(event)
             if type(event) is QueryEnded:
-                self._stopped = None
+                self.stopped = None
                 if self._unstored_ends.pop(event.query_id, None) is not None:
                     shown.pop()  # it was shown when it happened
                 # What was staged after it is shown apart: it is no business of the query's.
-                self._show_appended(shown)
-                shown = []
-        self._show_appended(shown)
-
-    def _show_appended(self, events: Sequence[Event]) -> None:
-        if events:
-            self.show(events)
-            self._appended(events)
+                groups.append(shown := [])
+        for events in groups:
+            if events:
+                self.show(events)
+                self._appended(events)
 
 
 def ends_of_cut_off(fold: SessionFold, clock: Clock) -> list[QueryEnded]:
@@ -392,12 +390,6 @@ def ends_of_cut_off(fold: SessionFold, clock: Clock) -> list[QueryEnded]:
         for query_id in fold.unended
         if query_id not in waiting
     ]
-
-
-def _before_entries(events: Sequence[Event]) -> Sequence[Event]:
-    """Return the live events before the first entry."""
-    kinds = [type(event) in _ENTRIES for event in events]
-    return events[: kinds.index(True)] if True in kinds else events
 
 
 class Recorder:
@@ -426,7 +418,7 @@ class Recorder:
         stopped: "asyncio.Future[None]",
     ) -> None:
         self._recorder = recorder
-        recorder.work_until(stopped)
+        recorder.stopped = stopped
         self._channel = channel
         self._signal = signal
         # A tuple that is made once, because it is handed over whenever a consumer is waited for.

@@ -89,6 +89,17 @@ def _laid_over(below: Json, value: Json) -> Json:
     return below | value if isinstance(below, dict) and isinstance(value, dict) else value
 
 
+class SessionOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new session comes from, and what it begins with by that."""
+
+    history: tuple[Message, ...] = ()
+    fork: Fork | None = None
+    title: str | None = None
+    spawned_by: SessionId | None = None
+    """The session whose call it answers."""
+    spawned_by_call: CallId | None = None
+
+
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which session to open, and what it starts with if it is new."""
 
@@ -105,16 +116,11 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What wins over everything that is stored."""
     bindings: SessionBindings = SessionBindings()
     busy: Literal["wait", "reject"] = "reject"
-    history: tuple[Message, ...] = ()
     must_exist: bool = False
     native_session_id: str | None = None
     """The native session that is adopted, unless it is the session's own already."""
-    fork: Fork | None = None
-    title: str | None = None
+    origin: SessionOrigin = SessionOrigin()
     """Of a new session."""
-    spawned_by: SessionId | None = None
-    """The session whose call a new one answers."""
-    spawned_by_call: CallId | None = None
 
 
 class WaitingPrompt(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,14 +41,14 @@ class SessionTitle:
 
     def __init__(
         self,
-        make: MakeTitle | None,
+        make: MakeTitle,
         *,
         model: str,
         recorder: SessionRecorder,
         stamp: Stamp,
         tasks: OwnedTasks,
     ) -> None:
-        self._make = make
+        self._make: MakeTitle | None = make
         self._model = model
         self._recorder = recorder
         self._stamp = stamp

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from haptera.kernel.blocks.token_estimate import estimate_message
-from haptera.kernel.session.token_meter import estimate_all
+from haptera.kernel.session.session import estimate_all
 from haptera.model.ids import MessageId
 from haptera.model.log.compactions import is_large
 from haptera.model.messages import AssistantMessage, Message, UserMessage

@@ -6,7 +6,7 @@ import msgspec
 
 from haptera.kernel.blocks.token_estimate import estimate_text
 from haptera.kernel.query.query import Query
-from haptera.kernel.session.token_meter import estimate_all
+from haptera.kernel.session.session import estimate_all
 from haptera.kernel.turns.compaction_plan import (
     Window,
     first_kept,
@@ -88,7 +88,8 @@ class Compactor:
         """Compact if the next request would be too long for its model; returns what was done."""
         settings = query.settings
         chosen = settings.compaction
-        if not self._runtime.auto_compaction or chosen.by_provider or chosen.strategy == "off":
+        is_ours = not chosen.enabled and chosen.strategy not in {"server", "off"}
+        if not self._runtime.auto_compaction or not is_ours:
             return None
         window = self._window(settings)
         if window is None:

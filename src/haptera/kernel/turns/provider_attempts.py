@@ -104,7 +104,8 @@ class ProviderAttempts:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(settings or query.settings)
+        settings = settings or query.settings
+        models = _models_to_try(settings) if settings.fallbacks else iter((settings,))
         state = _AttemptState(settings=next(models), later=models)
         while True:
             try:
@@ -199,6 +200,7 @@ class ProviderAttempts:
             account_limited=decision.account_limited,
         )
         await query.recorder.record([scheduled])
+        query.handle.phase = "reconnecting"
         query.session.set_status(
             Retrying(
                 attempt=attempt,

@@ -21,6 +21,7 @@ class TurnGuards:
     ) -> None:
         self._files = files
         self._budget = budget
+        self.has_budget = budget is not None
 
     async def before_turn(self, query: Query) -> QueryOutcome | None:
         """Return the end of a query whose budget is used up; None to go on.

@@ -15,6 +15,7 @@ from haptera.kernel.blocks.stream_processor.processor import (
     AnswerSource,
     StreamProcessorInterface,
 )
+from haptera.kernel.query.progress import NO_SPAN, TurnMeasurement
 from haptera.kernel.query.query import ModelPlan, Query, Turn
 from haptera.model.errors import ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, Heartbeat
@@ -96,7 +97,7 @@ class TurnRunner:
             _Timers(query, turn, clock=self._clock, runtime=self._runtime) as timers,
             aclosing(plan.client.stream(request)) as stream,
         ):
-            with measurement.span:
+            with measurement.span or NO_SPAN:
                 async for batch in stream:
                     if answer.finished is not None:
                         # Nothing counts after the end of an answer, but only a stream that was
@@ -120,8 +121,10 @@ class TurnRunner:
                             self._processor.show(out)
                     if answer.failure is not None:
                         raise answer.failure
-                    if answer.unsaved_bytes and not timers.saving:
-                        timers.save_regularly()
+                    if answer.unsaved_bytes and timers.saving is None:
+                        timers.saving = query.session.tasks.start(
+                            timers.save(), name="haptera-checkpoints"
+                        )
                     timers.listening = timers.heard = True
         outcome = _outcome(turn)
         # Staged, because the end of the turn may be: it must not be shown before that.
@@ -187,7 +190,7 @@ class TurnRunner:
             stamp=stamp,
             message_id=new_message_id(),
             answer=answer,
-            measurement=query.measurement.begin_turn(begun, answer),
+            measurement=TurnMeasurement(query.measurement, begun, answer),
         )
         started = TurnStarted(
             **stamp(),
@@ -311,11 +314,8 @@ class _Timers:
             if self._timeout.when() is None:  # otherwise it was ended meanwhile
                 self._timeout.reschedule(clock() + left)
 
-    def save_regularly(self) -> None:
+    async def save(self) -> None:
         """Save at regular times from now on."""
-        self.saving = self._query.session.tasks.start(self._save(), name="haptera-checkpoints")
-
-    async def _save(self) -> None:
         try:
             while True:
                 await self._clock.sleep(self._runtime.checkpoint_seconds)

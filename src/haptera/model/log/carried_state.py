@@ -92,8 +92,8 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
         inputs=tuple(replace(item, raw=None) for item in fold.inputs.values()),
         grants=tuple(fold.standing.grants),
         policy=fold.standing.policy,
-        notes=fold.notes.noted,
-        untold=fold.notes.untold,
+        notes=tuple(fold.notes.noted),
+        untold=tuple(fold.notes.untold),
         untold_since=fold.notes.since,
         usage=fold.usage,
         cost=fold.cost,
@@ -219,7 +219,7 @@ def _restore(fold: SessionFold, state: CarriedState) -> None:
     fold.inputs = {item.input_id: item for item in state.inputs}
     fold.standing.grants[:] = state.grants
     fold.standing.policy = state.policy
-    fold.notes.noted, fold.notes.untold = state.notes, state.untold
+    fold.notes.noted, fold.notes.untold = [*state.notes], [*state.untold]
     fold.notes.since = state.untold_since
     fold.usage, fold.cost = state.usage, state.cost
     fold.context, fold.snapshot_error = state.context, state.snapshot_error

@@ -96,7 +96,8 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
         if self.message is not None and self.message.sender is not None:
             sender = self.message.sender
             fold.query_options = msgspec.structs.replace(self.options, sender=sender)
-        fold.standing.start_query(self)
+        if self.policy is not None or self.resumes is not None:
+            fold.standing.start_query(self)
         if self.message is not None:
             fold.push_prompt(self.message, time=self.time, seq=self.seq)
 
@@ -144,7 +145,8 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
             return  # the late end of a query that was rewound says nothing of this conversation
         fold.open_query = None
         fold.last_query = self
-        end_last(fold.conversation, self.stop_reason)
+        if self.stop_reason in {"aborted", "error"}:
+            end_last(fold.conversation, self.stop_reason)
 
     def note_query(self, unended: dict[QueryId, None]) -> None:
         """Count it as ended."""

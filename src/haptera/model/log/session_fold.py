@@ -208,7 +208,8 @@ class SessionFold:
         """Let a prompt in; what waited for something is settled by it."""
         self.settle()
         start = min(seq, self.notes.since or seq)
-        self.push(said_at(self.notes.tell(message), time), start)
+        message = self.notes.tell(message) if self.notes.untold else message
+        self.push(said_at(message, time), start)
 
     def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
         """Return what a request sends: alternating, answered, ending with a user message.
@@ -217,7 +218,7 @@ class SessionFold:
         """
         view = self.settled_view()
         if prompt is not None:
-            view = joined(view, self.notes.lead(prompt))
+            view = joined(view, self.notes.lead(prompt) if self.notes.untold else prompt)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
             view = (UserMessage(id=MessageId(f"{view[0].id}_before"), parts=(_BEFORE,)), *view)
@@ -229,7 +230,7 @@ class SessionFold:
     def settled_view(self) -> tuple[Message, ...]:
         """Return the messages that are sent, with what settling would add to them now."""
         view = self.compacted.as_sent(self.conversation.wire_view())
-        for message in self._unsettled():
+        for message in self._unsettled() if self.calls or self.open_turn is not None else ():
             view = joined(view, message)
             # As the conversation will have it: a provider may compact inside its answer.
             if is_compaction(view[-1]):
@@ -250,7 +251,7 @@ class SessionFold:
     def messages(self) -> tuple[Message, ...]:
         """Return the whole conversation, with what is known of an unfinished answer."""
         view = self.conversation.messages
-        for message in self._unsettled():
+        for message in self._unsettled() if self.calls or self.open_turn is not None else ():
             view = joined(view, message)
         return view
 

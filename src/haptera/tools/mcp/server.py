@@ -7,34 +7,41 @@ import msgspec
 
 from haptera.model.errors import AgentError, ConfigError, ErrorCode
 from haptera.model.json_types import JsonObject
+from haptera.model.parts import ResultContent
+from haptera.model.tools import ToolSpec
 from haptera.options.signatures import takes
 from haptera.ports.tools import OfferedTool, ToolContext
 from haptera.system.logs import scrubbed_logger
 from haptera.tools.mcp.keywords import McpKeywords
 from haptera.tools.mcp.offered_tools import (
+    OUTPUTS,
     READ_OUTPUT,
+    READER,
     ListedTool,
     McpTool,
     clean,
     failing_as_tool,
     offered_tools,
+    rules_for,
 )
-from haptera.tools.mcp.resources_and_prompts import ResourcesAndPrompts, resource_tools
-from haptera.tools.mcp.server_facts import McpStatus
+from haptera.tools.mcp.server_facts import McpPrompt, McpPromptMessage, McpResource, McpStatus
 from haptera.tools.mcp.server_settings import (
     McpOptions,
+    ResolvedServer,
     check_settings,
     mcp_options_of,
 )
 from haptera.tools.mcp.supervision import Supervisor
 
 _MOST_INSTRUCTIONS = 4_000
+_LIST_RESOURCES = "list_resources"
+_READ_RESOURCE = "read_resource"
 
 _logger = scrubbed_logger(__name__)
 
 
 @takes(McpOptions)
-class McpServer(ResourcesAndPrompts):
+class McpServer:
     """An MCP server whose tools an agent offers: `Agent(tools=[McpServer("time", command=…)])`.
 
     It is started when a query first needs its tools, and ended with the agent that has it among its
@@ -49,7 +56,7 @@ class McpServer(ResourcesAndPrompts):
 
     def __init__(self, name: str, **options: Unpack[McpKeywords]) -> None:
         self._settings = check_settings(name, options)
-        super().__init__(Supervisor(self._settings, self._take_list))
+        self._supervisor = Supervisor(self._settings, self._take_list)
         self._tools: tuple[OfferedTool, ...] = ()
 
     def __repr__(self) -> str:
@@ -121,6 +128,36 @@ class McpServer(ResourcesAndPrompts):
         await self._supervisor.requests()
         return self.status
 
+    # Each of these starts the server if need be.
+
+    async def resources(self) -> tuple[McpResource, ...]:
+        """List what the server lets read, templates included."""
+        return await (await self._supervisor.requests()).resources()
+
+    async def read_resource(self, uri: str) -> tuple[ResultContent, ...]:
+        """Read a resource.
+
+        Raises:
+            ToolError: TOOL_FAILED with what the server says.
+
+        """
+        return await (await self._supervisor.requests()).read_resource(uri)
+
+    async def prompts(self) -> tuple[McpPrompt, ...]:
+        """List the prompts that the server has ready."""
+        return await (await self._supervisor.requests()).prompts()
+
+    async def prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> tuple[McpPromptMessage, ...]:
+        """Fill in a prompt.
+
+        Raises:
+            ToolError: TOOL_FAILED with what the server says.
+
+        """
+        return await (await self._supervisor.requests()).prompt(name, dict(arguments or {}))
+
     async def close(self) -> None:
         """End the server. Closing twice is fine; the next need starts it again."""
         await self._supervisor.close()
@@ -128,7 +165,7 @@ class McpServer(ResourcesAndPrompts):
     def _take_list(self, listed: Sequence[ListedTool], resources: int) -> None:
         """Offer what the server lists now."""
         offered = offered_tools(self._settings, listed, self._call)
-        for tool in resource_tools(self._settings, self._supervisor) if resources else ():
+        for tool in _resource_tools(self._settings, self._supervisor) if resources else ():
             offered.setdefault(tool.spec.name, tool)
         tools = tuple(offered.values())
         # A tool that did not change stays the same object, and an unchanged list the same list.
@@ -144,6 +181,49 @@ class McpServer(ResourcesAndPrompts):
             content = await requests.call(tool, arguments, context)
         self._supervisor.succeeded()
         return content or ""
+
+
+def _resource_tools(settings: ResolvedServer, supervisor: Supervisor) -> list[McpTool]:
+    """Return the tools by which a model finds and reads resources."""
+    reading = ListedTool(name="", description="", schema={}, reads_only=True)
+    rules = rules_for(settings, reading)
+
+    async def list_all(_: str, __: JsonObject, context: ToolContext[Any]) -> object:
+        with failing_as_tool():
+            listed = await (await supervisor.requests()).resources()
+        written = msgspec.json.encode(listed).decode()
+        return await OUTPUTS.shown(context, written, reader=READER)
+
+    async def read_one(_: str, arguments: JsonObject, context: ToolContext[Any]) -> object:
+        with failing_as_tool():
+            requests = await supervisor.requests()
+            return list(await requests.read_resource(str(arguments.get("uri")), context))
+
+    return [
+        McpTool(
+            spec=ToolSpec(
+                name=f"{settings.name}__{_LIST_RESOURCES}",
+                description=f"List the resources of the MCP server {settings.name}.",
+            ),
+            rules=rules,
+            remote_name=_LIST_RESOURCES,
+            call=list_all,
+        ),
+        McpTool(
+            spec=ToolSpec(
+                name=f"{settings.name}__{_READ_RESOURCE}",
+                description=f"Read a resource of the MCP server {settings.name}.",
+                input_schema={
+                    "type": "object",
+                    "properties": {"uri": {"type": "string", "description": "Its URI."}},
+                    "required": ["uri"],
+                },
+            ),
+            rules=rules,
+            remote_name=_READ_RESOURCE,
+            call=read_one,
+        ),
+    ]
 
 
 def mcp_servers(shape: Mapping[str, Any]) -> list[McpServer]:

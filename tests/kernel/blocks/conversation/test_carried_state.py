@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from haptera.kernel.session.token_meter import estimate_all
+from haptera.kernel.session.session import estimate_all
 from haptera.kernel.turns.compaction_plan import first_kept, id_at
 from haptera.model.ids import MessageId, new_session_id
 from haptera.model.log.carried_state import (

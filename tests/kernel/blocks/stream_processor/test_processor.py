@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haptera import ErrorCode, PartEnded, PartStarted, SessionError, TextDelta, TextPart
-from haptera.kernel.blocks.stream_processor.answer_assembler import AnswerAssembler
-from haptera.kernel.blocks.stream_processor.processor import ProcessedStream, StreamProcessor
+from haptera.kernel.blocks.stream_processor.processor import (
+    AnswerAssembler,
+    ProcessedStream,
+    StreamProcessor,
+)
 from haptera.model.events import Event, ReasoningDelta, ToolInputDelta
 from haptera.model.log.turns import PartCheckpoint
 from haptera.model.parts import (

@@ -124,6 +124,8 @@ class Hooks:
 
     def __init__(self, **functions: Unpack[HookKeywords]) -> None:
         self._functions: dict[str, tuple[Any, ...]] = {}
+        self.is_empty = True
+        """Whether nothing is registered. Only for reading."""
         check(functions, HookFunctions, function="Hooks()")
         for point, function in functions.items():
             if function is not None:
@@ -137,12 +139,8 @@ class Hooks:
         """Return the hooks of some points as they are now; later ones are not added to them."""
         kept = Hooks()
         kept._functions = {point: self.at(point) for point in points if self.at(point)}
+        kept.is_empty = not kept._functions
         return kept
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is registered."""
-        return not self._functions
 
     @overload
     def on(
@@ -202,3 +200,4 @@ class Hooks:
 
     def _add(self, point: str, function: object) -> None:
         self._functions = {**self._functions, point: (*self._functions.get(point, ()), function)}
+        self.is_empty = False

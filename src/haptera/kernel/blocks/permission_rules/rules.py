@@ -276,9 +276,6 @@ class NamedTools(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.rules or self.allowed or self.denied)
-
 
 def names_without_tool(named: NamedTools, offered: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each name that fits no offered tool, with a message that says where it stands."""

@@ -1,1 +1,0 @@
-"""The control channel: events to any number of subscribers, each with a bounded buffer."""
