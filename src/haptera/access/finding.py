@@ -72,16 +72,19 @@ async def count_sessions(sessions: Catalogue, order: CountSessions) -> int:
     )
 
 
+_AS_ASKED = tuple(
+    name
+    for name in SessionSelection.__struct_fields__
+    if name in SessionFilter.__struct_fields__ and name not in {"tags", "since", "metadata"}
+)
+"""The fields of a selection that a filter has as they are."""
+
+
 def _filter_of(order: SessionSelection) -> SessionFilter:
     since = order.since
     if isinstance(since, datetime):
         since = round(since.timestamp() * 1000)
-    names = ("tag", "tags", "children", "everywhere", "project", "since", "metadata")
-    shared = {
-        name: getattr(order, name)
-        for name in SessionSelection.__struct_fields__
-        if name not in names
-    }
+    shared = {name: getattr(order, name) for name in _AS_ASKED}
     return SessionFilter(
         **shared,
         metadata=order.metadata or {},

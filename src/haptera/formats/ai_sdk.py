@@ -18,7 +18,6 @@ from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.parts import (
     Part,
     ReasoningPart,
-    ReminderPart,
     TextPart,
     ToolCallPart,
     ToolOutcome,
@@ -63,16 +62,8 @@ def read_ai_sdk(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedSe
         elif role == "user":
             builder.user([_part_of(part) or builder.opaque_part(part) for part in parts], time=time)
         else:
-            _add_system(parts, builder)
+            builder.system(text_in(part, "text") for part in parts)
     return builder.finish("a list of messages of the AI SDK")
-
-
-def _add_system(parts: list[Json], builder: MessageBuilder) -> None:
-    texts = tuple(text for part in parts if (text := text_in(part, "text")))
-    if len(builder):
-        builder.user([ReminderPart(text=text, persisted=True) for text in texts])
-    else:
-        builder.facts.system_prompts += texts
 
 
 class _Answer:

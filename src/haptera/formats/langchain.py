@@ -21,7 +21,6 @@ from haptera.model.parts import (
     MediaPart,
     Part,
     ReasoningPart,
-    ReminderPart,
     ResultContent,
     TextPart,
     ToolCallPart,
@@ -87,7 +86,8 @@ def _kind(name: str, fields: JsonObject) -> str:
 def _add(kind: str, fields: JsonObject, builder: MessageBuilder) -> bool:
     content = fields.get("content")
     if kind == "system":
-        _add_system(_parts_of(content, builder), builder)
+        parts = _parts_of(content, builder)
+        builder.system(part.text for part in parts if isinstance(part, TextPart))
     elif kind == "human":
         builder.user(_parts_of(content, builder))
     elif kind == "ai":
@@ -97,14 +97,6 @@ def _add(kind: str, fields: JsonObject, builder: MessageBuilder) -> bool:
     else:
         return False
     return True
-
-
-def _add_system(parts: list[Part], builder: MessageBuilder) -> None:
-    texts = tuple(part.text for part in parts if isinstance(part, TextPart) and part.text)
-    if len(builder):
-        builder.user([ReminderPart(text=text, persisted=True) for text in texts])
-    else:
-        builder.facts.system_prompts += texts
 
 
 def _said(fields: JsonObject, builder: MessageBuilder) -> list[Part]:

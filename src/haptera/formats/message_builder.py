@@ -100,6 +100,7 @@ class MessageBuilder:
         self._names: dict[CallId, str] = {}
         self._counts: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._system: list[str] = []
 
     def __len__(self) -> int:
         """Return how many messages there are, without summaries that were put before others."""
@@ -117,6 +118,14 @@ class MessageBuilder:
             tip.parts += added
         else:
             self._drafts.append(_Draft(parts=added, time=time))
+
+    def system(self, texts: Iterable[str]) -> None:
+        """Take what comes before the conversation for a prompt, and what comes later for a note."""
+        said = [text for text in texts if text]
+        if self._drafts:
+            self.user([ReminderPart(text=text, persisted=True) for text in said])
+        else:
+            self._system += said
 
     def assistant(self, parts: Iterable[Part], facts: AnswerFacts, *, time: int = 0) -> None:
         """Add what a model said; what follows it without a user's word in between is joined."""
@@ -218,7 +227,7 @@ class MessageBuilder:
             title=one_line(facts.title, _LONGEST_TITLE) or None,
             cwd=one_line(facts.cwd, _LONGEST_FACT),
             model=one_line(facts.model, _LONGEST_FACT),
-            system_prompts=facts.system_prompts,
+            system_prompts=(*facts.system_prompts, *self._system),
             created=facts.created or min(times, default=0),
             updated=max([facts.updated, *times], default=0),
             source_id=one_line(facts.source_id, _LONGEST_FACT),

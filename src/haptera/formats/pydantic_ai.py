@@ -58,7 +58,7 @@ def read_pydantic_ai(stream: ByteStream, limits: ImportLimits = LIMITS) -> Impor
             told = text_in(message, "instructions")
             # Each request repeats them.
             if told and told != instructions:
-                _note(told, builder)
+                builder.system([told])
                 instructions = told
             _read_request(parts, builder, time=milliseconds_of(message.get("timestamp")))
         elif kind == "response":
@@ -77,7 +77,7 @@ def _read_request(parts: list[Json], builder: MessageBuilder, *, time: int) -> N
             said = [_piece(piece) or builder.opaque_part(piece) for piece in pieces]
             builder.user(said, time=at)
         elif kind == "system-prompt":
-            _note(text_in(part, "content"), builder)
+            builder.system([text_in(part, "content")])
         elif kind in _RETURNS | _RETRIES and text_in(part, "tool_call_id") and _names_tool(part):
             builder.user([_result(object_or_empty(part), kind, builder)], time=at)
         elif kind in _RETRIES:
@@ -170,14 +170,6 @@ def _piece(piece: Json) -> Part | None:
     if kind == "text-content" and text_in(piece, "content"):
         return TextPart(text=text_in(piece, "content"))
     return None
-
-
-def _note(text: str, builder: MessageBuilder) -> None:
-    """Take what comes before the conversation for a prompt, and what comes later for a note."""
-    if text and len(builder):
-        builder.user([ReminderPart(text=text, persisted=True)])
-    elif text:
-        builder.facts.system_prompts += (text,)
 
 
 def object_or_empty(value: Json) -> JsonObject:
