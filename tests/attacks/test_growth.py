@@ -189,6 +189,9 @@ _IN_LOOPS = {
 _OF_OURS = "names or settings of ours, or of the program"
 _OF_ONE = "what is in one thing, once"
 _REMAKES = {
+    "agent.outputs:_checking": "parameters of a function of the program",
+    "agent.outputs:_parsed": "at most five candidates in an answer, with two forms each",
+    "kernel.turns.typed_output:_validated": "validators of the program",
     "kernel.session.prompt_queue:PromptQueue._go_on": "prompts that wait, few at once",
     "kernel.session.prompt_queue:PromptQueue.drain": "prompts that wait, few at once",
     "model.log.history:_matching": "results of the calls of one answer",
@@ -212,7 +215,7 @@ _REMAKES = {
     "kernel.blocks.request_builder:lead_with_reminders": _OF_ONE,
     "kernel.blocks.tool_registry.foreign_types:_free_names": _OF_OURS,
     "kernel.blocks.tool_registry.signature:_read_docstring": _OF_OURS,
-    "kernel.engine.turn_runner:_Timers._beat": "a number",
+    "kernel.turns.turn_runner:_Timers._beat": "a number",
     "kernel.session.log_reading:_last_seq_in": "two names",
     "model.json_types:is_too_deep": "each value is in one level",
     "model.log.carried_state:_restore": "once, from a state",
@@ -237,7 +240,6 @@ _REMAKES = {
     "server.openapi:_types_of": _OF_OURS,
     "server.session_operations:_parameters_of": _OF_OURS,
     "stores.file_trees.git_trees:GitTrees._keep": "once for each rewind",
-    "stores.file_trees.git_trees:GitTrees._plan": "two trees",
     "stores.file_trees.kept_files:KeptFiles.examine_undo": "once for each rewind",
     "stores.file_trees.places:write_sparsely": "a view, which is not copied",
     "stores.jsonl.scan:scan_pieces": "goes from one piece of a file to the next",
