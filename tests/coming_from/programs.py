@@ -5,6 +5,7 @@ Run by `make comingfrom`, in an environment that has the other libraries.
 
 import ast
 import functools
+import io
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -12,10 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import agents
+import pydantic_ai
 import pydantic_ai.models
 import pytest
 from agents.models.interface import Model
 from agents.models.multi_provider import MultiProvider
+from langchain_core.load import dumps
+from langchain_core.messages import (
+    AIMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    messages_to_dict,
+)
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
@@ -26,6 +38,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.profiles import ModelProfile
 
 import haptera
+from haptera.exchange import read_session
 from haptera.testing import ScriptedProvider, calls, says
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
@@ -153,3 +166,56 @@ async def test_a_program_prints_what_its_neighbour_does(
     monkeypatch.setattr(haptera, "Agent", agent)
     await _run(code)
     assert capsys.readouterr().out == f"{printed}\n"
+
+
+async def test_what_pydantic_ai_writes_is_imported_whole(models: list[Answer]) -> None:
+    models += [("price", {"item": "tea"}), "4 euros."]
+    agent = pydantic_ai.Agent("openai:gpt-5", instructions="Be brief.", system_prompt="A shop.")
+
+    @agent.tool_plain
+    def price(item: str) -> dict[str, int]:
+        """Return the price of an item in euros."""
+        return {item: 4}
+
+    picture = pydantic_ai.BinaryContent(data=b"\xfb\xff", media_type="image/png")
+    result = await agent.run(["What does tea cost?", picture])
+    session = read_session(io.BytesIO(result.all_messages_json()))
+    report = session.report
+    assert session.format == "pydantic-ai"
+    assert session.system_prompts == ("Be brief.", "A shop.")
+    assert (report.messages, report.tool_calls, report.tool_results) == (4, 1, 1)
+    assert (report.opaque, report.opaque_parts, report.warnings) == ({}, {}, ())
+    assert [each.message.text for each in session.messages][::3] == [
+        "What does tea cost?",
+        "4 euros.",
+    ]
+
+
+@pytest.mark.parametrize("form", ["messages_to_dict", "dumps", "checkpoint"])
+def test_what_langchain_and_langgraph_write_is_imported_whole(form: str) -> None:
+    call = {"name": "price", "args": {"item": "tea"}, "id": "c1"}
+    messages = [
+        SystemMessage("A shop."),
+        HumanMessage("What does tea cost?"),
+        AIMessage("", tool_calls=[call]),
+        ToolMessage("4", tool_call_id="c1", name="price"),
+        AIMessage([{"type": "reasoning", "reasoning": "Easy."}, {"type": "text", "text": "4."}]),
+    ]
+    if form == "checkpoint":
+        graph = StateGraph(MessagesState)
+        graph.add_node("shop", lambda _: {"messages": messages[1:]})
+        graph.add_edge(START, "shop")
+        saver = InMemorySaver()
+        thread: Any = {"configurable": {"thread_id": "ana"}}
+        graph.compile(checkpointer=saver).invoke({"messages": messages[:1]}, thread)
+        found = saver.get_tuple(thread)
+        assert found is not None
+        messages = found.checkpoint["channel_values"]["messages"]
+    written = dumps(messages) if form == "dumps" else json.dumps(messages_to_dict(messages))
+    session = read_session(io.BytesIO(written.encode()))
+    report = session.report
+    assert session.format == "langchain"
+    assert session.system_prompts == ("A shop.",)
+    assert (report.messages, report.tool_calls, report.tool_results) == (4, 1, 1)
+    assert (report.opaque, report.opaque_parts, report.warnings) == ({}, {}, ())
+    assert session.messages[-1].message.text == "4."
