@@ -1,6 +1,7 @@
 """Finding sessions: lists, search, descriptions, what a log says of its messages."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,12 +27,14 @@ from haptera.kernel.session.log_reading import beside_the_loop, fold_log
 from haptera.kernel.session.notes import ProjectNote, project_notes
 from haptera.kernel.session.session_descriptions import Fork
 from haptera.model.errors import ConfigError, ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.model.json_types import JsonObject, writable
 from haptera.model.log.notes import ContextNoted
 from haptera.model.log.sessions import SessionChanged
 from haptera.model.operations.held import IncludeSession
 from haptera.model.operations.operation import handles
 from haptera.model.operations.sessions import (
+    CountSessions,
     CountUse,
     DescribeTree,
     FindPrompt,
@@ -45,6 +48,7 @@ from haptera.model.operations.sessions import (
     ReadContext,
     ReadSummary,
     SearchSessions,
+    SessionSelection,
 )
 from haptera.options.operations import check_order
 from haptera.ports.session_store import SessionFilter, SessionRecord
@@ -58,20 +62,46 @@ ValueT = TypeVar("ValueT")
 
 @handles(ListSessions)
 async def list_sessions(sessions: Catalogue, order: ListSessions) -> tuple[SessionDescription, ...]:
-    """List sessions, the last updated first."""
-    chosen = msgspec.structs.asdict(order)
-    everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
-    after, project = chosen.pop("after"), chosen.pop("project")
-    if not chosen.pop("children") and chosen["spawned_by"] is None:
-        chosen["spawned"] = False
+    """List sessions in an order."""
     records = await sessions.composition.store.index.browse(
         sessions.owner,
-        None if everywhere else project,
-        matching=SessionFilter(**chosen),
-        limit=limit,
-        after=after,
+        None if order.everywhere else order.project,
+        matching=_filter_of(order),
+        order=order.order,
+        limit=order.limit,
+        after=None if order.after is None else SessionId(order.after),
     )
     return tuple(map(describe, records))
+
+
+@handles(CountSessions)
+async def count_sessions(sessions: Catalogue, order: CountSessions) -> int:
+    """Count sessions without reading their records."""
+    return await sessions.composition.store.index.count(
+        sessions.owner, None if order.everywhere else order.project, matching=_filter_of(order)
+    )
+
+
+_AS_ASKED = tuple(
+    name
+    for name in SessionSelection.__struct_fields__
+    if name in SessionFilter.__struct_fields__ and name not in {"tags", "since", "metadata"}
+)
+"""The fields of a selection that a filter has as they are."""
+
+
+def _filter_of(order: SessionSelection) -> SessionFilter:
+    since = order.since
+    if isinstance(since, datetime):
+        since = round(since.timestamp() * 1000)
+    shared = {name: getattr(order, name) for name in _AS_ASKED}
+    return SessionFilter(
+        **shared,
+        metadata=order.metadata or {},
+        tags=tuple(order.tags) if order.tag is None else (order.tag, *order.tags),
+        since=since,
+        spawned=None if order.children or order.spawned_by is not None else False,
+    )
 
 
 @handles(GetSession)
@@ -85,7 +115,11 @@ async def search(sessions: Catalogue, order: SearchSessions) -> tuple[FoundText,
     """Find what was said: texts that hold every word, the best first."""
     store, project = sessions.composition.store, None if order.everywhere else sessions.project
     hits = await store.search.find(
-        writable(order.text), owner=sessions.owner, project=project, limit=order.limit
+        writable(order.text),
+        owner=sessions.owner,
+        project=project,
+        limit=order.limit,
+        prefix=order.prefix,
     )
     places: list[FoundText] = []
     for hit in hits:
