@@ -58,7 +58,7 @@ from haptera.model.log.sessions import (
     SessionChanged,
     SessionOpened,
 )
-from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.tools import ToolEnded, ToolStarted, ToolWaiting
 from haptera.model.log.turns import (
     PartCheckpoint,
     PartEnded,
@@ -91,7 +91,9 @@ ValueT = TypeVar("ValueT")
 WORDS = ("", "a", "b ", "\nab", "  ", "ba", "é")
 DECISIONS: tuple[ApprovalDecision | None, ...] = (None, "approved", "denied", "cancelled")
 ASKED = Ruling(action="ask", reason="a rule asks", rule="look(*)", source="user file")
-STOPS: tuple[StopReason, ...] = ("complete", "aborted", "error", "approval", "limit")
+STOPS: tuple[StopReason, ...] = (
+    *("complete", "aborted", "error", "approval", "waiting", "limit"),
+)
 KINDS: tuple[PartKind, ...] = ("text", "tool_call", "reasoning", "compaction", "provider")
 CONTENT: tuple[ResultContent, ...] = (
     TextPart(text="seen"),
@@ -303,6 +305,8 @@ class QueryWriter:
             )
             if self.log.chance(out_of=3) and not self.child_answered(call):
                 continue  # a sub-agent rests
+            if self.log.chance(out_of=4) and not self.answered_later(call):
+                continue
             self.log.add(
                 ToolEnded(
                     **self.stamp(),
@@ -341,6 +345,20 @@ class QueryWriter:
                 )
             )
         return decision == "approved"
+
+    def answered_later(self, call: ToolCallPart) -> bool:
+        """Let a call wait for its answer; returns whether it comes."""
+        self.log.add(
+            ToolWaiting(
+                **self.stamp(),
+                call_id=call.call_id,
+                tool=call.name,
+                ref=self.log.one_of((None, "order 1")),
+                until=self.log.one_of((None, 5)),
+                otherwise=self.log.one_of((None, (CONTENT[0],))),
+            )
+        )
+        return self.log.chance()
 
     def child_answered(self, call: ToolCallPart) -> bool:
         """Let a sub-agent ask something; returns whether it goes on."""
@@ -397,7 +415,7 @@ _PLACED: frozenset[type[Entry]] = frozenset(
         *(InputQueued, InputPromoted, InputDrained, QueryStarted, QueryEnded),
         *(TurnStarted, TurnEnded, TurnDiscarded, RetryScheduled),
         *(PartStarted, PartCheckpoint, PartEnded),
-        *(ApprovalRequested, ApprovalSettled, ToolStarted, ToolEnded),
+        *(ApprovalRequested, ApprovalSettled, ToolStarted, ToolWaiting, ToolEnded),
     }
 )
 """The kinds whose place and values follow from others. Any other kind is written by its fields."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
     from haptera.model.log.queries import QueryEnded, QueryStarted
-    from haptera.model.log.tools import ToolEnded, ToolStarted
+    from haptera.model.log.tools import ToolEnded, ToolStarted, ToolWaiting
     from haptera.model.log.turns import (
         PartEnded,
         PartStarted,
@@ -65,9 +65,10 @@ if TYPE_CHECKING:
     from haptera.model.results import AgentResult
     from haptera.model.session_state import SessionState
     from haptera.model.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
+    from haptera.model.tools import WaitingCall
     from haptera.model.usage import Usage
     from haptera.ports.runner import Retry
-    from haptera.ports.tools import ToolContext
+    from haptera.ports.tools import Later, ToolContext
     from haptera.system.abort import AbortController, AbortSignal
 
 __version__ = OWN_VERSION
@@ -96,6 +97,7 @@ __all__ = [
     "ErrorCode",
     "Event",
     "HookError",
+    "Later",
     "Limits",
     "MediaPart",
     "Message",
@@ -130,12 +132,14 @@ __all__ = [
     "ToolProgress",
     "ToolResultPart",
     "ToolStarted",
+    "ToolWaiting",
     "TurnDiscarded",
     "TurnEnded",
     "TurnStarted",
     "Unfinished",
     "Usage",
     "UserMessage",
+    "WaitingCall",
     "create_agent_session",
     "is_agent_error",
     "list_local_models",
@@ -173,6 +177,7 @@ if not TYPE_CHECKING:
             "ErrorCode": "haptera.model.errors",
             "Event": "haptera.model.events",
             "HookError": "haptera.model.errors",
+            "Later": "haptera.ports.tools",
             "Limits": "haptera.model.settings",
             "MediaPart": "haptera.model.parts",
             "Message": "haptera.model.messages",
@@ -207,12 +212,14 @@ if not TYPE_CHECKING:
             "ToolProgress": "haptera.model.events",
             "ToolResultPart": "haptera.model.parts",
             "ToolStarted": "haptera.model.log.tools",
+            "ToolWaiting": "haptera.model.log.tools",
             "TurnDiscarded": "haptera.model.log.turns",
             "TurnEnded": "haptera.model.log.turns",
             "TurnStarted": "haptera.model.log.turns",
             "Unfinished": "haptera.kernel.session.session_descriptions",
             "Usage": "haptera.model.usage",
             "UserMessage": "haptera.model.messages",
+            "WaitingCall": "haptera.model.tools",
             "create_agent_session": "haptera.agent.agent",
             "is_agent_error": "haptera.model.errors",
             "list_local_models": "haptera.access.administration",

@@ -56,7 +56,7 @@ _PARSERS_IN_USE = {
 _OWN_TEXT = {
     "stores.file_trees.tree_facts:folders_of": "a path of a file, which the system bounds",
     "cli.login_commands:_ask_provider": "names of ours",
-    "agent.outputs:schema_check.fault": "the caller's own schema",
+    "options.json_schemas:schema_check.fault": "the caller's own schema",
     "cli.chat.slash_commands:SlashCommands.run": "what a person types into the chat",
     "access.config.mcp_server_edits:_replace": "a file of the user, checked by `parse_config`",
     "access.config.mcp_server_edits:_says": "the user's own file, checked by `parse_config` before",

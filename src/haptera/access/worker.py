@@ -107,7 +107,7 @@ class SessionWorker:
     """Looks for sessions whose lease has expired with an unfinished query, and resumes them.
 
     A session is resumed as after a crash: what was started and has no recorded end is unknown, and
-    the model is told so. One that rests on an approval is left as it is until a command answers it.
+    the model is told so. One that rests on a call is left as it is until a command answers it.
     Prompts that were sent to a session which no node holds are carried out, too. Owns the tasks
     that carry sessions on; closing it stops them as a closing session does.
     """
@@ -279,11 +279,11 @@ def is_running(status: SessionStatus) -> bool:
 
 
 def can_go_on(left: Unfinished) -> bool:
-    """Return whether a session has work that does not wait for an approval, or for its user.
+    """Return whether a session has work that does not wait for an answer, or for its user.
 
     After a rewind a query may be without an end that had one: its user goes on from there.
     """
-    waits = left.resting and bool(left.approvals)
+    waits = left.resting and left.is_unanswered
     is_cut_off = left.query_id is not None and not left.rewound
     return not waits and (is_cut_off or bool(left.inputs))
 

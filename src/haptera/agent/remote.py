@@ -30,8 +30,10 @@ from haptera.model.operations.operation import new_command_id
 from haptera.model.operations.session import (
     AbortQuery,
     AnsweredCommand,
+    ChangeSession,
     Command,
     CompactSession,
+    DeliverResult,
 )
 from haptera.model.requests import TokenCount
 from haptera.model.results import ResumeKind
@@ -191,13 +193,22 @@ class AgentRemote(SessionVerbs[AgentSession]):
             try:
                 return await here()
             finally:
+                left = session.unfinished
                 await _leave(session)
+                is_answered = left.resting and not left.is_unanswered
+                if isinstance(order, DeliverResult) and is_answered:
+                    await self._call_worker()
         outcome = await self._composition.stored.ask_holder(
             self._session_id, order, self._open_when_silent, signal=signal
         )
         if outcome.ended.error is not None:
             raise error_from_report(outcome.ended.error)
         return read(outcome)
+
+    async def _call_worker(self) -> None:
+        """Let a worker find the session, whose query can be carried on: it looks for commands."""
+        nothing = ChangeSession(id=new_command_id(), changes={})
+        await self._composition.store.inbox.put(self._session_id, nothing)
 
     async def _open_when_silent(self) -> None:
         """Open the session if its holder is gone: that carries out what is in its inbox."""

@@ -45,6 +45,7 @@ from haptera.model.operations.session import (
     ApproveCall,
     CompactSession,
     ConfigureSession,
+    DeliverResult,
     DenyCall,
     RewindSession,
     SendPrompt,
@@ -237,6 +238,28 @@ class SessionVerbs(ABC, Generic[SessionT]):
         return await self._compact(order, options)
 
     # Made by scripts/write_verbs.py.
+
+    async def deliver(self, call: str, result: Json = None, *, error: str | None = None) -> None:
+        """Give a tool call that waits its answer: once, from any process, in any order.
+
+        The same answer may be delivered again. The query goes on with `resume`, or by itself where
+        a worker or a server carries sessions on.
+
+        Args:
+            call: The id of the call, or its ref.
+            result: The answer, as JSON.
+            error: Why there is no answer.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when there is a result and an error.
+            SessionError: NOT_FOUND when no such call waits, or it waits no longer.
+            StoreError: CONFLICT when it has another answer already.
+            ToolError: TOOL_INVALID_INPUT when the answer is not what was asked for; it waits on.
+
+        """
+        order = DeliverResult(id=new_command_id(), call=call, result=result, error=error)
+        check_order(order, function="session.deliver()")
+        await self._carry_out(command_effects.deliver, order)
 
     async def undo_rewind(self, *, force: bool = False) -> RewindReport:
         """Take the last rewind back; files that it changed become again what they were before.

@@ -13,7 +13,6 @@ import click
 import msgspec
 
 from haptera import AgentError, AgentResult, AgentSession, ConfigError, QueryStream
-from haptera.agent.outputs import schema_check
 from haptera.cli.choices import Choices, deny_unanswered, open_agent, open_chosen_session
 from haptera.cli.outcomes import (
     Denial,
@@ -30,6 +29,7 @@ from haptera.model.errors import ErrorCode
 from haptera.model.events import Event, LiveEvent, StatusChanged, TextDelta
 from haptera.model.log.tools import ToolStarted
 from haptera.model.log.turns import TurnEnded
+from haptera.options.json_schemas import schema_check
 
 _NO_MODEL = "next: `haptera login PROVIDER`, or `haptera models pull {}` for the local model"
 _ABSENT_MODEL = re.compile(r"the model '([\w.-]+)' is not on this machine")

@@ -122,12 +122,32 @@ def _option(name: str, flag: Flag, declared: Declared) -> click.Option:
     return click.Option(
         [flag.name, name],
         is_flag=is_switch,
-        type=click.IntRange(min=flag.least) if is_number else None,
+        type=_type_of(declared, flag),
         default=declared.default if is_switch or is_number else None,
         show_default=is_number,
         metavar=flag.metavar,
         help=flag.help,
     )
+
+
+class _JsonOrText(click.ParamType[Any]):
+    """JSON; what is none is a text."""
+
+    name = "json"
+
+    def convert(self, value: object, param: object, ctx: object) -> object:
+        """Read the value."""
+        del param, ctx
+        try:
+            return msgspec.json.decode(str(value))
+        except msgspec.DecodeError:
+            return value
+
+
+def _type_of(declared: Declared, flag: Flag) -> click.ParamType[Any] | None:
+    if flag.least is not None:
+        return click.IntRange(min=flag.least)
+    return _JsonOrText() if declared.kind is Any else None
 
 
 def _otherwise(otherwise: Otherwise) -> click.Option:

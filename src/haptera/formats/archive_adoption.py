@@ -412,7 +412,7 @@ class OpenThings:
             case QueryStarted():
                 self._queries.pop(entry.resumes, None)
                 self._queries[entry.query_id] = None
-            case QueryEnded(stop_reason="approval"):
+            case QueryEnded(stop_reason="approval" | "waiting"):
                 self._queries[entry.query_id] = None
             case QueryEnded():
                 self._queries.pop(entry.query_id, None)

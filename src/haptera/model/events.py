@@ -21,7 +21,9 @@ class Idle(_Status, frozen=True, kw_only=True, tag="idle"):
     """Nothing runs."""
 
     approvals: int = 0
-    """Tool calls that wait for an answer."""
+    """Tool calls that wait for an approval."""
+    calls: int = 0
+    """Tool calls whose answer comes later."""
     waiting: int = 0
     """Prompts that wait. Behind a query that rests on an approval they start when it is resumed,
     or when a new prompt is sent."""

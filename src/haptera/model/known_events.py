@@ -62,6 +62,7 @@ from haptera.model.log.sessions import (
 from haptera.model.log.tools import (
     ToolEnded,
     ToolStarted,
+    ToolWaiting,
 )
 from haptera.model.log.turns import (
     PartCheckpoint,
@@ -102,6 +103,7 @@ KnownEntry: TypeAlias = (
     | Snapshot
     | ToolEnded
     | ToolStarted
+    | ToolWaiting
     | TranscriptMirrored
     | TurnDiscarded
     | TurnEnded

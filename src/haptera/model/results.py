@@ -9,6 +9,7 @@ from haptera.model.approvals import ApprovalRequest
 from haptera.model.ids import MessageId, SessionId
 from haptera.model.messages import Message
 from haptera.model.parts import ToolCallPart
+from haptera.model.tools import WaitingCall
 from haptera.model.usage import Usage, add_costs
 
 if TYPE_CHECKING:  # without an `output_type` there is no output: the default says so to checkers
@@ -23,11 +24,22 @@ else:
     OutputT = TypeVar("OutputT")
 
 StopReason: TypeAlias = Literal[
-    "complete", "max_tokens", "aborted", "error", "approval", "limit", "loop", "refusal"
+    "complete",
+    "max_tokens",
+    "aborted",
+    "error",
+    "approval",
+    "waiting",
+    "limit",
+    "loop",
+    "refusal",
 ]
 """Why a query came to rest. It is data; failures raise."""
+RESTING: frozenset[StopReason] = frozenset({"approval", "waiting"})
+"""Where the query can be carried on: its calls wait for an approval, or for their answer."""
 SessionPhase: TypeAlias = Literal["idle", "running", "waiting", "failed"]
-"""What the log says of the last query: it ended, has no end yet, waits for an approval, failed."""
+"""What the log says of the last query: it ended, has no end yet, waits for an approval or for the
+answer of a call, failed."""
 SessionOrder: TypeAlias = Literal["updated", "created", "oldest", "name"]
 """`updated`: the last updated first; `created`, `oldest`: the last or the first made first; `name`:
 by name, those without one last."""
@@ -74,6 +86,8 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     duration_ms: int = 0
     pending: tuple[ApprovalRequest, ...] = ()
     """Approvals that wait for an answer."""
+    waiting: tuple[WaitingCall, ...] = ()
+    """Calls whose answer comes later; see `session.deliver`."""
     resumed: bool = False
     """Whether this query went on with an earlier one, or a native agent with its own session."""
     native_session_id: str | None = None

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from haptera.model.json_types import JsonObject
+from haptera.model.ids import CallId, SessionId
+from haptera.model.json_types import Json, JsonObject
 from haptera.model.option import Option
 
 Effect: TypeAlias = Literal["read", "write", "external"]
@@ -49,3 +50,25 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     effect: Annotated[Effect, Option("What it does to the world; an approver is told.")] = (
         "external"
     )
+    deferred: Annotated[
+        bool,
+        Option(
+            "Whether the function only begins the work: the call waits until `session.deliver` "
+            "gives it its answer. What the function returns is the `ref` of the call, or None."
+        ),
+    ] = False
+
+
+class WaitingCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool call whose answer comes later, by `session.deliver`."""
+
+    call_id: CallId
+    tool: str
+    arguments: Json = None
+    ref: str | None = None
+    """What the program calls it; the call can be delivered by it, too."""
+    schema: JsonObject | None = None
+    """What its answer must be, as a JSON Schema; None: anything."""
+    until: int | None = None
+    """When it is answered without a delivery, in milliseconds since 1970."""
+    session_id: SessionId | None = None

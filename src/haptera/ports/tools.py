@@ -28,6 +28,7 @@ from haptera.system.abort import AbortSignal
 from haptera.system.logs import scrubbed_logger
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     import typing_extensions
@@ -171,6 +172,31 @@ class ToolContext(Generic[DepsT_co]):
         return Deny(
             f"the approver returned {type(decision).__name__}; it must return Approve or Deny"
         )
+
+
+class Later(Exception):  # noqa: N818 - raised by tools, and no failure of theirs
+    """Raised by a tool whose answer comes later, by `session.deliver`; the call waits for it.
+
+    `ref` is what the program calls the call, such as the number of an order: no other call that
+    waits in the session may have it, and no argument of the call may be it, since models choose
+    these. `schema` is what the answer must be, as a JSON Schema. `until` is when the call waits no
+    longer, as seconds from now or as a moment with a time zone; its answer is then `otherwise`, or
+    that its time was up.
+    """
+
+    def __init__(
+        self,
+        *,
+        ref: str | None = None,
+        schema: JsonObject | None = None,
+        until: "float | datetime | None" = None,
+        otherwise: object = None,
+    ) -> None:
+        super().__init__("the answer comes later")
+        self.ref = ref
+        self.schema = schema
+        self.until = until
+        self.otherwise = otherwise
 
 
 PreparedCall: TypeAlias = Callable[[ToolContext[Any]], Awaitable[object]]

@@ -112,7 +112,7 @@ def _go_on(call: Call, session: AgentSession) -> None:
     left = session.unfinished
     if not call.body.carry_on:
         call.server.hub.cut_off.leave(session)
-    elif (left.query_id or left.inputs) and not left.approvals:
+    elif (left.query_id or left.inputs) and not left.is_unanswered:
         call.server.hub.cut_off.carry_on(session)
 
 

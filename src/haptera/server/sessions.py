@@ -14,6 +14,7 @@ from haptera import (
     AgentSessions,
     ApprovalSettled,
     SessionDescription,
+    ToolEnded,
 )
 from haptera.access.failure_log import FailureLog
 from haptera.access.pool import CloseReason, PoolLimits, QueryStats, SessionPool
@@ -238,7 +239,8 @@ class Hub:
         self._open[owner, session_id] = session
         # An answer may come from any process, through the inbox; a query that rests does not go on
         # alone.
-        session.on(ApprovalSettled, lambda _: self._after_approval(session))
+        session.on(ApprovalSettled, lambda _: self._after_answer(session))
+        session.on(ToolEnded, lambda _: self._after_answer(session))
         for overview in self._overviews[owner]:
             overview.show(session, session_id)
         for feed in tuple(self._feeds.get((owner, session_id), ())):
@@ -246,10 +248,10 @@ class Hub:
             await feed.move()
         return session
 
-    def _after_approval(self, session: AgentSession) -> None:
-        """Carry a query on when the last of the approvals that it rests on was answered."""
+    def _after_answer(self, session: AgentSession) -> None:
+        """Carry a query on when the last of the calls that it rests on was answered."""
         left = session.unfinished
-        if left.resting and not left.approvals and not is_running(session.status):
+        if left.resting and not left.is_unanswered and not is_running(session.status):
             self.cut_off.carry_on(session)
 
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:

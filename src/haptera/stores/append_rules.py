@@ -21,7 +21,7 @@ from haptera.model.log.history import Rewound
 from haptera.model.log.notes import ContextNoted
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
-from haptera.model.results import SessionOrder, SessionPhase
+from haptera.model.results import RESTING, SessionOrder, SessionPhase
 from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
@@ -206,7 +206,7 @@ def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any
 
 def phase_after(ended: QueryEnded) -> SessionPhase:
     """Return what a session does once a query has ended."""
-    if ended.stop_reason == "approval":
+    if ended.stop_reason in RESTING:
         return "waiting"
     return "failed" if ended.stop_reason == "error" else "idle"
 

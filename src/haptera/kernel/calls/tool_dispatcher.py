@@ -1,7 +1,7 @@
 """ToolDispatcher: the tool calls of one turn, from resolving through approval to their ends."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -37,7 +37,7 @@ from haptera.system.logs import scrubbed_logger
 
 _logger = scrubbed_logger(__name__)
 
-DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
+DispatchOutcome: TypeAlias = Literal["done", "approval", "waiting", "loop", "denied"]
 
 _SHOWN = 200
 """Characters of a repeated call's arguments that a result shows."""
@@ -66,9 +66,17 @@ class ToolDispatcher:
         self._execution = execution
         self.permissions = permissions
 
-    async def dispatch(self, query: Query, calls: Iterable[CallRecord]) -> DispatchOutcome:
-        """Run what may run of `calls`; those that ended already stay as they are."""
-        prepared = await self._prepare_all(query, [item for item in calls if item.ended is None])
+    async def dispatch(self, query: Query, calls: Sequence[CallRecord]) -> DispatchOutcome:
+        """Run what may run of `calls`; those that ended already stay as they are.
+
+        The query rests on calls whose answer comes later once nothing else is left to run.
+        """
+        outcome = await self._dispatch(query, calls)
+        return "waiting" if outcome == "done" and any(item.waits for item in calls) else outcome
+
+    async def _dispatch(self, query: Query, calls: Sequence[CallRecord]) -> DispatchOutcome:
+        open_calls = [item for item in calls if item.ended is None and not item.waits]
+        prepared = await self._prepare_all(query, open_calls)
         if prepared == "loop":
             return "loop"
         asking = [item for item in prepared if isinstance(item, Question)]

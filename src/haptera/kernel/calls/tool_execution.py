@@ -1,7 +1,8 @@
 """Runs one resolved tool call: recorded before it starts, bounded in time, recorded at its end."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from haptera.kernel.blocks.retry_policy import (
     decide_wait,
 )
 from haptera.kernel.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
+from haptera.kernel.blocks.tool_registry.running import to_content
 from haptera.kernel.calls.child_calls import CallOfChild
 from haptera.kernel.calls.file_snapshots import NO_SNAPSHOTS, FileSnapshots
 from haptera.kernel.query.progress import NO_SPAN
@@ -24,16 +26,18 @@ from haptera.model.approvals import Ruling
 from haptera.model.errors import AgentError, ErrorCode, ErrorReport, ToolError
 from haptera.model.events import Event, ToolFailed, ToolProgress
 from haptera.model.json_types import Json
-from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.tools import ToolEnded, ToolStarted, ToolWaiting
 from haptera.model.log.turns import RetryScheduled
 from haptera.model.parts import ResultContent, TextPart, ToolCallPart
+from haptera.options.json_schemas import schema_check
 from haptera.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from haptera.ports.telemetry import ToolBegun
-from haptera.ports.tools import Resting, ToolContext
+from haptera.ports.tools import Later, Resting, ToolContext
 from haptera.system.abort import AbortController, AbortSignal
 from haptera.system.clock import Clock, Random
 from haptera.system.logs import scrubbed_logger
 
+_LONGEST_REF = 200
 _logger = scrubbed_logger(__name__)
 
 
@@ -117,6 +121,11 @@ class ToolExecution:
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Resting):
             return  # a sub-agent waits for an answer: the call is run again with it
+        if isinstance(outcome, Later):
+            refusal = await _let_wait(query, call, outcome)
+            if refusal is None:
+                return
+            outcome = refusal
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
                 **query.turn_stamp(),
@@ -140,11 +149,11 @@ class ToolExecution:
 
     async def _run_with_repeats(
         self, query: Query, call: ToolCallPart, ready: Ready
-    ) -> Succeeded | Resting | ToolError:
+    ) -> Succeeded | Resting | Later | ToolError:
         attempt, failures = 1, FailureCount()
         while True:
             outcome = await self._run_once(query, call, ready)
-            if isinstance(outcome, Succeeded | Resting):
+            if isinstance(outcome, Succeeded | Resting | Later):
                 return outcome
             cause = outcome.classify()
             failures = failures.after(cause)
@@ -203,7 +212,7 @@ class ToolExecution:
 
     async def _run_once(
         self, query: Query, call: ToolCallPart, ready: Ready
-    ) -> Succeeded | Resting | _Failure:
+    ) -> Succeeded | Resting | Later | _Failure:
         query.measurement.count_run(call.call_id)
         # A signal for each run: the end of this one must not stop its repeat.
         abort, child = AbortController(), CallOfChild(query, call, clock=self._clock)
@@ -246,6 +255,61 @@ class ToolExecution:
             told = ToolError(ErrorCode.TOOL_FAILED, outcome.message)
             return _Failure(told, outcome.error, outcome.is_meant)
         return outcome
+
+
+async def _let_wait(query: Query, call: ToolCallPart, later: Later) -> ToolError | None:
+    """Record that a call waits; returns why it cannot, if so."""
+    try:
+        waiting = _waiting(query, call, later)
+    except (AgentError, ValueError, TypeError, OverflowError) as error:
+        message = error.message if isinstance(error, AgentError) else str(error)
+        return ToolError(ErrorCode.TOOL_FAILED, f"the call cannot wait: {message}")
+    # Nothing was awaited since the refs in use were looked at.
+    await query.recorder.record([waiting])
+    return None
+
+
+def _waiting(query: Query, call: ToolCallPart, later: Later) -> ToolWaiting:
+    opened = query.fold.opened
+    if opened is not None and opened.spawned_by is not None:
+        raise ValueError("a sub-agent answers its caller at once")
+    if query.native.is_asked:
+        raise ValueError("an agent with a session of its own gets every result at once")
+    if later.schema is not None:
+        schema_check(later.schema, of="schema")
+    if later.ref is not None:
+        _check_ref(later.ref, call.arguments)
+        if any(later.ref == each.ref for each in query.session.recorder.waits()):
+            raise ValueError(f"another call that waits has the ref {later.ref!r}")
+    return ToolWaiting(
+        **query.turn_stamp(),
+        call_id=call.call_id,
+        tool=call.name,
+        ref=later.ref,
+        schema=later.schema,
+        until=_moment(later.until, now=query.stamp.clock.time_ms()),
+        otherwise=None if later.otherwise is None else to_content(later.otherwise),
+    )
+
+
+def _check_ref(ref: object, arguments: Json) -> None:
+    """Refuse a ref that is no name, or that the model has chosen."""
+    if not isinstance(ref, str) or not 0 < len(ref) <= _LONGEST_REF or not ref.isprintable():
+        raise ValueError(f"a ref is a text of 1 to {_LONGEST_REF} printable characters")
+    values = arguments.values() if isinstance(arguments, Mapping) else ()
+    if ref in [value for value in values if isinstance(value, str)]:
+        raise ValueError("its ref is an argument of the call, which the model has chosen")
+
+
+def _moment(until: "float | datetime | None", *, now: int) -> int | None:
+    """Return when a call waits no longer, in wall-clock milliseconds."""
+    if until is None:
+        return None
+    if not isinstance(until, datetime):
+        return now + int(until * 1000)
+    if until.tzinfo is None:
+        raise ValueError("`until` needs a time zone")
+    return int(until.timestamp() * 1000)
 
 
 def _log_failure(call: ToolCallPart, failure: _Failure) -> None:

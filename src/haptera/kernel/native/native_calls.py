@@ -67,7 +67,7 @@ class NativeCalls:
         self._granted = granted
         """Approvals that were given while the query rested, by the digest of the call."""
         self._one_runs = asyncio.Lock()
-        self.rest: Literal["approval", "loop", "denied"] | None = None
+        self.rest: Literal["approval", "waiting", "loop", "denied"] | None = None
         """Why the query ends with this turn."""
         self.must_interrupt = False
         """Whether the agent would go on, and is to be stopped."""

@@ -169,6 +169,7 @@ class NativeTurns:
         # The agent does not say beforehand which of its tools write.
         await blocks.files.before_tool(query, "external")
         # Collected before the first turn, which settles the calls in the fold.
+        query.native.is_asked = True
         self._granted = _granted_calls(query)
         times = TurnTimes(send=blocks.send_timeout, result=blocks.result_timeout)
         self._opened = opened = await NativeOpener(
@@ -235,7 +236,7 @@ class NativeTurns:
 
     async def _turn(
         self, opened: OpenedNative, parts: Sequence[Part], granted: dict[str, JsonObject]
-    ) -> tuple[Literal["approval", "loop", "denied"] | None, NativeResult]:
+    ) -> tuple[Literal["approval", "waiting", "loop", "denied"] | None, NativeResult]:
         """Send a prompt and record everything up to the result."""
         live, mirror = opened.live, self._mirror
         calls = NativeCalls(

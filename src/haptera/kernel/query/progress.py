@@ -133,6 +133,8 @@ class NativeShare(msgspec.Struct, kw_only=True, eq=False):
 
     is_remembered: bool = False
     """Whether the rest is known: it is noted where the session has, or had, a native agent."""
+    is_asked: bool = False
+    """Whether the agent answers the query."""
     prompt: UserMessage | None = None
     """What the agent is asked, also where it was taken from the queue."""
     before: tuple[Message, ...] = ()

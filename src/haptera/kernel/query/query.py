@@ -24,6 +24,7 @@ from haptera.kernel.query.progress import (
     TurnMeasurement,
 )
 from haptera.kernel.query.query_hooks import HookedQuery, QueryHooks
+from haptera.kernel.session.deliveries import cancelled_waits
 from haptera.kernel.session.recorder import Recorder, StoreTime
 from haptera.kernel.session.session import QueryHandle, Session, duration_ms_of
 from haptera.model.errors import AgentError, ErrorCode, StoreError
@@ -31,11 +32,11 @@ from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.ids import MessageId, QueryId, new_input_id, new_message_id
 from haptera.model.json_types import JsonObject
 from haptera.model.log.queries import InputPromoted, InputQueued, QueryEnded
-from haptera.model.log.tools import ToolEnded
+from haptera.model.log.tools import ToolEnded, waiting_calls, waits_in
 from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import AssistantMessage, Message, Sender, UserMessage
 from haptera.model.parts import ProviderPart, TextPart
-from haptera.model.results import AgentResult
+from haptera.model.results import RESTING, AgentResult
 from haptera.model.settings import Settings, bounded_settings, changed_settings
 from haptera.ports.model_client import ModelClient
 from haptera.ports.runner import QueryOutcome
@@ -360,7 +361,7 @@ class Query:
 
     async def _close(self, outcome: QueryOutcome) -> QueryOutcome:
         session, duration_ms = self.session, duration_ms_of(self.handle)
-        rests = outcome.stop_reason == "approval" and not self.input.gives_way
+        rests = outcome.stop_reason in RESTING and not self.input.gives_way
         left = session.resting_children() if self.fold.calls and not rests else ()
         ended, outcome = await self._record_end(outcome, duration_ms, rests=rests)
         await session.store_state()
@@ -425,6 +426,7 @@ class Query:
         # A call that was started before, of an idempotent tool, may be asked about again.
         asked = fold.approvals.values() if rests else ()
         resting = {item.child.call_id if item.child else item.call_id for item in asked}
+        resting.update(each.call_id for each in waits_in(fold))
         out.extend(
             ToolEnded(
                 **self.turn_stamp(),
@@ -439,6 +441,8 @@ class Query:
         if not rests:
             reason = f"the query ended: {outcome.stop_reason}"
             out.extend(self.session.approvals.cancellations(reason) if fold.approvals else ())
+            waits = self.session.recorder.waits() if fold.calls else ()
+            out.extend(cancelled_waits(waits, reason, clock=self.stamp.clock))
         if self.hooks is not None:
             self.hooks.cut_off(out)
         return out
@@ -491,6 +495,7 @@ class Query:
             turns=ended.turns,
             duration_ms=ended.duration_ms,
             pending=self.fold.pending_approvals() if self.fold.approvals else (),
+            waiting=waiting_calls(self.fold) if self.fold.calls else (),
             resumed=self.input.resumes is not None or self.native.resumed,
             native_session_id=ended.native_session_id,
             resume=ended.resume,

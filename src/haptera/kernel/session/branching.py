@@ -36,6 +36,7 @@ from haptera.model.log.fold_points import FoldPoint
 from haptera.model.log.history import EditAction, HistoryEdited, Rewound
 from haptera.model.log.paths import current_path, last_rewind
 from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.tools import waits_in
 from haptera.model.messages import Message
 from haptera.model.operations.operation import CommandId
 from haptera.model.parts import Part, ToolResultPart
@@ -381,8 +382,8 @@ class Branches:
             await self._read_all()
             fold = self._recorder.fold
             # The edit settles open calls: an answer that came later would find no call.
-            if fold.approvals:
-                told = "a tool call waits for an approval; answer it before you edit the history"
+            if fold.approvals or waits_in(fold):
+                told = "a tool call waits for an answer; give it before you edit the history"
                 raise SessionError(ErrorCode.BUSY, told)
             if target is not None and all(item.id != target for item in fold.messages()):
                 raise _no_message(target)

@@ -6,6 +6,7 @@ has one end in the log, `command.ended`, in the same append.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolRegistryInterface,
 )
 from haptera.kernel.session.branching import Branches, ReadEntries
+from haptera.kernel.session.deliveries import delivered, require_same, wait_named
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
@@ -47,6 +49,7 @@ from haptera.model.operations.session import (
     ChangeSession,
     CompactSession,
     ConfigureSession,
+    DeliverResult,
     DenyCall,
     RewindSession,
     SendPrompt,
@@ -420,6 +423,35 @@ async def deny(held: HeldSession, order: DenyCall, origin: CommandOrigin = HERE)
     """Record that a call must not run."""
     denial = Deny(order.reason, by=order.by)
     await held.live.decide(order.approval_id, denial, consumed=origin.consumed)
+
+
+@handles(DeliverResult)
+async def deliver(held: HeldSession, order: DeliverResult, origin: CommandOrigin = HERE) -> None:
+    """Record the answer of a call that waits; one that has this answer is left as it is."""
+    live = held.live
+    live.check_open()
+    await live.queue.recover()
+    told, clock = held.ended(origin.consumed), live.stamp.clock
+    waiting = wait_named(live.recorder.waits(), order.call)
+    if waiting is None:
+        await live.recorder.commit(())  # an answer that is staged is to be seen in the log
+        entries = await live.store.log.read(live.session_id)
+        require_same(entries, order, clock=clock)
+        await live.recorder.commit(told, consumed=origin.consumed)
+        return
+    # No wait between the look-up and staging the answer: the next one finds this one staged.
+    ended = delivered(waiting, order, clock=clock)
+    try:
+        await live.recorder.commit([ended, *told], consumed=origin.consumed)
+    except asyncio.CancelledError:
+        # The answer is staged and stands: whoever comes next is told so.
+        held.tasks.start(_flush(live.recorder), name="haptera-delivery")
+        raise
+
+
+async def _flush(recorder: SessionRecorder) -> None:
+    with suppress(AgentError):  # the next caller gets it
+        await recorder.commit(())
 
 
 @handles(SendPrompt)

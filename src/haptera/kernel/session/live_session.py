@@ -9,6 +9,7 @@ import msgspec
 from haptera.kernel.blocks.control_channel import Subscription
 from haptera.kernel.session.branching import Branches
 from haptera.kernel.session.command_effects import Answering, HeldSession, refuse_misfit
+from haptera.kernel.session.deliveries import end_when_due
 from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
@@ -28,6 +29,7 @@ from haptera.model.log import stored_state
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
+from haptera.model.log.tools import ToolWaiting
 from haptera.model.messages import Message
 from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Delivery
@@ -41,6 +43,8 @@ _logger = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""
+_DUE_SECONDS = 5.0
+"""How long an opening waits until the answer of a call is recorded whose time is up."""
 _LAST_EVENTS_SECONDS = 0.25
 """How long handlers may go on when a session is closed by force."""
 _FORCED_CLOSE_SECONDS = 2.0
@@ -151,8 +155,25 @@ class LiveSession(Session):
         """
         await self.commands.carry_out_pending(opening=True)
         self._listen()
+        overdue: list[asyncio.Task[None]] = []
+        for waiting in self.recorder.waits():
+            if waiting.until is not None:
+                watching = self._watch_time(waiting)
+                overdue += [watching] if waiting.until <= self.host.clock.time_ms() else []
+        if overdue:
+            await asyncio.wait(overdue, timeout=_DUE_SECONDS)
         if (leases := watched_leases(self.store.leases)) is not None:
             self.tasks.start(self._watch_lease(leases), name="haptera-lease")
+
+    def _watch_time(self, waiting: ToolWaiting) -> "asyncio.Task[None]":
+        """See that a call is answered when its time is up."""
+        ending = end_when_due(
+            waiting,
+            recorder=self.recorder,
+            recover=self.queue.recover,
+            clock=self.host.clock,
+        )
+        return self.tasks.start(ending, name="haptera-due")
 
     def _listen(self) -> None:
         """Carry out what comes into the inbox, in the event loop that runs now."""
@@ -349,5 +370,8 @@ class LiveSession(Session):
             if self._title is not None:
                 self._title.after(end)
         self.approvals.wake(events)
+        for event in events if self.fold.calls else ():
+            if isinstance(event, ToolWaiting) and event.until is not None:
+                self._watch_time(event)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

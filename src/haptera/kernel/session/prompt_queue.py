@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from haptera.kernel.blocks.approval_coordinator import NEW_PROMPT
 from haptera.kernel.blocks.error_classification import to_agent_error
+from haptera.kernel.session.deliveries import cancelled_waits
 from haptera.kernel.session.recorder import StoreTime
 from haptera.kernel.session.session import (
     QueryHandle,
@@ -30,6 +31,7 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputDrained
 from haptera.model.messages import UserMessage
 from haptera.model.operations.operation import CommandId
+from haptera.model.results import RESTING
 from haptera.model.settings import Delivery
 from haptera.ports.runner import QueryInput
 
@@ -130,7 +132,7 @@ class PromptQueue:
             await self._let_wait(
                 handle,
                 "interrupt" if delivery == "interrupt" else "queue",
-                void=self._approvals.cancellations(NEW_PROMPT),
+                void=self._voided(),
                 consumed=consumed,
             )
         if len(self._waiting) > 1 and has_approved_calls(self._recorder.fold):
@@ -147,11 +149,18 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt(but=handle.query.input_id)
-            elif self._recorder.fold.approvals:
-                void = self._approvals.cancellations(NEW_PROMPT)
+            elif void := self._voided():
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
+
+    def _voided(self) -> list[Entry]:
+        """Return the entries that end what a new prompt makes void."""
+        fold, recorder = self._recorder.fold, self._recorder
+        if not (fold.approvals or fold.calls):
+            return []
+        waits = cancelled_waits(recorder.waits(), NEW_PROMPT, clock=self._stamp.clock)
+        return [*self._approvals.cancellations(NEW_PROMPT), *waits]
 
     @contextmanager
     def _claim(self) -> Generator[None, None, None]:
@@ -335,7 +344,7 @@ class PromptQueue:
             for joined in [item for item in self._waiting if item not in queued]:
                 self._waiting.remove(joined)
                 finish_like(joined, ended)
-        resting = ended.result is not None and ended.result.stop_reason == "approval"
+        resting = ended.result is not None and ended.result.stop_reason in RESTING
         if resting and not ended.query.gives_way:
             self._rest()
         else:

@@ -29,6 +29,7 @@ from haptera.model.log.entry import Entry, UnknownEntry
 from haptera.model.log.queries import InputDrained, InputPromoted, InputQueued, QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionChanged
+from haptera.model.log.tools import ToolEnded, ToolWaiting, waits_in
 from haptera.model.operations.operation import CommandId
 from haptera.model.secrets import without_secrets
 from haptera.ports.session_store import Lease
@@ -214,6 +215,13 @@ class SessionRecorder:
         answered = {item.approval_id for item in self._staged if isinstance(item, ApprovalSettled)}
         asked = self.fold.approvals
         return {key: entry for key, entry in asked.items() if key not in answered}
+
+    def waits(self) -> list[ToolWaiting]:
+        """Return the calls whose answer comes later and is not in the log or on its way there."""
+        items = () if self._failure else self._staged
+        ended = {item.call_id for item in items if isinstance(item, ToolEnded)}
+        waits = [*waits_in(self.fold), *(item for item in items if isinstance(item, ToolWaiting))]
+        return [each for each in waits if each.call_id not in ended]
 
     def waiting(self) -> dict[InputId, InputQueued]:
         """Return the prompts that wait, by the log and by what is on its way there."""

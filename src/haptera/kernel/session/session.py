@@ -34,6 +34,7 @@ from haptera.model.errors import (
 from haptera.model.events import Event, Idle, SessionStatus, StatusChanged, StreamPhase
 from haptera.model.ids import InputId, MessageId, SessionId
 from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.tools import waits_in
 from haptera.model.log.turns import PartStarted
 from haptera.model.messages import Message
 from haptera.model.requests import ModelRequest
@@ -512,7 +513,9 @@ class Session:
         """What the session is doing; at rest also what it rests on, and what waits behind it."""
         if not isinstance(self._status, Idle):
             return self._status
-        return Idle(approvals=len(self.fold.approvals), waiting=len(self.fold.inputs))
+        fold = self.fold
+        calls = len(waits_in(fold)) if fold.calls else 0
+        return Idle(approvals=len(fold.approvals), calls=calls, waiting=len(fold.inputs))
 
     def set_status(self, status: SessionStatus) -> None:
         """Note what the session is doing, and show it."""

@@ -15,6 +15,7 @@ from haptera.model.events import Busy, Failed, Idle, SessionStatus
 from haptera.model.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
 from haptera.model.json_types import Json, JsonObject, plain_value
 from haptera.model.log.queries import InputQueued, QueryEnded
+from haptera.model.log.tools import waiting_calls, waits_in
 from haptera.model.messages import (
     KeptOptions,
     Message,
@@ -25,6 +26,7 @@ from haptera.model.messages import (
 from haptera.model.operations.session import ApproveCall, Command, DenyCall, SendPrompt
 from haptera.model.session_state import SessionState
 from haptera.model.settings import Delivery, Settings, Thinking, changed_settings
+from haptera.model.tools import WaitingCall
 from haptera.model.vendors import split_model
 from haptera.ports.runner import QueryInput, SessionBindings
 from haptera.system.clock import Stamp
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from haptera.model.log.session_fold import SessionFold
     from haptera.model.log.tools import CallRecord
 
-CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
+CallFate: TypeAlias = Literal["done", "not_started", "unknown", "waiting"]
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,10 +215,13 @@ def glimpse_of(
     answered = {item.approval_id for item in commands if isinstance(item, ApproveCall | DenyCall)}
     pending = tuple(item for item in fold.pending_approvals() if item.id not in answered)
     prompts = sum(isinstance(item, SendPrompt) for item in commands)
+    at_rest = Idle(
+        approvals=len(pending), calls=len(waits_in(fold)), waiting=len(fold.inputs) + prompts
+    )
     return SessionGlimpse(
         messages=fold.messages(),
         pending=pending,
-        status=_status_of(fold, Idle(approvals=len(pending), waiting=len(fold.inputs) + prompts)),
+        status=_status_of(fold, at_rest),
         view=view_of(session_id, fold),
         unfinished=find_unfinished(fold),
     )
@@ -248,13 +253,20 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_text: str = ""
     """What an answer had come to when it was cut off."""
     approvals: tuple[ApprovalRequest, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
+    """Calls whose answer comes later."""
     inputs: tuple[InputQueued, ...] = ()
     """Prompts that wait. Behind a query that rests they start when it is resumed, or when a new
     prompt is sent, which makes the approvals void."""
     resting: bool = False
-    """Whether the query rests on approvals; otherwise it was cut off, or `rewound`."""
+    """Whether the query rests on its calls; otherwise it was cut off, or `rewound`."""
     rewound: bool = False
     """Whether the query had ended, and the conversation went back to a point before its end."""
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether approvals or calls wait for an answer."""
+        return bool(self.approvals or self.waiting)
 
     def __bool__(self) -> bool:
         """Whether anything waits to be carried on: a query, or prompts."""
@@ -280,12 +292,15 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
         ),
         interrupted_text=partial.text if partial else "",
         approvals=fold.pending_approvals(),
+        waiting=waiting_calls(fold),
         inputs=tuple(fold.inputs.values()),
         resting=fold.is_resting(),
     )
 
 
 def _fate_of(call: "CallRecord") -> CallFate:
+    if call.waits:
+        return "waiting"
     if call.outcome == "unknown":
         return "unknown"
     if call.outcome == "cancelled":  # while it ran, if it had begun

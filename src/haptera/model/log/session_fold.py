@@ -41,6 +41,7 @@ from haptera.model.log.turns import OpenTurn, PartEnded
 from haptera.model.log.workspace import ContextLoaded
 from haptera.model.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from haptera.model.parts import ReminderPart
+from haptera.model.results import RESTING
 from haptera.model.settings import Settings
 from haptera.model.stream_parts import FinishKind
 from haptera.model.usage import Usage
@@ -270,14 +271,14 @@ class SessionFold:
         return tuple(asked.request(session_id) for asked in self.approvals.values())
 
     def unfinished_query(self) -> QueryId | None:
-        """Return the query that can be carried on: one that never ended, or rests on approvals."""
+        """Return the query that can be carried on: one that never ended, or rests on its calls."""
         if self.open_query is not None:
             return self.open_query.query_id
         last = self.last_query
-        return last.query_id if last is not None and last.stop_reason == "approval" else None
+        return last.query_id if last is not None and last.stop_reason in RESTING else None
 
     def is_resting(self) -> bool:
-        """Whether the last query rests on approvals and was not carried on."""
+        """Whether the last query rests on calls and was not carried on."""
         return self.open_query is None and self.unfinished_query() is not None
 
     def _unsettled(self) -> list[Message]:

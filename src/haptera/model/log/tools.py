@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from haptera.model.approvals import Ruling
 from haptera.model.errors import ErrorReport
-from haptera.model.ids import CallId, MessageId
-from haptera.model.json_types import Json
+from haptera.model.ids import CallId, MessageId, SessionId
+from haptera.model.json_types import Json, JsonObject
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.entry import Entry, ImportRule
 from haptera.model.messages import AssistantMessage, Message, UserMessage
@@ -21,6 +22,7 @@ from haptera.model.parts import (
     ToolOutcome,
     ToolResultPart,
 )
+from haptera.model.tools import WaitingCall
 
 if TYPE_CHECKING:
     from haptera.model.log.session_fold import SessionFold
@@ -35,6 +37,10 @@ _TEXTS: dict[ToolOutcome, str] = {
         "It may or may not have taken effect. Check before you run it again."
     ),
 }
+_LEFT = (
+    "The answer of this call was to come later, and had not come when the conversation went on "
+    "without it."
+)
 
 
 class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
@@ -61,6 +67,45 @@ class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
     def is_fate(self) -> bool:
         """Whether it says for good what became of a call: it took effect, or may have."""
         return True
+
+
+class ToolWaiting(Entry, frozen=True, kw_only=True, tag="tool.waiting"):
+    """A tool was started, and its answer comes later: by a delivery, or when its time is up."""
+
+    survives_rewind: ClassVar[bool] = False
+    imported: ClassVar[ImportRule] = ImportRule("ended", ("call_id", "tool", "ref", "until"))
+    call_id: CallId
+    tool: str
+    ref: str | None = None
+    """What the program calls it."""
+    schema: JsonObject | None = None
+    """What its answer must be, as a JSON Schema."""
+    until: int | None = None
+    """When it is answered without a delivery, in wall-clock milliseconds."""
+    otherwise: tuple[ResultContent, ...] | None = None
+    """The answer that it has then; None: it has timed out."""
+
+    def apply(self, fold: "SessionFold") -> None:
+        """Let the call wait."""
+        if (call := fold.calls.get(self.call_id)) is not None:
+            call.wait(self)
+
+    @property
+    def is_fate(self) -> bool:
+        """Whether it says for good what became of a call: its outcome is not unknown."""
+        return True
+
+    def shown(self, call: ToolCallPart, session_id: SessionId | None) -> WaitingCall:
+        """Return the call as callers see it."""
+        return WaitingCall(
+            call_id=self.call_id,
+            tool=self.tool,
+            arguments=to_builtins(call.arguments),
+            ref=self.ref,
+            schema=to_builtins(self.schema),
+            until=self.until,
+            session_id=session_id,
+        )
 
 
 class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
@@ -105,6 +150,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
     question: ApprovalRequested | None = None
     settled: ApprovalSettled | None = None
     """The question and its answer, while the call is approved and not started."""
+    waiting: ToolWaiting | None = None
+    """Says that its answer comes later, once its tool has said so."""
     ended: ToolResultPart | None = None
     """The answer that it has for good."""
     ended_at: int | None = None
@@ -113,7 +160,13 @@ class CallRecord(msgspec.Struct, kw_only=True):
     @property
     def may_run(self) -> bool:
         """Whether it could still be run: it has no end, was not denied, and does no harm twice."""
-        return self.ended is None and self.state != "denied" and self.idempotent is not False
+        is_open = self.ended is None and self.waiting is None
+        return is_open and self.state != "denied" and self.idempotent is not False
+
+    @property
+    def waits(self) -> bool:
+        """Whether its answer comes later, and has not come."""
+        return self.waiting is not None and self.ended is None
 
     def start(self, *, idempotent: bool) -> None:
         """Note that the call was started, perhaps not for the first time."""
@@ -122,6 +175,11 @@ class CallRecord(msgspec.Struct, kw_only=True):
             self.question = self.settled = None
             # One run of a tool that is not idempotent rules out any other run.
             self.idempotent = idempotent and self.idempotent is not False
+
+    def wait(self, waiting: ToolWaiting) -> None:
+        """Note that its answer comes later."""
+        if self.ended is None:
+            self.state, self.waiting = "started", waiting
 
     def end(
         self, outcome: ToolOutcome, content: tuple[ResultContent, ...], *, time: int | None = None
@@ -163,6 +221,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
             return self.ended.outcome
         if self.state == "denied":
             return "denied"
+        if self.waiting is not None:
+            return "interrupted"
         was_started = self.state == "started" or self.idempotent is not None
         return "unknown" if was_started else "interrupted"
 
@@ -175,7 +235,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
             call_id=self.part.call_id,
             name=self.part.name,
             outcome=outcome,
-            content=(TextPart(text=self.reason or _TEXTS[outcome]),),
+            content=(TextPart(text=_LEFT if self.waits else self.reason or _TEXTS[outcome]),),
         )
 
 
@@ -197,6 +257,17 @@ def open_calls(answer: AssistantMessage, following: Message | None = None) -> li
             record.start(idempotent=False)
         records.append(record)
     return records
+
+
+def waits_in(fold: "SessionFold") -> list[ToolWaiting]:
+    """Return what says of each open call that waits that its answer comes later."""
+    return [call.waiting for call in fold.calls.values() if call.waits and call.waiting]
+
+
+def waiting_calls(fold: "SessionFold") -> tuple[WaitingCall, ...]:
+    """Return the calls whose answer comes later as callers see them, in the model's order."""
+    session_id = fold.opened.session_id if fold.opened else None
+    return tuple(each.shown(fold.calls[each.call_id].part, session_id) for each in waits_in(fold))
 
 
 def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> UserMessage:

@@ -81,6 +81,53 @@ class DenyCall(SessionCommand, frozen=True, kw_only=True, tag="deny"):
     reason: str | None = None
 
 
+class DeliverResult(SessionCommand, frozen=True, kw_only=True, tag="deliver"):
+    """Give a tool call that waits its answer: once, from any process, in any order.
+
+    The same answer may be delivered again. The query goes on with `resume`, or by itself where
+    a worker or a server carries sessions on.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when there is a result and an error.
+        SessionError: NOT_FOUND when no such call waits, or it waits no longer.
+        StoreError: CONFLICT when it has another answer already.
+        ToolError: TOOL_INVALID_INPUT when the answer is not what was asked for; it waits on.
+
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        face="deliver",
+        by_place=2,
+        waits=True,
+        route=Route(
+            path="/deliveries",
+            name="deliver_result",
+            rpc="call/deliver",
+            summary="Give a tool call that waits its answer, once.",
+            body="Delivery",
+            about="The answer of a call, or why there is none.",
+            fields={"call": ("call", Name), "error": ("error", ChosenText)},
+            status=202,
+            tag="messages",
+        ),
+        command=CommandLine(
+            name="deliver",
+            help="Give a tool call that waits its answer, by its id or its ref.",
+            flags={
+                "result": Flag("--result", "The answer: JSON, or a text.", "JSON"),
+                "error": Flag("--error", "Why there is no answer.", "TEXT"),
+            },
+            metavar="CALL",
+            done="delivered {call}",
+            is_exact=True,
+        ),
+    )
+
+    call: Annotated[str, Meta(description="The id of the call, or its ref.")]
+    result: Annotated[Json, Meta(description="The answer, as JSON.")] = None
+    error: Annotated[str | None, Meta(description="Why there is no answer.")] = None
+
+
 class ChangeSession(SessionCommand, frozen=True, kw_only=True, tag="change"):
     """Change facts of the session, as `session.changed` has them."""
 
@@ -201,7 +248,9 @@ class CompactSession(SessionCommand, frozen=True, kw_only=True, tag="compact"):
     ] = None
 
 
-AnsweredCommand: TypeAlias = RewindSession | UndoRewind | CompactSession | ConfigureSession
+AnsweredCommand: TypeAlias = (
+    RewindSession | UndoRewind | CompactSession | ConfigureSession | DeliverResult
+)
 """Commands whose sender waits for their end: a `command.ended` in the log."""
 PlainCommand: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession
 """Commands that have no end in the log: what they do is there."""

@@ -10,6 +10,7 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.operations.operation import CommandId
+from haptera.model.results import RESTING
 from haptera.ports.session_store import Damage, Lease
 from haptera.stores.append_rules import refuse_other_sessions
 from haptera.stores.notifications import follow_log
@@ -139,7 +140,7 @@ def read_rows(
 
 
 def _row(entry: Entry) -> EntryRow:
-    rests = isinstance(entry, QueryEnded) and entry.stop_reason == "approval"
+    rests = isinstance(entry, QueryEnded) and entry.stop_reason in RESTING
     time = time_of(entry.time)
     return EntryRow(entry.seq, entry.id, entry.kind, time, rests, encode_entry(entry))
 

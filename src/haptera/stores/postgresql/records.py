@@ -16,6 +16,7 @@ from haptera.model.json_types import Json, JsonObject
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryEnded, QueryStarted
 from haptera.model.log.sessions import SessionOpened
+from haptera.model.results import RESTING
 from haptera.model.shares import StoredShare
 from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.stores.append_rules import (
@@ -112,7 +113,7 @@ def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
     kinds = [entry.kind for entry in entries]
     queries = [entry for entry in entries if isinstance(entry, QueryStarted | QueryEnded)]
     last = queries[-1] if queries else None
-    rests = isinstance(last, QueryEnded) and last.stop_reason == "approval"
+    rests = isinstance(last, QueryEnded) and last.stop_reason in RESTING
     left = sum(kind in {"input.promoted", "input.drained"} for kind in kinds)
     return isinstance(last, QueryStarted), rests, kinds.count("input.queued") - left
 

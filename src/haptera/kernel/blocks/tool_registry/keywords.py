@@ -27,5 +27,8 @@ class ToolKeywords(TypedDict, total=False):
     """How often it is repeated when it fails; only if it is idempotent."""
     effect: Effect
     """What it does to the world; an approver is told."""
+    deferred: bool
+    """Whether the function only begins the work: the call waits until `session.deliver` gives it
+    its answer. What the function returns is the `ref` of the call, or None."""
     input_examples: Sequence[JsonObject]
     """Examples of its arguments for the model."""

@@ -18,6 +18,7 @@ from haptera.model.secrets import error_text
 from haptera.model.tools import ToolRules, ToolSpec
 from haptera.ports.permissions import InspectedTool
 from haptera.ports.tools import (
+    Later,
     OfferedTool,
     OutputTransform,
     PreparedCall,
@@ -91,22 +92,35 @@ class Ready(msgspec.Struct, frozen=True):
 
     async def run(
         self, context: ToolContext, *, transform: OutputTransform | None = None
-    ) -> Succeeded | FunctionFailed | Resting:
+    ) -> Succeeded | FunctionFailed | Resting | Later:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
         is_meant = _is_built_in(self.tool)
         try:
             value = await self.prepared(context)
             if isinstance(value, Resting):
                 return value
+            if self.rules.deferred:
+                return _begun(value)
             # From here on it is a transform of the program that fails, or a value that has no JSON
             # form.
             is_meant = False
             if transform is not None:
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
+        except Later as later:
+            return later
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
             told = f"{type(error).__name__}: {error_text(error)}"
             return FunctionFailed(told, error, is_meant or isinstance(error, ToolError))
+
+
+def _begun(value: object) -> Later:
+    """Return what a deferred tool says of the work that it began."""
+    if value is None or isinstance(value, str):
+        return Later(ref=value)
+    raise TypeError(
+        f"a deferred tool returns the ref of its call, or None, and not {type(value).__name__}"
+    )
 
 
 class NotFound(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: Annotated[bool, _RULE] = ELSEWHERE
     retry: Annotated[int, Option(of=ToolRules, field="retries")] = ELSEWHERE
     effect: Annotated[Effect, _RULE] = ELSEWHERE
+    deferred: Annotated[bool, _RULE] = ELSEWHERE
     input_examples: Annotated[tuple[JsonObject, ...], _SPEC] = ELSEWHERE
 
 
