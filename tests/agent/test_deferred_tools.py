@@ -13,6 +13,7 @@ from haptera.model.log.fold import fold_entries
 from haptera.model.log.tools import ToolStarted
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
+from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, log_of, outcomes_in, playing
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
@@ -333,7 +334,7 @@ async def test_a_fork_does_not_take_the_wait_over() -> None:
             assert not branch.unfinished.waiting
             assert (await failure_of(branch.deliver("one", 1))).code is ErrorCode.NOT_FOUND
             results = [part for part in branch.messages[-1].parts if hasattr(part, "outcome")]
-            assert [part.outcome for part in results] == ["interrupted"]
+            assert [part.outcome for part in results] == ["cancelled"]
         await session.deliver("one", 1)
         assert (await session.resume()).text == "fine"
 
@@ -379,18 +380,10 @@ async def test_a_call_without_its_wait_in_the_log_is_unknown_and_with_it_never()
     assert isinstance(entries[places["tool.started"]], ToolStarted)
     assert isinstance(entries[places["tool.waiting"]], ToolWaiting)
     assert [call.outcome for call in before.calls.values()] == ["unknown"]
-    assert [call.outcome for call in after.calls.values()] == ["interrupted"]
+    assert [call.outcome for call in after.calls.values()] == ["cancelled"]
 
 
 # Time.
-
-
-async def _ended(session: AgentSession) -> None:
-    for _ in range(1000):
-        if not session.unfinished.waiting:
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("the call still waits")
 
 
 @pytest.mark.parametrize(
@@ -410,7 +403,7 @@ async def test_a_call_whose_time_is_up_gets_the_answer_of_the_program(
         result = await session.chat("go")
         assert result.waiting[0].until == clock.time_ms() + 60_000
         clock.advance(61)
-        await _ended(session)
+        await until(lambda: not session.unfinished.waiting)
         assert (await failure_of(session.deliver("one", 1))).code is ErrorCode.CONFLICT
         assert (await session.resume()).text == "fine"
     ((_, outcome, text),) = outcomes_in(provider.requests[1])

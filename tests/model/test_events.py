@@ -83,6 +83,7 @@ ENTRY_KINDS = {
     "approval.requested",
     "approval.settled",
     "tool.started",
+    "tool.waiting",
     "tool.ended",
     "retry.scheduled",
     "compaction",

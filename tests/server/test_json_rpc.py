@@ -76,6 +76,7 @@ SEQUENCE: list[tuple[str, dict[str, Any]]] = [
     ("approval/answer", {**SESSION, "approval_id": "A", "decision": "reject_once"}),
     ("message/send", {**SESSION, "content": "and now?", "wait": 30}),
     ("query/cancel", {**SESSION, "query_id": "qry_gone"}),
+    ("call/deliver", {**SESSION, "call": "none", "result": {"sent": True}}),
     ("session/resume", {**SESSION, "carry_on": False}),
     ("session/compact", SESSION),
     ("session/usage", SESSION),

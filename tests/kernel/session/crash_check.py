@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,14 +11,14 @@ import msgspec
 from haptera import Agent, AgentSession
 from haptera.kernel.session.log_reading import fold_log
 from haptera.model.canonical import arguments_hash
-from haptera.model.errors import ErrorCode
+from haptera.model.errors import AgentError, ErrorCode
 from haptera.model.ids import SessionId
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.entry import Entry
 from haptera.model.log.history import Rewound
 from haptera.model.log.queries import InputPromoted, InputQueued, QueryStarted
 from haptera.model.log.sessions import SessionChanged, SessionOpened
-from haptera.model.log.tools import ToolEnded, ToolStarted
+from haptera.model.log.tools import ToolEnded, ToolStarted, ToolWaiting
 from haptera.model.messages import AssistantMessage, Message
 from haptera.ports.session_store import Store
 from haptera.testing.promises import (
@@ -29,7 +29,7 @@ from haptera.testing.promises import (
 )
 from tests.kernel.session.crash_script import TOOLS, TRUNK, DoAsAsked, script_agent
 from tests.kernel.session.ends_of_queries import queries_without_end
-from tests.kernel.session.noting_session import Acknowledged, Notes, line_of
+from tests.kernel.session.noting_session import Acknowledged, Notes, answer_for, line_of
 
 _NEXT = "next"
 _ROUNDS = 12
@@ -83,6 +83,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
             for entries in self.logs.values():
                 require_same(queries_without_end(entries), [], "queries without an end")
         self._check_answers()
+        self._check_deliveries()
         self._check_settings()
         await self._check_moves(store)
         await self._check_forks(store)
@@ -137,11 +138,22 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
             ]
             require_same(found, [item.deed], f"the answer to {item.subject}")
 
+    def _check_deliveries(self) -> None:
+        """Every acknowledged answer of a call is in the log once, and no wait has two ends."""
+        for session_id, entries in self.logs.items():
+            waits = {(e.turn_id, e.call_id) for e in entries if isinstance(e, ToolWaiting)}
+            ends = Counter((e.turn_id, e.call_id) for e in entries if isinstance(e, ToolEnded))
+            twice = [call for call in waits if ends[call] > 1]
+            require_same(twice, [], f"calls of {session_id} that waited and ended twice")
+        for item in self._noted("delivered"):
+            texts = [_text(entry) for entry in self._log_of(item) if isinstance(entry, ToolEnded)]
+            require_same(texts.count(item.subject), 1, f"times that {item} is in the log")
+
     def _check_settings(self) -> None:
         """Every acknowledged change of a setting is in the log once."""
         for item in self._noted("configured"):
             told = [
-                entry.changes["settings"].get("temperature")
+                entry.changes.get("settings", {}).get("temperature")
                 for entry in self._log_of(item)
                 if isinstance(entry, SessionChanged) and entry.origin == "configure"
             ]
@@ -182,7 +194,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
             hashes = {word: arguments_hash(tool, {"line": line}) for word, tool in TOOLS.items()}
             began = [word for word, found in hashes.items() if found in started]
             require_same(len(began), 1, f"records of the start of {line!r}")
-            allowed = began == ["write"] or "approved" in decided.get(line, ())
+            allowed = began in (["write"], ["later"]) or "approved" in decided.get(line, ())
             require(allowed, f"{line!r} was written without permission")
             require("denied" not in decided.get(line, ()), f"{line!r} was written though denied")
         for entry in self.entries():
@@ -289,6 +301,25 @@ class Aftermath:
                 again = session.approve(entry.approval_id)
                 await require_error(ErrorCode.NOT_FOUND, again, "a second answer is refused")
                 self._tally.answers += 1
+        waiting = {call.ref for call in session.unfinished.waiting}
+        for entry in await self._store.log.read(session.session_id):
+            if (
+                isinstance(entry, ToolWaiting)
+                and entry.ref is not None
+                and entry.ref not in waiting
+            ):
+                again = session.deliver(entry.ref, "another answer")
+                codes = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
+                require((await _code_of(again)) in codes, "a second delivery is refused")
+                self._tally.answers += 1
+
+
+async def _code_of(work: Awaitable[None]) -> ErrorCode | None:
+    try:
+        await work
+    except AgentError as error:
+        return error.code
+    return None
 
 
 async def _carry_on(session: AgentSession) -> None:
@@ -305,6 +336,8 @@ async def _finish(session: AgentSession) -> None:
             return
         for request in unfinished.approvals:
             await session.approve(request.id)
+        for call in unfinished.waiting:
+            await session.deliver(call.call_id, answer_for((call.ref or "").removeprefix("about ")))
         await session.resume()
     raise PromiseBrokenError(f"a session comes to its end: {session.unfinished}")
 

@@ -16,8 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from haptera import Agent, AgentSession, ApprovalRequest
+from haptera import Agent, AgentSession, ApprovalRequest, Later, tool
 from haptera.agent.remote import AgentRemote
+from haptera.kernel.blocks.tool_registry.tool import AnyTool
 from haptera.model.approvals import Decision
 from haptera.model.log.tools import ToolStarted
 from haptera.model.messages import AssistantMessage, UserMessage
@@ -30,7 +31,16 @@ from haptera.testing.promises import require, require_same
 from tests.history_grammar import violations
 from tests.kernel.session.answer_worker import die
 from tests.kernel.session.kill_at_call import run_until_call
-from tests.kernel.session.noting_session import Acknowledged, Deed, Notes, NotingSession, line_of
+from tests.kernel.session.noting_session import (
+    Acknowledged,
+    Deed,
+    Notes,
+    NotingSession,
+    answer_for,
+    deliver_once,
+    line_of,
+    ref_of,
+)
 from tests.kernel.session.three_turns import LINGERING, line_writer
 from tests.scripted_agents import live_of
 from tests.stores.store_factories import open_store
@@ -48,6 +58,7 @@ Act = Literal[
     "compact",
     "ask_from_outside",
     "be_suspended",
+    "be_answered_later",
 ]
 ACTS: tuple[Act, ...] = (
     "answer_at_rest",
@@ -61,15 +72,17 @@ ACTS: tuple[Act, ...] = (
     "compact",
     "ask_from_outside",
     "be_suspended",
+    "be_answered_later",
 )
 CUT_OFF: Act = "be_cut_off"
 """The act that ends with a death of its own."""
 
-TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
+TOOLS = {"write": "write_line", "ask": "write_if_allowed", "later": "write_and_wait"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
 WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc", "dd", "ee", "ff", "gg", "hh", "ii"}
+WRITTEN |= {"jj", "kk", "ll", "mm", "nn", "oo", "pp"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -118,6 +131,20 @@ def _answer(wishes: list[tuple[str, str]]) -> list[StreamPart]:
     return calls(*((TOOLS[word], {"line": line}) for word, line in wishes), ids=ids, text="I do. ")
 
 
+def _waiting_writer(effects: Path) -> AnyTool:
+    """Return a tool that writes a line, and whose answer comes later; that of `nn` is due."""
+    write = line_writer(effects)
+
+    @tool(name=TOOLS["later"])
+    def write_and_wait(line: str) -> str:
+        """Write a line, and wait for what becomes of it."""
+        write(line)
+        until = 0.0 if line == "nn" else None
+        raise Later(ref=ref_of(line), until=until, otherwise=f"{line} is late")
+
+    return write_and_wait
+
+
 def script_agent(
     store: Store, folder: Path, provider: ScriptedProvider, *, lingers: bool = False, **options: Any
 ) -> Agent:
@@ -129,6 +156,7 @@ def script_agent(
         tools=[
             line_writer(effects, name=TOOLS["write"], lingers=lingers),
             line_writer(effects, "ask", name=TOOLS["ask"]),
+            _waiting_writer(effects),
         ],
         store=store,
         project="durable",
@@ -321,6 +349,21 @@ class Script:
             await trunk.approve("hh")
             await trunk.approve("ii")
             await trunk.resume()
+
+    async def be_answered_later(self) -> None:
+        """Answer calls that wait: here, from outside, without a holder, by time, or not at all."""
+        async with self._holding(TRUNK) as trunk:
+            await trunk.chat("later jj, write kk, later ll, later mm")
+            await trunk.deliver("ll")
+            await trunk.deliver_from_outside("jj")
+        async with self._other() as other:
+            remote = await other.remote(TRUNK)
+            await deliver_once(remote, "mm")
+            self._note_from_outside(remote, "delivered", answer_for("mm"))
+        async with self._holding(TRUNK) as trunk:
+            await trunk.resume()
+            await trunk.chat("later nn, later oo")
+            await trunk.chat("write pp")
 
     def _note_from_outside(self, remote: AgentRemote, deed: Deed, subject: str) -> None:
         self._notes.add(Acknowledged(deed=deed, session_id=remote.session_id, subject=subject))

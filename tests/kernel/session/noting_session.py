@@ -24,7 +24,16 @@ from haptera.testing.promises import (
     require_error,
 )
 
-Deed = Literal["prompt", "approved", "denied", "rewind", "undo", "fork", "configured"]
+Deed = Literal[
+    "prompt",
+    "approved",
+    "denied",
+    "delivered",
+    "rewind",
+    "undo",
+    "fork",
+    "configured",
+]
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +42,8 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
     deed: Deed
     session_id: SessionId
     subject: str = ""
-    """The text of a prompt, the id of an approval, of the message gone back to, or of a fork; the
-    value of a setting."""
+    """The text of a prompt or of a delivered answer, the id of an approval, of the message gone
+    back to, or of a fork; the value of a setting."""
     messages: tuple[str, ...] = ()
     """The ids of the messages of the conversation after a move, or of a fork when it is opened."""
 
@@ -76,6 +85,24 @@ def answer_that_calls(session: AgentSession, line: str) -> AssistantMessage:
         ):
             return message
     raise LookupError(line)
+
+
+def ref_of(line: str) -> str:
+    """Return what the program calls the call for a line that waits."""
+    return f"about {line}"
+
+
+def answer_for(line: str) -> str:
+    """Return the answer that a call is delivered with."""
+    return f"{line} is delivered"
+
+
+async def deliver_once(session: AgentSession | AgentRemote, line: str) -> None:
+    """Deliver the answer of a call three times: it is recorded once."""
+    for _ in range(2):
+        await session.deliver(ref_of(line), answer_for(line))
+    other = session.deliver(ref_of(line), "nothing")
+    await require_error(ErrorCode.CONFLICT, other, "an answer is delivered once")
 
 
 class NotingSession:
@@ -153,6 +180,16 @@ class NotingSession:
         self._note("denied", approval_id)
         await self._remote.approve(approval_id)
         await self._until_settled(approval_id)
+
+    async def deliver(self, line: str) -> None:
+        """Deliver the answer of a call; another answer is refused, and the same one accepted."""
+        await deliver_once(self.session, line)
+        self._note("delivered", answer_for(line))
+
+    async def deliver_from_outside(self, line: str) -> None:
+        """Have the holder record the answer of a call."""
+        await deliver_once(self._remote, line)
+        self._note("delivered", answer_for(line))
 
     async def answer_again(self) -> None:
         """Answer everything that was answered here once more; each is NOT_FOUND."""

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import Literal
 
 from haptera import AgentSession
+from haptera.agent.remote import AgentRemote
 from haptera.model.errors import AgentError, ErrorCode
-from tests.kernel.session.race_laws import Answer, untrue_offers
+from tests.kernel.session.race_laws import Answer, Delivery, untrue_offers
 from tests.kernel.session.race_remote import COMPACTION_REFUSALS, REMOTE_HAPPENINGS
 from tests.kernel.session.race_troubles import TROUBLES
 from tests.kernel.session.race_world import KNOWN_STEPS, UNKNOWN, World
@@ -254,6 +255,61 @@ async def _remote_answer(world: World, decision: Literal["approved", "denied"]) 
         await remote.deny(question, "not from here either")
 
 
+# Answers of calls that wait.
+
+
+async def deliver(world: World, to: AgentSession | AgentRemote, call: str, text: str) -> None:
+    """Deliver the answer of a call, in time or too late, and note how that was received."""
+    given = Delivery(text)
+    world.story.deliveries.append(given)
+    try:
+        await to.deliver(call, text)
+    except AgentError as error:
+        codes = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
+        given.outcome = "open" if world.refused(error, *codes) in UNKNOWN else error.code
+    else:
+        given.outcome = "settled"
+
+
+async def _call(world: World) -> str:
+    """Return a call that waits, by its id or its ref; most of the time wait for one."""
+    if world.by_chance(0.8):
+        within = world.chance.uniform(0, 2)
+        await world.until(lambda: world.session.unfinished.waiting, within=within)
+        await world.turns(world.chance.choice((0, 0, 1, 3, 10)))
+    calls = world.session.unfinished.waiting
+    names = [name for each in calls for name in (each.call_id, each.ref) if name]
+    return world.chance.choice(names) if names else "call of yesterday"
+
+
+async def _deliver(world: World) -> None:
+    await deliver(world, world.session, await _call(world), world.new_answer())
+
+
+async def _deliver_twice(world: World) -> None:
+    """Deliver two answers at once; the same one again later; one caller may give up."""
+    call, session = await _call(world), world.session
+    texts = [world.new_answer() for _ in range(2)]
+    answers = [asyncio.ensure_future(deliver(world, session, call, text)) for text in texts]
+    if world.by_chance(0.3):
+        await world.turns(world.chance.randint(0, 6))
+        answers[0].cancel()
+    await asyncio.wait(answers)
+    for given in answers:
+        if not given.cancelled():
+            given.result()
+    taken = [each for each in world.story.deliveries if each.outcome == "settled"]
+    if taken and taken[-1].text in texts:
+        # The call may have come again on another path meanwhile, or the session be another.
+        with suppress(AgentError):
+            await world.session.deliver(call, taken[-1].text)
+
+
+async def _remote_deliver(world: World) -> None:
+    remote = await world.away.remote(world.name)
+    await deliver(world, remote, await _call(world), world.new_answer())
+
+
 # What others do.
 
 
@@ -318,6 +374,9 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[object]]] = {
     "drain": _drain,
     "cancelled open": _cancelled_open,
     "two answers": _two_answers,
+    "deliver": _deliver,
+    "deliver twice": _deliver_twice,
+    "remote deliver": _remote_deliver,
     "remote prompt": _remote_prompts,
     "remote approve": _remote_approve,
     "remote deny": _remote_deny,
@@ -346,6 +405,10 @@ THEMES: dict[str, Sequence[str]] = {
         "resume",
         "look",
     ),
+    "deliveries": (
+        *("deliver", "deliver twice", "remote deliver", "abort"),
+        *("approve", "resume", "prompt", "rewind", "reopen"),
+    ),
     "prompts": ("prompt", "steer", "remote prompt", "drain", "close", "reopen", "cancelled open"),
     "openings": ("reopen", "configure", "remote prompt", "approve", "remote approve", "prompt"),
     "branches": ("rewind", "undo", "fork", "resume", "approve", "two answers"),
@@ -365,6 +428,7 @@ THEMES: dict[str, Sequence[str]] = {
 def draw(world: World, theme: str | None) -> tuple[list[str], Sequence[str]]:
     """Draw what is to happen in one race, and what may follow from it."""
     related = THEMES[theme or world.chance.choice(tuple(THEMES))]
+    world.defers = world.defers or "deliver" in related
     rare, often = (0.15, 0.5) if related else (0.3, 0.3)
     wanted = [name for name in _HAPPENINGS if world.by_chance(often if name in related else rare)]
     return wanted, related

@@ -11,6 +11,7 @@ from haptera.model.ids import EntryId
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.entry import Entry
+from haptera.model.log.fold import fold_entries
 from haptera.model.log.history import Rewound
 from haptera.model.log.paths import current_path
 from haptera.model.log.queries import (
@@ -21,7 +22,7 @@ from haptera.model.log.queries import (
     QueryStarted,
 )
 from haptera.model.log.sessions import CommandEnded, SessionChanged
-from haptera.model.log.tools import ToolStarted
+from haptera.model.log.tools import ToolEnded, ToolStarted, ToolWaiting
 from haptera.model.messages import Message
 from haptera.model.parts import ToolCallPart, ToolResultPart
 
@@ -48,6 +49,15 @@ class Answer:
 
 
 @dataclass
+class Delivery:
+    """An answer of a call that was delivered from outside."""
+
+    text: str
+    outcome: str = "open"
+    """`settled`, the code it was refused with, or `open` when its caller gave up."""
+
+
+@dataclass
 class Story:
     """What was seen from outside."""
 
@@ -55,6 +65,7 @@ class Story:
     runs: Counter[int] = field(default_factory=Counter)
     """How often the tool ran, by the step that it was called with; each call has its own."""
     answers: list[Answer] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
     prompts: dict[str, Receipt] = field(default_factory=dict)
     configured: list[float] = field(default_factory=list)
     """The values that a setting was given, each only once."""
@@ -89,6 +100,7 @@ def check_story(story: Story, log: Sequence[Entry]) -> None:
     _check_suspended(story, log)
     _check_answers(story, log)
     _check_calls(story, log)
+    _check_waits(story, log)
     _check_prompts(story, log)
     _check_settings(story, log)
     _check_commands(story, log)
@@ -194,7 +206,7 @@ def _check_settings(story: Story, log: Sequence[Entry]) -> None:
     """Check that every change of a setting is in the log once, and says where it came from."""
     configured: Counter[float] = Counter()
     for entry in log:
-        if isinstance(entry, SessionChanged):
+        if isinstance(entry, SessionChanged) and entry.changes:
             (name,) = entry.changes["settings"]
             assert (name, entry.origin) in {("temperature", "configure"), ("seed", "opening")}
             configured.update(entry.changes["settings"].values() if name == "temperature" else ())
@@ -209,7 +221,9 @@ def _check_commands(story: Story, log: Sequence[Entry]) -> None:
     assert all(count == 1 for count in ends.values()), f"commands ended twice: {ends}"
     for before, entry in pairwise(log):
         if isinstance(entry, CommandEnded) and entry.error is None:
-            assert isinstance(before, Rewound | SessionChanged) or _compacted(entry, log), entry
+            assert isinstance(before, Rewound | SessionChanged | ToolEnded) or _compacted(
+                entry, log
+            ), entry
     moves = sum(isinstance(entry, Rewound) for entry in log)
     assert moves >= story.moves, f"{story.moves} moves were acknowledged, the log has {moves}"
     made = Counter(entry.id for entry in log if isinstance(entry, Compaction))
@@ -236,6 +250,26 @@ def _check_answers(story: Story, log: Sequence[Entry]) -> None:
             assert own == [], f"{answer} was refused, and the log has it"
     taken = Counter(item.approval_id for item in story.answers if item.outcome == "settled")
     assert all(count == 1 for count in taken.values()), f"two answers were taken: {taken}"
+
+
+def _check_waits(story: Story, log: Sequence[Entry]) -> None:
+    """Check that each call that waited has one end at most, and what was delivered is there once.
+
+    Its outcome is never unknown.
+    """
+    waited = {(each.turn_id, each.call_id) for each in log if isinstance(each, ToolWaiting)}
+    ended = [each for each in log if isinstance(each, ToolEnded)]
+    ends = Counter((each.turn_id, each.call_id) for each in ended)
+    twice = [call for call in waited if ends[call] > 1]
+    assert not twice, f"calls that waited ended twice: {twice}"
+    texts = Counter(each.content[0].text for each in ended if each.content)  # type: ignore[union-attr]
+    for delivery in story.deliveries:
+        allowed = {"settled": (1,), "open": (0, 1)}.get(delivery.outcome, (0,))
+        assert texts[delivery.text] in allowed, f"{delivery}: {texts[delivery.text]} in the log"
+    for message in fold_entries(log).messages():
+        for part in message.parts:
+            if isinstance(part, ToolResultPart) and (message.turn_id, part.call_id) in waited:
+                assert part.outcome != "unknown", f"{part} waited, and is unknown"
 
 
 def _check_calls(story: Story, log: Sequence[Entry]) -> None:

@@ -9,7 +9,7 @@ from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry
 from haptera.model.parts import ToolResultPart
 from haptera.testing import says
-from tests.kernel.session.race_happenings import answer, draw, happen
+from tests.kernel.session.race_happenings import answer, deliver, draw, happen
 from tests.kernel.session.race_laws import (
     Story,
     check_all_settled,
@@ -117,6 +117,8 @@ async def _bring_to_rest(world: World, session: AgentSession) -> None:
         await session.wait_idle()
         for request in session.unfinished.approvals:
             await answer(world, session, request.id, "approved")
+        for call in session.unfinished.waiting:
+            await deliver(world, session, call.call_id, world.new_answer())
         try:
             await session.resume()
         except AgentError as error:
@@ -141,6 +143,7 @@ async def _check_next_query(
 ) -> None:
     """Whatever came before, the next query runs: its tool is approved and its answer kept."""
     provider.replace_rest(world.calls(1), says("all is well"))
+    world.defers = False
     text = world.new_prompt("last")
     world.story.prompts[text] = "logged"
     result = await session.chat(text)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from haptera import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
+from haptera import Agent, AgentSession, ApprovalRequest, Approve, Deny, Later, tool
 from haptera.hooks import AfterQuery, AfterTool, BeforeQuery, BeforeTool, Hooks, Proceed
 from haptera.model.approvals import Decision
 from haptera.model.errors import AgentError, ErrorCode, ProviderError
@@ -72,6 +72,8 @@ class World:
         self._has_approver = self.by_chance(0.5)
         self._longest_pause = self.chance.choice((0, 0.02, 0.2))
         self._has_hook = self.by_chance(0.3)
+        self.defers = self.by_chance(0.3)
+        """Whether the answers of some calls come later."""
         self._steps = self._temperatures = 0
         self.is_over = False
         """Whether everything has happened; from then on every call is approved."""
@@ -162,6 +164,10 @@ class World:
         self.story.prompts[text] = "open"
         return text
 
+    def new_answer(self) -> str:
+        """Return an answer that no call ever had before."""
+        return f"answer {len(self.story.deliveries)} of {self.chance.random()}"
+
     def new_temperature(self) -> float:
         """Return a value that the setting never had before."""
         self._temperatures += 1
@@ -198,6 +204,9 @@ class World:
             """Do something that must be allowed."""
             self.story.runs[step] += 1
             await self.wait(0.1)
+            if self.defers and self.by_chance(0.8):
+                until = self.chance.choice((None, None, 0.0, 0.3, 2.0))
+                raise Later(ref=f"ref of {step}", until=until, otherwise=f"step {step} is late")
             return f"step {step} done"
 
         return risky

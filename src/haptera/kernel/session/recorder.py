@@ -278,6 +278,11 @@ class SessionRecorder:
         except StoreSilentError as error:
             self._give_up(error)
             raise
+        except StoreError:
+            # A session that was closed meanwhile may be another holder's by now.
+            if self._refusal is not None:
+                raise self._refusal() from None
+            raise
 
     async def _read_back(self) -> None:
         # The callers of what is staged were told that it failed, so it must not happen later. It

@@ -222,7 +222,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
         if self.state == "denied":
             return "denied"
         if self.waiting is not None:
-            return "interrupted"
+            return "cancelled"
         was_started = self.state == "started" or self.idempotent is not None
         return "unknown" if was_started else "interrupted"
 
