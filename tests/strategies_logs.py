@@ -91,9 +91,7 @@ ValueT = TypeVar("ValueT")
 WORDS = ("", "a", "b ", "\nab", "  ", "ba", "é")
 DECISIONS: tuple[ApprovalDecision | None, ...] = (None, "approved", "denied", "cancelled")
 ASKED = Ruling(action="ask", reason="a rule asks", rule="look(*)", source="user file")
-STOPS: tuple[StopReason, ...] = (
-    *("complete", "aborted", "error", "approval", "waiting", "limit"),
-)
+STOPS: tuple[StopReason, ...] = (*("complete", "aborted", "error", "approval", "waiting", "limit"),)
 KINDS: tuple[PartKind, ...] = ("text", "tool_call", "reasoning", "compaction", "provider")
 CONTENT: tuple[ResultContent, ...] = (
     TextPart(text="seen"),

@@ -27,6 +27,7 @@ NAMES = {
     "ErrorCode",
     "Event",
     "HookError",
+    "Later",
     "Limits",
     "MediaPart",
     "Message",
@@ -61,12 +62,14 @@ NAMES = {
     "ToolProgress",
     "ToolResultPart",
     "ToolStarted",
+    "ToolWaiting",
     "TurnDiscarded",
     "TurnEnded",
     "TurnStarted",
     "Unfinished",
     "Usage",
     "UserMessage",
+    "WaitingCall",
     "create_agent_session",
     "is_agent_error",
     "list_local_models",
@@ -114,4 +117,8 @@ def test_what_has_a_default_is_given_by_name() -> None:
         for parameter in list(inspect.signature(method).parameters.values())[2:]
         if parameter.default is not parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY
     ]
-    assert loose == ["AgentSession.deny(reason)", "AgentRemote.deny(reason)"]
+    assert loose == [
+        f"{face}.{parameter}"
+        for face in ("AgentSession", "AgentRemote")
+        for parameter in ("deliver(result)", "deny(reason)")
+    ]

@@ -35,6 +35,10 @@ _SCRIPTS: dict[str, list[Any]] = {
         calls(("delete_file", {"path": "scratch/b.txt"})),
         says("Done, too."),
     ],
+    "deferred": [
+        calls(("order_part", {"part": "pump"})),
+        says("It comes in 3 days."),
+    ],
     "sub_agents": [
         calls(("research", {"prompt": "What is known about tides?"})),
         calls(("search", {"words": "tides"})),

@@ -42,6 +42,7 @@ _SUBTYPES = {
     "max_tokens": "error_max_tokens",
     "limit": "error_limit",
     "approval": "error_permission",
+    "waiting": "error_waiting",
     "loop": "error_loop",
     "refusal": "error_refusal",
 }
