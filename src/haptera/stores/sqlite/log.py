@@ -23,6 +23,7 @@ from haptera.stores.notifications import follow_log
 from haptera.stores.sqlite.connections import SqliteConnections
 from haptera.stores.sqlite.leases import SqliteLeases
 from haptera.stores.sqlite.rows import (
+    ROWS_AT_ONCE,
     SELECT_RECORDS,
     blob_finder,
     damaged_commands,
@@ -195,7 +196,8 @@ def _read(
     # Closing ends the query: one that was read only in part would keep its snapshot open.
     if limit is None:
         return list(readable_entries(connection, key, after=after))
-    with closing(readable_entries(connection, key, after=after, at_once=max(limit, 1))) as entries:
+    at_once = min(max(limit, 1), ROWS_AT_ONCE)
+    with closing(readable_entries(connection, key, after=after, at_once=at_once)) as entries:
         return list(islice(entries, limit))
 
 
