@@ -1,6 +1,6 @@
 """Run the benchmarks: `python -m benchmarks [NAME …] [--rounds N] [--quick]`.
 
-`shape` is no measurement, and only runs when it is named.
+`shape` is no measurement and `partial` asks no provider; they only run when they are named.
 """
 
 import argparse
@@ -11,13 +11,14 @@ import msgspec
 
 from benchmarks.harness import run_suite
 from benchmarks.mock_server import running_server
+from benchmarks.partial import partial_table
 from benchmarks.report import to_table, write_json
 from benchmarks.shape import Shape, shape_table
 from benchmarks.subjects import Subject
 from benchmarks.suites import SUITES
 from benchmarks.ways import traced_ways
 
-_SHAPE = "shape"
+_SHAPE, _PARTIAL = "shape", "partial"
 
 
 def main() -> int:
@@ -26,7 +27,9 @@ def main() -> int:
     if _SHAPE in options.benchmarks:
         shape = Shape()
         print(shape_table(shape, traced_ways(shape.source.package)), flush=True)
-    names = [name for name in options.benchmarks or SUITES if name != _SHAPE]
+    if _PARTIAL in options.benchmarks:
+        print(partial_table(), flush=True)
+    names = [name for name in options.benchmarks or SUITES if name in SUITES]
     has_failed = False
     with running_server() if names else nullcontext("") as base_url:
         for name in names:
@@ -61,7 +64,7 @@ def _with_another_version(subjects: tuple[Subject, ...], folder: str) -> tuple[S
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = [*SUITES, _SHAPE]
+    names = [*SUITES, _SHAPE, _PARTIAL]
     parser.add_argument("benchmarks", nargs="*", choices=[[], *names], metavar="|".join(names))
     parser.add_argument("--rounds", type=int, help="rounds over all subjects")
     parser.add_argument("--quick", action="store_true", help="one short round: a smoke test")

@@ -33,7 +33,9 @@ from haptera.model.ids import (
 )
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryEnded, QueryStarted
-from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
+from haptera.model.log.stored_state import state_to_store
 from haptera.model.log.turns import PartEnded, PartStarted, TurnEnded, TurnStarted
 from haptera.model.messages import UserMessage
 from haptera.model.parts import TextPart
@@ -117,8 +119,20 @@ async def _write_long(store: Store, entries: int) -> None:
     chance = random.Random(0)
     lease, opened = await _begin(store, _LONG)
     batch: list[Entry] = [opened]
+    fold, seq = SessionFold(), 1
+    fold.apply(opened)
     for number in range((entries - 1) // 6):
-        batch += exchange(chance, number, seq=2 + 6 * number)
+        written = exchange(chance, number, seq=seq + 1)
+        for entry in written:
+            fold.apply(entry)
+        # As a session records what it is when a query has ended.
+        if (state := state_to_store(fold)) is not None:
+            changes: dict[str, Any] = {FOLDED: state}
+            written.append(
+                SessionChanged(id=new_entry_id(), time=number, seq=fold.head + 1, changes=changes)
+            )
+            fold.apply(written[-1])
+        batch, seq = batch + written, fold.head
         if len(batch) >= _BATCH:
             await store.log.append(lease, batch)
             batch = []
@@ -191,6 +205,12 @@ async def _rewound_far(session: AgentSession) -> object:
     return len(session.messages)
 
 
+async def _rewound_far_and_undone(session: AgentSession) -> object:
+    await _rewound_far(session)
+    await session.undo_rewind()
+    return len(session.messages)
+
+
 async def _forked(session: AgentSession) -> object:
     async with await session.fork() as other:
         return bool(other.session_id)
@@ -210,6 +230,24 @@ async def _found_fork(agent: Agent) -> object:
     return (await composition.stored.read_fork(remote.session_id, None)).forked_at
 
 
+async def _rewound_elsewhere(agent: Agent) -> object:
+    return await _rewound_to(agent, 1.0)
+
+
+async def _rewound_far_elsewhere(agent: Agent) -> object:
+    return await _rewound_to(agent, 0.5)
+
+
+async def _rewound_to(agent: Agent, share: float) -> object:
+    """Rewind the session that nobody holds to a message, and take that back."""
+    remote = await agent.remote(_LONG)
+    record = await agent._composition.stored.require(remote.session_id)  # noqa: SLF001 - its head
+    number = int(share * record.head * 4_999 / 5_000 / 6) - 10
+    await remote.rewind(to=f"msg_{number}a")
+    await remote.undo_rewind()
+    return number
+
+
 async def _told_status(session: AgentSession) -> object:
     return type(session.status).__name__
 
@@ -218,6 +256,7 @@ OPEN: dict[str, Callable[[AgentSession], Awaitable[object]]] = {
     "open: rewind by 20 messages": _rewound,
     "open: rewind by 20 messages, undo": _rewound_and_undone,
     "open: rewind to the middle": _rewound_far,
+    "open: to the middle, undo": _rewound_far_and_undone,
     "open: fork, and open the fork": _forked,
     "open: its status": _told_status,
     "open: a prompt": _asked,
@@ -235,6 +274,8 @@ MANY: dict[str, Operation] = {
     "search a common word": _searched_often,
 }
 LONG: dict[str, Operation] = {
+    "held by none: rewind by 20, undo": _rewound_elsewhere,
+    "held by none: to the middle, undo": _rewound_far_elsewhere,
     "open the long session": _opened_long,
     "its first 50 messages": _read_long,
     "its statistics": _counted_long,

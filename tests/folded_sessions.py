@@ -15,6 +15,8 @@ MADE_BY_MESSAGES = {
     "compacted",
     "points",
     "folded_at",
+    "listed",
+    "lacks_texts",
     "rewound_at",
     "before_merge",
 }

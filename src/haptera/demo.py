@@ -92,8 +92,10 @@ def _command_line(store: Path) -> str | None:
         return None
     # Where HAPTERA_HOME keeps everything in one folder, another shell has to be told of it.
     home = store.parent.parent
-    told = f"HAPTERA_HOME={shlex.quote(str(home))} " if model_folder().is_relative_to(home) else ""
-    return told + shlex.quote(str(program))
+    variable = (
+        f"HAPTERA_HOME={shlex.quote(str(home))} " if model_folder().is_relative_to(home) else ""
+    )
+    return variable + shlex.quote(str(program))
 
 
 def _begin(output: DemoOutput, store: Path) -> str:
@@ -113,8 +115,8 @@ def _begin(output: DemoOutput, store: Path) -> str:
                     shown += 1
                     if shown == _ENOUGH:
                         session.abort("that is enough")
-            kept = stream.result()
-        output.say(f"\n   [{kept.stop_reason}] kept in the log: {kept.text!r}")
+            outcome = stream.result()
+        output.say(f"\n   [{outcome.stop_reason}] kept in the log: {outcome.text!r}")
         output.say(
             f"\n2. The session goes on, and the answer comes as a stream.\n   you: {_FIRST_PROMPT}"
         )

@@ -87,6 +87,12 @@ def changed_between(old: State, new: State) -> set[str]:
     return {path for path in one.keys() | other.keys() if one.get(path) != other.get(path)}
 
 
+def unlock(root: Path) -> None:
+    """Make every folder writable, so that it can be removed."""
+    for folder, _, _ in os.walk(root):
+        Path(folder).chmod(0o700)
+
+
 def write_beside(path: Path, content: bytes) -> bool:
     """Write a file as another program does, if nothing else is in its place; whether it did."""
     with suppress(OSError):

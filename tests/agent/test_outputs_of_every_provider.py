@@ -310,3 +310,47 @@ async def test_a_schema_that_is_no_object_is_wrapped_for_every_provider(model: s
         result = await agent.run("go", output_schema=schema)
     output: Any = result.output
     assert output == [1, "abc"]
+
+
+class TwoWires:
+    """The first provider answers with what is wrong, and the one to fall back to with the value."""
+
+    def __init__(self, first: str, second: str) -> None:
+        self.wires = {first: JsonWire(first, "none of these"), second: JsonWire(second, 3)}
+        self.asked: list[str] = []
+
+    async def send(self, request: HttpRequest) -> OneReply:
+        model = next(each for each in self.wires if _PLACES[each] in request.url)
+        self.asked.append(model)
+        wire = self.wires[model]
+        body = json.loads(request.body)
+        if wire.value != 3:
+            return OneReply(REPLIES[wire.protocol](['{"value":', '"no number"}'], body))
+        return await wire.send(request)
+
+    async def close(self) -> None:
+        return None
+
+
+_PLACES = {
+    "openai/gpt-5": "/responses",
+    "openai-chat/gpt-4.1": "/chat/completions",
+    "anthropic/claude-3-5-haiku-latest": "/messages",
+    "gemini/gemini-2.5-flash": "/models/",
+    "ollama/llama3.2": "/api/chat",
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), list(zip(_PLACES, [*list(_PLACES)[1:], "openai/gpt-5"], strict=True))
+)
+async def test_a_fallback_of_another_protocol_gives_the_value_that_the_first_did_not(
+    first: str, second: str
+) -> None:
+    wires: Any = TwoWires(first, second)
+    keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "k")
+    async with Agent(
+        first, fallbacks=[second], transport=lambda: wires, environment=keys, snapshots=False
+    ) as agent:
+        result = await agent.run("go", output_type=int, output_attempts=2)
+    assert (result.output, wires.asked) == (3, [first, first, second])

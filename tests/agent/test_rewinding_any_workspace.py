@@ -29,6 +29,7 @@ from tests.agent.file_worlds import (
     let_modes_bind,
     plain,
     state_of,
+    unlock,
     write_beside,
 )
 
@@ -220,6 +221,8 @@ def live_often(seeds: range) -> None:
             except BaseException as error:
                 error.add_note(f"seed {seed}")
                 raise
+            finally:
+                unlock(Path(place))
 
 
 @pytest.mark.parametrize("batch", range(14))

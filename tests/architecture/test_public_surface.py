@@ -4,7 +4,7 @@ import inspect
 
 import haptera
 
-MOST = 70
+MOST = 80
 
 NAMES = {
     "AbortController",
@@ -41,6 +41,7 @@ NAMES = {
     "QueryStream",
     "ReasoningDelta",
     "RequestError",
+    "Retry",
     "RetryScheduled",
     "RetrySettings",
     "SessionDescription",

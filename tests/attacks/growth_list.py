@@ -22,7 +22,9 @@ from haptera.access.assembly.attachments import attachment_part
 from haptera.access.config.context_files import _front_matter
 from haptera.access.config.file import parse_config
 from haptera.access.config.toml_lines import key_lines
-from haptera.agent.prompts import _bare
+from haptera.agent.growing_output import GrowingValue, shape_of
+from haptera.agent.outputs import json_in
+from haptera.cli.chat.approvals import ShownCard
 from haptera.cli.chat.markdown import MarkdownBlocks, Renderer
 from haptera.cli.prompt_input import _named, fenced
 from haptera.cli.terminal import safe
@@ -48,8 +50,11 @@ from haptera.kernel.blocks.permission_rules.wildcards import (
     matches_word,
 )
 from haptera.kernel.session.titles import clean_title
-from haptera.model.ids import CallId, EntryId, InputId, MessageId, SessionId
+from haptera.model.approvals import ApprovalRequest
+from haptera.model.entry_bytes import decode_entry
+from haptera.model.ids import ApprovalId, CallId, EntryId, InputId, MessageId, SessionId
 from haptera.model.json_types import python_words
+from haptera.model.log.fold import fold_entries
 from haptera.model.log.queries import InputQueued
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.log.tools import with_distinct_calls
@@ -58,6 +63,8 @@ from haptera.model.parts import TextPart, ToolCallPart
 from haptera.model.secrets import scrub
 from haptera.options.wording import unknown_name
 from haptera.providers.accepted_forms import CallIds
+from haptera.providers.schema_rules import RULES
+from haptera.providers.schema_targets import check_schema
 from haptera.providers.transport.sse import SseParser
 from haptera.providers.wire.failures import Failure, _readable, _reported_wait, _wait_in_headers
 from haptera.providers.wire.gemini.reply_format import steps_of
@@ -536,7 +543,10 @@ def _providers() -> Iterator[Entry]:
         "a",
         "id:\0",
         ":",
-        reads=("providers.transport.sse:SseParser.feed",),
+        reads=(
+            "providers.transport.sse:SseParser.feed",
+            "providers.transport.sse:SseParser._take_lines",
+        ),
     )
     yield from _texts(
         "failed reply",
@@ -597,7 +607,30 @@ def _providers() -> Iterator[Entry]:
     yield from _texts(
         "path in arguments", steps_of, ".a", "[", '["a', "[0]", '["', "']", '["a\n', reads=()
     )
-    yield from _texts("fenced answer", _bare, "`", " ", "\n", "```json ", head="```json", reads=())
+    for head in ("", "<think>"):
+        yield from _texts(
+            f"answer after {head!r}",
+            lambda text: list(json_in(text)),
+            *("```json ", '{"a":', "[", '"'),
+            head=head,
+            reads=("agent.outputs:json_in",),
+            most=128_000,
+        )
+
+    def grow(text: str) -> None:
+        growing = GrowingValue(shape_of(Any))
+        for place in range(0, len(text), 64):
+            growing.feed(text[place : place + 64])
+            growing.value()
+
+    yield from _texts(
+        "answer that grows",
+        grow,
+        *('{"a":', "[", "1,", '"x",', "\\u00e9", '["y"],', "</think", " "),
+        head="[",
+        reads=(),
+        most=128_000,
+    )
 
     def answers(size: int) -> CallIds:
         ids = CallIds()
@@ -738,6 +771,121 @@ FILES: dict[str, tuple[Callable[[int], Any], ...]] = {
 """The worst files of each format that is read."""
 
 
+def _schemas() -> Iterator[Entry]:
+    """What servers say of their tools; none of it is read when it is longer."""
+    fitting = "providers.schema_fitting:SchemaFitting."
+    makers = {
+        "missing names": lambda size: _object(required=_names(size // 10), properties={}),
+        "required names": lambda size: _object(
+            required=_names(size // 40), properties=dict.fromkeys(_names(size // 40), _TEXT)
+        ),
+        "a chain": _chain,
+        "values": lambda size: _object(properties={"a": {"enum": _names(size // 10)}}),
+        "parts": lambda size: _object(
+            properties={"a": {"allOf": [{"minLength": each} for each in range(size // 20)]}}
+        ),
+    }
+    reads = {"missing names": (f"{fitting}_fit_missing",), "a chain": (f"{fitting}_opened",)}
+    for name, make in makers.items():
+        yield Entry(f"schema of {name}", _fitted, make, most=100_000, reads=reads.get(name, ()))
+
+
+_TEXT = {"type": "string"}
+
+
+def _object(**fields: Any) -> dict[str, Any]:
+    return {"type": "object", **fields}
+
+
+def _names(count: int) -> list[str]:
+    return [f"k{each}" for each in range(count)]
+
+
+def _chain(size: int) -> dict[str, Any]:
+    last = size // 35
+    links = {f"d{each}": {"$ref": f"#/$defs/d{each + 1}"} for each in range(last)}
+    definitions = {**links, f"d{last}": _TEXT}
+    return {**_object(properties={"a": {"$ref": "#/$defs/d0"}}), "$defs": definitions}
+
+
+def _fitted(schema: dict[str, Any]) -> list[object]:
+    return [check_schema(schema, target=target) for target in RULES]
+
+
+def _cards() -> Iterator[Entry]:
+    renderer = Renderer(width=80, colour=True)
+    makers: dict[str, Callable[[int], Any]] = {
+        "names": lambda size: dict.fromkeys(_names(size // 10), 1),
+        "one line": lambda size: {"a": "x" * size},
+        "lines": lambda size: {"a": "x\n" * (size // 2)},
+        "invisible text": lambda size: {"a": "\u200d" * size},
+        "a list": lambda size: {"a": [1] * (size // 3)},
+    }
+    for name, make in makers.items():
+        yield Entry(
+            f"card of {name}",
+            lambda arguments: ShownCard(_asked(arguments)).head(renderer, height=20),
+            make,
+            most=200_000,
+            reads=("cli.chat.approvals:_broken",),
+        )
+
+
+def _asked(arguments: Any) -> ApprovalRequest:
+    return ApprovalRequest(
+        id=ApprovalId("a"),
+        call_id=CallId("c"),
+        tool="pay",
+        arguments=arguments,
+        arguments_hash="",
+    )
+
+
+def _folds() -> Iterator[Entry]:
+    """What an archive may bring to the fold of a session, with as many entries as it may have."""
+    log = "model.log."
+    said = {"role": "user", "id": "m", "parts": [{"type": "text", "text": "x"}]}
+    rows: dict[str, tuple[list[dict[str, Any]], tuple[str, ...]]] = {
+        "notes": ([{"kind": "context.noted", "text": "x"}], (f"{log}notes:UntoldNotes.take",)),
+        "prompts": (
+            [{"kind": "query.started", "message": said}],
+            (f"{log}conversation:Conversation.push",),
+        ),
+        "changes": (
+            [{"kind": "session.changed", "changes": {"settings": {"seed": 1}}}],
+            (f"{log}sessions:SessionChanged.apply",),
+        ),
+        "waiting prompts": (
+            [{"kind": "input.queued", "input_id": "i", "message": said, "delivery": "queue"}],
+            (),
+        ),
+        "summaries": (
+            [{"kind": "query.started", "message": said}, {"kind": "compaction", "summary": "s"}],
+            (),
+        ),
+    }
+    for name, (entries, reads) in rows.items():
+        yield Entry(f"log of {name}", _folded, _log_of(entries), most=5_000 * 100, reads=reads)
+
+
+def _log_of(rows: list[dict[str, Any]]) -> Callable[[int], list[Any]]:
+    """Return a maker of logs that repeat some entries, 100 characters each."""
+
+    def make(size: int) -> list[Any]:
+        opened = {"kind": "session.opened", "session_id": "s"}
+        log = [opened, *(row for _ in range(size // 100 // len(rows)) for row in rows)]
+        return [
+            decode_entry(msgspec.json.encode({"id": f"e{seq}", "time": 1, "seq": seq, **fields}))
+            for seq, fields in enumerate(log, 1)
+        ]
+
+    return make
+
+
+def _folded(entries: list[Any]) -> object:
+    return fold_entries(entries).sent_view()
+
+
 def _libraries() -> Iterator[Entry]:
     for name, (call, text) in LINEAR_LIBRARIES.items():
         yield Entry(f"library {name}", quietly(call), repeated(text))
@@ -752,5 +900,8 @@ ENTRIES = (
     *_providers(),
     *_permissions_and_tools(),
     *_stores_and_imports(),
+    *_schemas(),
+    *_cards(),
+    *_folds(),
     *_libraries(),
 )

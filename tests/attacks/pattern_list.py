@@ -13,7 +13,7 @@ from haptera.formats.redaction import Redactor
 from haptera.kernel.blocks import error_classification
 from haptera.kernel.blocks.permission_rules import programs
 from haptera.model import secrets
-from haptera.providers.local import pip_command
+from haptera.providers.local import download
 from haptera.tools import page_text
 
 SOURCE = Path(haptera.__file__).parent
@@ -25,8 +25,8 @@ TABLES: dict[str, list["re.Pattern[str]"]] = {
         for table in (error_classification._KNOWN_TEXTS, error_classification._PATTERNS)
         for _, pattern in table
     ],
-    "providers.local.pip_command:explain_failure": [
-        re.compile(pattern) for pattern, *_ in pip_command._FAILURES
+    "providers.local.download:explain_failure": [
+        re.compile(pattern) for pattern, *_ in download._FAILURES
     ],
     "kernel.blocks.permission_rules.programs:_Switches.fits": [
         re.compile(switches.other)

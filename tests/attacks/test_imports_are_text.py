@@ -21,8 +21,8 @@ from haptera import Agent, AgentError, AgentSession, ErrorCode, SessionError, to
 from haptera.access.worker import SessionWorker, can_go_on
 from haptera.cli.session_texts import short_time, shown_part
 from haptera.cli.terminal import safe_line
+from haptera.formats.archive_adoption import KEPT_SETTINGS
 from haptera.formats.formats import FORMATS
-from haptera.formats.imported_entries import KEPT_SETTINGS
 from haptera.model.approvals import NO_FACTS
 from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import StoreError
@@ -298,6 +298,18 @@ async def test_a_question_of_an_import_is_void_and_its_facts_are_gone() -> None:
     assert asked.facts == NO_FACTS
     assert (settled.approval_id, settled.decision) == (asked.approval_id, "cancelled")
     assert made.session.status == "idle"
+
+
+@pytest.mark.parametrize("name", KEPT_SETTINGS)
+async def test_a_number_that_no_float_can_have_is_no_setting(name: str) -> None:
+    agent, _ = make_agent([], store=MemoryStore())
+    settings = {name: 10**400}
+    fields = {"kind": "session.changed", "id": "evt_2", "time": 1, "seq": 2}
+    changed = decode_entry(msgspec.json.encode({**fields, "changes": {"settings": settings}}))
+    opened = SessionOpened(id=EntryId("evt_1"), time=1, seq=1, session_id=new_session_id())
+    made = await agent.sessions.import_from(io.BytesIO(packed([opened, changed])))
+    async with agent, agent.session(made.session.id, must_exist=True) as session:
+        assert getattr(session.settings, name) == getattr(agent.settings, name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from haptera.formats.archive import ArchivedLog, ArchiveExport, write_archive
 from haptera.formats.archive_reading import (
+    MOST_UNANSWERED,
     Blob,
     ImportedArchive,
     LogBegun,
@@ -31,8 +32,12 @@ from haptera.model.ids import EntryId, MessageId, SessionId
 from haptera.model.log.entry import Entry, UnknownEntry
 from haptera.model.log.fold import fold_entries
 from haptera.model.log.history import HistoryEdited
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryStarted
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionOpened
+from haptera.model.messages import UserMessage
+from haptera.model.parts import TextPart
 from tests.strategies_logs import logs, write_log
 
 SESSION = SessionId("01990a5c-0000-7000-8000-000000000001")
@@ -172,6 +177,38 @@ def test_a_history_that_was_edited_too_often_is_refused() -> None:
     with pytest.raises(AgentError, match="edited too often") as caught:
         read(archived([opened(), *edits]))
     assert caught.value.code is ErrorCode.CORRUPT
+
+
+def test_a_log_with_too_many_prompts_without_an_answer_or_notes_is_refused() -> None:
+    message = UserMessage(id=MessageId("m"), parts=(TextPart(text="a"),))
+
+    def prompt(seq: int) -> Entry:
+        return QueryStarted(id=EntryId(f"e{seq}"), time=1, seq=seq, message=message)
+
+    def note(seq: int) -> Entry:
+        return ContextNoted(id=EntryId(f"e{seq}"), time=1, seq=seq, text="a")
+
+    for write in (prompt, note):
+        entries = [opened(), *map(write, range(2, MOST_UNANSWERED + 3))]
+        assert len(entries_of(read(archived(entries[:-1])))) == MOST_UNANSWERED + 1
+        with pytest.raises(AgentError, match="prompts or notes") as caught:
+            read(archived(entries))
+        assert caught.value.code is ErrorCode.CORRUPT
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "is_read"),
+    [("1e300," * 1_001, "", False), ("1e300," * 900, "", True), ("", "1e300, " * 2_000, True)],
+)
+def test_numbers_that_take_long_to_read_are_refused(values: str, text: str, is_read: bool) -> None:
+    fields = '{"kind":"later","id":"e","time":1,"seq":2,"text":"%s","values":[%s1]}'
+    raw = archived([opened(), decode_entry((fields % (text, values)).encode())])
+    if is_read:
+        assert len(entries_of(read(raw))) == 2
+        return
+    with pytest.raises(AgentError, match="large exponents") as caught:
+        read(raw)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
 def with_line(raw: bytes, number: int, change: Callable[[dict[str, Any]], object]) -> bytes:

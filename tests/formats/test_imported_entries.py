@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from haptera.formats.imported_entries import (
+from haptera.formats.archive_adoption import (
     KEPT_SETTINGS,
     kept_settings,
 )

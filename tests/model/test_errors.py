@@ -34,6 +34,7 @@ CODES: dict[type[AgentError], dict[str, bool]] = {
         "BAD_REQUEST": False,
         "CONTENT_FILTER": False,
         "PROTOCOL": False,
+        "OUTPUT_INVALID": False,
     },
     RequestError: {
         "TIMEOUT": True,

@@ -3,21 +3,19 @@
 import inspect
 from collections import Counter
 from collections.abc import Iterator
+from typing import get_args
 
 import msgspec
 import pytest
 
 from haptera import AgentRemote, AgentSession, AgentSessions
 from haptera.access import changing, context_notes, finding, maintenance, sharing, transfer
+from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.kernel.session import command_effects, conversation_effects
 from haptera.model.operations.held import HeldOperation
 from haptera.model.operations.operation import HANDLERS, Operation, SessionCommand, handles
-from haptera.model.operations.session import (
-    Command,
-    ConfigureSession,
-    RewindSession,
-    UndoRewind,
-)
+from haptera.model.operations.session import AnsweredCommand, Command, RewindSession
+from haptera.model.operations.sessions import ExportSession
 from haptera.options.operations import given_fields
 from haptera.stores.stored_records import decode_command
 
@@ -119,9 +117,14 @@ def test_what_a_store_may_hold_is_not_bounded_by_what_clients_may_send() -> None
     assert decode_command(msgspec.json.encode(told)) is not None
 
 
-def test_senders_wait_for_what_changes_the_session_as_a_whole() -> None:
-    waiting = {kind.facts.face for kind in operations(SessionCommand) if kind.facts.waits}
-    assert waiting == {"rewind", "undo_rewind", "compact", "configure"}
-    assert ConfigureSession.facts.route is None
-    assert RewindSession.facts.otherwise is not None
-    assert RewindSession.facts.otherwise.operation is UndoRewind
+def test_every_command_can_wait_in_an_inbox_and_has_an_end_where_its_sender_waits() -> None:
+    commands = set(operations(SessionCommand))
+    assert set(get_args(Command)) == commands
+    assert set(get_args(AnsweredCommand)) == {kind for kind in commands if kind.facts.waits}
+    assert RewindSession in get_args(AnsweredCommand)
+
+
+def test_the_formats_of_exports_are_those_that_there_are() -> None:
+    sentence = given_fields(ExportSession)["to"].option.sentence
+    assert sentence == f"The format: {', '.join((ARCHIVE, *FORMATS))}."
+    assert given_fields(ExportSession)["to"].default == ARCHIVE

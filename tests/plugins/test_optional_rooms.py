@@ -59,7 +59,7 @@ def test_the_test_notices_an_import() -> None:
     assert [*filter(is_optional, imports_in("from haptera.formats import pi, values"))] == [
         "haptera.formats.pi"
     ]
-    assert not is_optional("haptera.formats.pi_messages")
+    assert not is_optional("haptera.formats.pipe")
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_a_contradiction_is_refused(pair: tuple[dict[str, Any], dict[str, Any]])
 def test_an_alternative_more_is_added_once() -> None:
     kinds: list[dict[str, Any]] = [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]
     objects = [{"type": "object", "properties": {"a": kind}} for kind in (*kinds, kinds[1])]
-    assert merge_alternatives(objects, "")["properties"] == {"a": {"anyOf": kinds}}
+    assert merge_alternatives(objects)["properties"] == {"a": {"anyOf": kinds}}
 
 
 def with_definitions(schema: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,11 @@ BODIES: dict[str, Callable[[int], bytes]] = {
     "a long number": lambda size: b"1" * size,
     "long numbers": lambda size: b"[" + (b"9" * 4000 + b",") * (size // 4001) + b"1]",
     "decimals": lambda size: b"[" + (b"9" * 300 + b".5,") * (size // 303) + b"1]",
+    "large exponents": lambda size: b"[" + b"1e300," * 90_000 + b"1]",
+    "few large exponents": lambda size: (
+        b'{"text":"' + b"x" * size + b'","a":[' + b"1e300," * 999 + b"1]}"
+    ),
+    "ends": lambda size: b"]" * size,
     "an exponent": lambda size: b"1e" + b"9" * size,
 }
 """Each makes one of about that many bytes."""

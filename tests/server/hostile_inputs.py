@@ -198,6 +198,8 @@ INPUTS: dict[str, Input] = {
     "a long name": _body("a long name", "/api/v1/sessions"),
     "a long number": _body("a long number", "/api/v1/sessions"),
     "long numbers": _body("long numbers", "/rpc"),
+    "large exponents": _body("large exponents", "/rpc"),
+    "ends": _body("ends", "/api/v1/sessions"),
     "a login of 4 MiB": lambda each: each.send(
         "POST", "/api/v1/login", b'{"token":"' + b"a" * LARGEST + b'"}'
     ),

@@ -60,7 +60,7 @@ async def _loaded(servers: list[Node]) -> AsyncIterator[list[Client]]:
     paths = [await _new_session(servers[0]) for _ in range(CLIENTS)]
     clients = [Client(number, path, servers) for number, path in enumerate(paths)]
     stopped = asyncio.Event()
-    async with asyncio.timeout(600), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(3000), asyncio.TaskGroup() as tasks:
         for client in clients:
             tasks.create_task(client.work(stopped))
         yield clients

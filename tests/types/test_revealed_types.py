@@ -43,6 +43,9 @@ class Struct(msgspec.Struct):
 class Model(pydantic.BaseModel):
     name: str
 
+def takes_letter(letter: Literal["a", "b"]) -> int:
+    return len(letter)
+
 async def check_city(city: City, context: ToolContext[str]) -> None:
     if city.name == context.deps:
         raise Retry("another one")
@@ -74,7 +77,6 @@ async def main(
 ) -> None:
 '''
 
-_LETTERS = "Literal['a', 'b']"
 _REVEALED = {
     "await agent.run('x', output_type=City)": "AgentResult[City]",
     "await agent.run('x', output_type=list[City], timeout=3)": "AgentResult[list[City]]",
@@ -86,7 +88,6 @@ _REVEALED = {
     "await agent.run('x', output_type=bool)": "AgentResult[bool]",
     "await agent.run('x', output_type=float)": "AgentResult[float]",
     "await agent.run('x', output_type=dict[str, City])": "AgentResult[dict[str, City]]",
-    "(await agent.run('x', output_type=Literal['a', 'b'])).output": _LETTERS,
     "(await agent.run('x', output_type=Street)).output['name']": "str",
     "(await agent.run('x', output_type=Tree)).output.below": "list[Tree]",
     "await agent.run('x', output_type=Model)": "AgentResult[Model]",
@@ -125,6 +126,7 @@ _REVEALED = {
 }
 
 _ACCEPTED = (
+    "takes_letter((await agent.run('x', output_type=Literal['a', 'b'])).output)",
     "Agent('a/b', tools=[temperature, pay])",
     "Agent('a/b', tools=several)",
     "ProviderError(ErrorCode.AUTH, 'x', provider='a')",
@@ -134,6 +136,8 @@ _ACCEPTED = (
 )
 
 _REFUSED = (
+    "takes_letter((await agent.run('x', output_type=Literal['a', 'c'])).output)",
+    "takes_letter((await agent.run('x', output_type=str)).output)",
     "temperature(3)",
     "temperature('Oslo', 'Lisbon')",
     "await pay('much')",

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from haptera.access.catalogue import Catalogue
 
 _PAGE = 512
+_ITEMS = 64
+"""Of an archive, that are read together: a thread costs more than most of them."""
 """How many entries are held at a time."""
 _PIECE = 64 * 1024
 """How many bytes of a file are made at a time, or one line of it."""
@@ -368,16 +370,18 @@ async def _import_archive(
             undo.push_async_callback(composition.store.log.delete, new)
 
     async with contextlib.AsyncExitStack() as undo:
-        while (item := await asyncio.to_thread(next, items, None)) is not None:
-            match item:
-                case LogBegun(session_id=session_id):
-                    # Parents come first in an archive, so the parent of a fork is stored before it.
-                    await store_log()
-                    log, blobs, entries = session_id, [], []
-                case Blob(content=content):
-                    blobs.append(content)
-                case Entry():
-                    entries.append(item)
+        while some := await asyncio.to_thread(lambda: list(islice(items, _ITEMS))):
+            for item in some:
+                match item:
+                    case LogBegun(session_id=session_id):
+                        # Parents come first in an archive, so the parent of a fork is stored
+                        # before it.
+                        await store_log()
+                        log, blobs, entries = session_id, [], []
+                    case Blob(content=content):
+                        blobs.append(content)
+                    case Entry():
+                        entries.append(item)
         await store_log()
         await _check_models(composition, adoption.session_id)
         undo.pop_all()

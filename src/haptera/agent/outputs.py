@@ -50,7 +50,7 @@ def wanted_output(options: QueryOptions[Any]) -> OutputSpec | None:
     if options.output_validator is not None:
         checks = _checking(options.output_validator)
         plain = OutputSpec(schema=None, hint=str, parse=lambda text: text)
-        spec = replace(spec or plain, validate=checks)
+        spec = replace(spec or plain, check=checks)
     return spec and replace(spec, attempts=options.output_attempts)
 
 
@@ -247,7 +247,7 @@ def _parsed(read: Callable[[str], object], text: str, *, is_wrapped: bool) -> ob
         if is_wrapped and isinstance(fields, dict) and WRAPPER in fields:
             # As it was written: a number may have more digits than a float.
             raw = msgspec.json.decode(candidate, type=dict[str, msgspec.Raw])
-            forms.insert(0, bytes(raw[WRAPPER]).decode())
+            forms = [bytes(raw[WRAPPER]).decode(), candidate]
         for form in forms:
             try:
                 return read(form)

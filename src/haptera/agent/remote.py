@@ -59,7 +59,9 @@ class AgentRemote(SessionVerbs[AgentSession]):
     def __init__(self, composition: "Composition", request: SessionRequest) -> None:
         super().__init__(composition)
         # Opened for a moment only: the settings that this agent names are not for the session.
-        self._request = replace(request, must_exist=True, named_by_agent=NamedSettings())
+        self._request = replace(
+            request, must_exist=True, named_by_agent=NamedSettings(), reads_messages=False
+        )
         self._session_id = SessionId(request.reference or "")
 
     @property

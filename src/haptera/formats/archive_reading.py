@@ -28,6 +28,7 @@ from haptera.formats.bounded_input import (
     ByteStream,
     bounded_lines,
     is_nested_deeper,
+    refuse_costly_numbers,
     refused,
 )
 from haptera.formats.values import LIMITS, ImportLimits, ImportReport
@@ -36,7 +37,10 @@ from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.ids import SessionId
 from haptera.model.log.entry import Entry, UnknownEntry
 from haptera.model.log.history import HistoryEdited
+from haptera.model.log.notes import ContextNoted
+from haptera.model.log.queries import QueryStarted
 from haptera.model.log.sessions import FORMAT_VERSION, SessionOpened
+from haptera.model.log.turns import PartEnded
 from haptera.model.own_name import FORMER_NAME
 
 _LEVELS_AROUND = 10
@@ -49,6 +53,10 @@ MOST_MISSING = 1_000
 """How many entries may be missing in all the logs of an archive."""
 MOST_EDIT_WORK = 10_000_000
 """How many entries may stand before the edits of all logs, in all: each looks at all messages."""
+MOST_UNANSWERED = 20_000
+"""How many prompts of a log may follow each other: each joins those before it. As many notes."""
+MOST_PARTS = 100_000
+"""How many parts of answers may follow one prompt: answers in a row are joined, too."""
 
 
 class LogBegun(NamedTuple):
@@ -139,6 +147,7 @@ class _Reading:
         self._log_digest = hashlib.sha256()
         self._log_entries = 0
         self._last_seq = self._missing = self._edited = 0
+        self._notes = self._unanswered = self._parts = 0
         self._complete: set[SessionId] = set()
         self._content: list[bytes] = []
         self._content_size = 0
@@ -151,7 +160,7 @@ class _Reading:
         if header is None:
             raise refused("this is no archive of Haptera: it is empty")
         later = self._counts["unknown"]
-        told = f"{later} lines are of kinds that a later version added; they are passed over"
+        notice = f"{later} lines are of kinds that a later version added; they are passed over"
         return ArchiveSummary(
             session_id=header.session,
             logs=tuple(self._logs),
@@ -162,7 +171,7 @@ class _Reading:
             report=ImportReport(
                 records=self._counts["lines"],
                 opaque=self._opaque,
-                warnings=(told,) if later else (),
+                warnings=(notice,) if later else (),
             ),
         )
 
@@ -235,6 +244,7 @@ class _Reading:
     def _entry(self, raw: bytes, number: int) -> Entry:
         if self._open is None or self._content:
             raise _corrupt(f"the entry in line {number} belongs to no log")
+        refuse_costly_numbers(raw, f"line {number}")
         if is_nested_deeper(raw, self._limits.levels + _LEVELS_AROUND):
             raise refused(f"line {number} is nested deeper than {self._limits.levels} levels")
         try:
@@ -248,6 +258,26 @@ class _Reading:
         self._log_digest.update(b"\n")
         return entry
 
+    def _check_work(self, entry: Entry, number: int) -> None:
+        """Refuse entries that together cost far more to fold than each of them."""
+        if isinstance(entry, HistoryEdited):
+            self._edited += entry.seq
+            if self._edited > MOST_EDIT_WORK:
+                raise _corrupt(f"line {number} edits a history that was edited too often")
+        elif isinstance(entry, PartEnded):
+            self._unanswered = 0
+            self._parts += 1
+        elif isinstance(entry, QueryStarted):
+            self._parts = 0
+            self._unanswered += 1
+        self._notes += isinstance(entry, ContextNoted)
+        if self._parts > MOST_PARTS:
+            raise _corrupt(f"more than {MOST_PARTS:,} parts of answers come before line {number}")
+        if max(self._unanswered, self._notes) > MOST_UNANSWERED:
+            raise _corrupt(
+                f"more than {MOST_UNANSWERED:,} prompts or notes come before line {number}"
+            )
+
     def _check_entry(self, entry: Entry, number: int) -> None:
         """Refuse an entry that no store would have given out."""
         if not self._last_seq < entry.seq <= self._limits.records:
@@ -256,10 +286,7 @@ class _Reading:
         self._missing += entry.seq - self._last_seq - 1
         if self._missing > MOST_MISSING:
             raise _corrupt(f"more than {MOST_MISSING:,} entries are missing before line {number}")
-        if isinstance(entry, HistoryEdited):
-            self._edited += entry.seq
-            if self._edited > MOST_EDIT_WORK:
-                raise _corrupt(f"line {number} edits a history that was edited too often")
+        self._check_work(entry, number)
         self._last_seq = entry.seq
         # Whose session it is, and which parent it has, cannot be replaced in an entry that is
         # opaque.
@@ -343,11 +370,11 @@ class _AnyLine(msgspec.Struct, frozen=True):
 
 def _header_of(raw: bytes) -> ArchiveHeader:
     try:
-        found = msgspec.json.decode(raw, type=_AnyHeader)
+        header = msgspec.json.decode(raw, type=_AnyHeader)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refused("this is no archive of Haptera: its first line is no header") from error
-    version = found.version
-    if found.type != "archive" or version is None:
+    version = header.version
+    if header.type != "archive" or version is None:
         raise refused("this is no archive of Haptera: its first line is no header")
     if version > VERSION:
         raise _unsupported(f"it has version {version}", VERSION)

@@ -12,7 +12,7 @@ import msgspec
 
 from haptera.formats.values import ImportLimits
 from haptera.model.errors import ConfigError, ErrorCode
-from haptera.model.json_types import Json, is_too_deep, writable
+from haptera.model.json_types import Json, has_costly_numbers, is_too_deep, writable
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -123,6 +123,7 @@ def parsed(raw: bytes, limits: ImportLimits, where: str = "the file") -> Json:
         ConfigError: CONFIG_INVALID if it is nested too deeply.
 
     """
+    refuse_costly_numbers(raw, where)
     try:
         value = msgspec.json.decode(raw)
     except RecursionError as error:
@@ -136,6 +137,17 @@ def parsed(raw: bytes, limits: ImportLimits, where: str = "the file") -> Json:
     if is_too_deep(value, levels=limits.levels):
         raise _too_deep(where, limits)
     return value
+
+
+def refuse_costly_numbers(raw: bytes, where: str) -> None:
+    """Refuse JSON whose numbers take far longer to read than their length.
+
+    Raises:
+        ConfigError: CONFIG_INVALID.
+
+    """
+    if has_costly_numbers(raw):
+        raise refused(f"{where} has more than 1,000 numbers with large exponents")
 
 
 def _parsed_with_halves(raw: bytes, limits: ImportLimits, where: str) -> Json:
@@ -185,7 +197,7 @@ def _too_deep(where: str, limits: ImportLimits) -> ConfigError:
 
 def checked_count(items: Iterable[Json], limits: ImportLimits) -> list[Json]:
     """Return the items of a document as a list, if there are not too many."""
-    found = list(items)
-    if len(found) > limits.records:
+    items_read = list(items)
+    if len(items_read) > limits.records:
         raise refused(f"the file has more than {limits.records:,} messages")
-    return found
+    return items_read

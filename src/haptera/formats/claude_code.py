@@ -1,4 +1,9 @@
-"""Claude Code's session files: JSON lines, a tree of messages by `parentUuid`, in and out."""
+"""Claude Code's session files: JSON lines, a tree of messages by `parentUuid`, in and out.
+
+Each line names its parent. An answer is several lines with one `message.id`, and the result of each
+of its calls is the child of that call's line: so the way from the last line to the first misses the
+calls that were made in parallel, and they have to be added to it.
+"""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -6,17 +11,21 @@ from pathlib import PurePosixPath
 from haptera.formats.anthropic_messages.decoding import answer_facts, read_parts
 from haptera.formats.anthropic_messages.document import BlockWriter, leaves_out
 from haptera.formats.bounded_input import ByteStream
-from haptera.formats.claude_code_tree import LineTree, TreeLine, read_tree
 from haptera.formats.forms import (
     derived_uuid,
     iso_time,
     json_line,
+    milliseconds_of,
     object_in,
     session_uuid,
     text_in,
     without_reminder_tags,
 )
-from haptera.formats.message_builder import MessageBuilder
+from haptera.formats.message_builder import (
+    FileLine,
+    MessageBuilder,
+    object_lines,
+)
 from haptera.formats.values import (
     LIMITS,
     ImportedSession,
@@ -25,7 +34,7 @@ from haptera.formats.values import (
     TimedMessage,
     WhyOpaque,
 )
-from haptera.model.json_types import JsonObject
+from haptera.model.json_types import JsonObject, objects_in
 from haptera.model.messages import AssistantMessage
 from haptera.model.parts import (
     CompactionPart,
@@ -86,7 +95,7 @@ class _Writer:
         if isinstance(each.message, AssistantMessage):
             yield from self._answer(each, each.message)
             return
-        said: list[Part] = []
+        parts_said: list[Part] = []
         for part in each.message.parts:
             if isinstance(part, CompactionPart) and part.text.strip():
                 yield from self._compaction(part, each.time)
@@ -95,9 +104,9 @@ class _Writer:
             elif isinstance(part, ReminderPart):
                 yield from self._user([part], each, isMeta=True)
             else:
-                said.append(part)
+                parts_said.append(part)
         self.last_prompt = each.message.text or self.last_prompt
-        yield from self._user(said, each)
+        yield from self._user(parts_said, each)
 
     def _answer(self, each: TimedMessage, message: AssistantMessage) -> Iterator[JsonObject]:
         """Write one line for every block, as Claude Code does; what they share is the id."""
@@ -182,7 +191,7 @@ def read_claude_code(stream: ByteStream, limits: ImportLimits = LIMITS) -> Impor
 
     """
     builder = MessageBuilder(FORMAT)
-    tree = read_tree(stream, limits, builder)
+    tree = _read_tree(stream, limits, builder)
     on_branch = tree.branch()
     for line in tree.lines:
         if line.number in on_branch and _add(line, builder):
@@ -197,7 +206,7 @@ def read_claude_code(stream: ByteStream, limits: ImportLimits = LIMITS) -> Impor
     return builder.finish("a session of Claude Code")
 
 
-def _note_facts(tree: LineTree, builder: MessageBuilder) -> None:
+def _note_facts(tree: "_LineTree", builder: MessageBuilder) -> None:
     facts = builder.facts
     facts.title = tree.title
     messages = [line for line in tree.lines if line.kind in {"user", "assistant"}]
@@ -208,7 +217,7 @@ def _note_facts(tree: LineTree, builder: MessageBuilder) -> None:
     facts.model = next((f"anthropic/{model}" for model in models if model), "")
 
 
-def _add(line: TreeLine, builder: MessageBuilder) -> bool:
+def _add(line: "_TreeLine", builder: MessageBuilder) -> bool:
     """Add what a line says to the conversation; False if it says nothing in it."""
     message = object_in(line.fields, "message")
     if line.kind == "attachment":
@@ -222,7 +231,7 @@ def _add(line: TreeLine, builder: MessageBuilder) -> bool:
     return True
 
 
-def _add_said(line: TreeLine, message: JsonObject, builder: MessageBuilder) -> bool:
+def _add_said(line: "_TreeLine", message: JsonObject, builder: MessageBuilder) -> bool:
     parts = read_parts(message.get("content"), builder)
     if line.fields.get("isCompactSummary") is True:
         texts = [part.text for part in parts if isinstance(part, TextPart)]
@@ -236,7 +245,7 @@ def _add_said(line: TreeLine, message: JsonObject, builder: MessageBuilder) -> b
     return True
 
 
-def _add_queued(line: TreeLine, builder: MessageBuilder) -> bool:
+def _add_queued(line: "_TreeLine", builder: MessageBuilder) -> bool:
     """Add a prompt that was typed while the model worked; such prompts are attachments."""
     attachment = object_in(line.fields, "attachment")
     prompt = attachment.get("prompt")
@@ -257,3 +266,98 @@ def _is_made_by_program(fields: JsonObject) -> bool:
     """Whether an answer is a notice of the program's, which no model said."""
     model = text_in(object_in(fields, "message"), "model")
     return fields.get("isApiErrorMessage") is True or model == "<synthetic>"
+
+
+_TITLES = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
+_MESSAGES = frozenset({"user", "assistant"})
+
+
+class _TreeLine:
+    """A line of the file with what its place in the tree is."""
+
+    def __init__(self, line: FileLine) -> None:
+        self.number, self.raw, self.fields, self.is_object = line
+        self.kind = text_in(self.fields, "type")
+        self.time = milliseconds_of(self.fields.get("timestamp"))
+        self.uuid = text_in(self.fields, "uuid")
+        # The line of a compaction has no parent: the logical one leads to what came before.
+        self.parent = text_in(self.fields, "parentUuid", "logicalParentUuid")
+        is_aside = self.fields.get("isSidechain") is True
+        self.is_message = self.kind in _MESSAGES and not is_aside
+        self.is_understood = self.kind in _TITLES or self.kind == "last-prompt"
+        """Whether it told something of the session as a whole, so that it need not be kept."""
+
+
+class _LineTree:
+    """All lines of a file. Owns the choice of those that are the conversation."""
+
+    def __init__(self, builder: MessageBuilder) -> None:
+        self.lines: list[_TreeLine] = []
+        self.title: str | None = None
+        self._builder = builder
+        self._titles: dict[str, str] = {}
+        self._leaf = ""
+        self._indexes: dict[str, int] = {}
+
+    def add(self, line: _TreeLine) -> None:
+        """Take in one line."""
+        self.lines.append(line)
+        if line.uuid:
+            self._indexes[line.uuid] = len(self.lines) - 1
+        if line.is_message and line.uuid:
+            self._leaf = line.uuid
+        elif line.kind == "last-prompt" and text_in(line.fields, "leafUuid") in self._indexes:
+            # Claude Code goes on from this line, which need not be the last one of the file.
+            self._leaf = text_in(line.fields, "leafUuid")
+        if line.kind in _TITLES and (title := text_in(line.fields, _TITLES[line.kind])):
+            self._titles[line.kind] = title
+            order = ("custom-title", "ai-title", "summary")
+            self.title = next(self._titles[kind] for kind in order if kind in self._titles)
+
+    def branch(self) -> set[int]:
+        """Return the numbers of the lines that lead to the last message."""
+        messages = [line for line in self.lines if line.is_message]
+        if not messages or any(not line.uuid for line in messages):
+            return {line.number for line in self.lines}  # a file without a tree is one branch
+        way = self._way_to(self._leaf)
+        answers = {self._answer_of(line) for line in way} - {""}
+        together = [line for line in messages if self._answer_of(line) in answers]
+        calls = {name for line in together for name in _ids_of(line, "tool_use", "id")}
+        results = [
+            line
+            for line in messages
+            if calls.intersection(_ids_of(line, "tool_result", "tool_use_id"))
+        ]
+        return {line.number for line in (*way, *together, *results)}
+
+    def _way_to(self, leaf: str) -> list[_TreeLine]:
+        way: list[_TreeLine] = []
+        seen: set[str] = set()
+        name = leaf
+        while name in self._indexes and name not in seen:
+            seen.add(name)
+            line = self.lines[self._indexes[name]]
+            way.append(line)
+            name = line.parent
+        if name in seen:
+            self._builder.warn("lines name each other as parents in a circle; it was cut")
+        elif name:
+            self._builder.warn("the beginning of this session is not in this file")
+        return way
+
+    @staticmethod
+    def _answer_of(line: _TreeLine) -> str:
+        return text_in(object_in(line.fields, "message"), "id") if line.kind == "assistant" else ""
+
+
+def _ids_of(line: "_TreeLine", kind: str, name: str) -> set[str]:
+    blocks = objects_in(object_in(line.fields, "message").get("content"))
+    return {text_in(block, name) for block in blocks if block.get("type") == kind} - {""}
+
+
+def _read_tree(stream: ByteStream, limits: ImportLimits, builder: MessageBuilder) -> _LineTree:
+    """Read the lines of a file."""
+    tree = _LineTree(builder)
+    for line in object_lines(stream, limits, builder):
+        tree.add(_TreeLine(line))
+    return tree

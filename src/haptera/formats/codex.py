@@ -151,11 +151,11 @@ class _ItemWriter:
 
     def items(self, message: Message) -> Iterator[JsonObject]:
         """Yield the items of a message; summaries of user messages are not among them."""
-        kept = [part for part in message.parts if not leaves_out(message, part)]
+        parts = [part for part in message.parts if not leaves_out(message, part)]
         if isinstance(message, UserMessage):
-            yield from self._of_user(kept)
+            yield from self._of_user(parts)
             return
-        for part in kept:
+        for part in parts:
             yield from self._of_answer(part)
 
     def _of_user(self, parts: list[Part]) -> Iterator[JsonObject]:

@@ -135,9 +135,9 @@ FORMATS = _known(
 def format_named(name: str) -> Format:
     """Return a format; raises CONFIG_INVALID naming those that there are."""
     if name not in FORMATS:
-        told = f"the format {name!r} is {unknown_name(name, FORMATS)}"
-        known = f"there are {', '.join(FORMATS)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; {known}")
+        fault = f"the format {name!r} is {unknown_name(name, FORMATS)}"
+        choices = f"there are {', '.join(FORMATS)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{fault}; {choices}")
     return FORMATS[name]
 
 
@@ -166,12 +166,12 @@ def read_session(
     stream = PeekedStream(raw)
     name = format_name or recognised(stream.head)
     if name is None:
-        known = ", ".join(each.name for each in FORMATS.values() if each.read is not None)
-        told = f"the format of this file is not recognised; formats that can be read are {known}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        choices = ", ".join(each.name for each in FORMATS.values() if each.read is not None)
+        fault = f"the format of this file is not recognised; formats that can be read are {choices}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
     if name == ARCHIVE:
-        told = "this is an archive of Haptera, not a session of another program"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        fault = "this is an archive of Haptera, not a session of another program"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
     form = name if isinstance(name, Format) else format_named(name)
     if form.read is None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{form.name} can be written, but not read")

@@ -84,17 +84,17 @@ def text_in(value: Json, *names: str) -> str:
 
 def object_in(value: Json, name: str) -> JsonObject:
     """Return a field that is an object; an empty one if it is not."""
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    inner = value.get(name) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
 
 
 def number_in(value: Json, name: str) -> int:
     """Return a count of something, which is never below zero; 0 if it is none."""
-    found = value.get(name) if isinstance(value, dict) else None
+    number = value.get(name) if isinstance(value, dict) else None
     # A bool is an int in Python, and no count.
-    if isinstance(found, bool) or not isinstance(found, int):
+    if isinstance(number, bool) or not isinstance(number, int):
         return 0
-    return min(max(0, found), _MOST)
+    return min(max(0, number), _MOST)
 
 
 def cost_in(value: Json, name: str) -> Decimal | None:
@@ -128,8 +128,8 @@ def split_usage(*, fresh: int, read: int, written: int, output: int, reasoning: 
 
 def without_reminder_tags(text: str) -> str:
     """Return the note itself, where a file marks a text as one."""
-    found = _REMINDER.fullmatch(text)
-    return found[1] if found else text
+    match = _REMINDER.fullmatch(text)
+    return match[1] if match else text
 
 
 def leaves_out(_message: Message, part: Part) -> bool:
@@ -197,13 +197,13 @@ class UniqueCallIds:
         """Return the id of a call that is being written."""
         plain = _NOT_IN_IDS.sub("_", call_id)[:_LONGEST_ID] or "call"
         # One that another begins with is no good: Claude Code loses a result to `call_1_2`.
-        given = plain
-        while given in self._used:
+        call_name = plain
+        while call_name in self._used:
             number = self._numbers[plain] = self._numbers.get(plain, 1) + 1
-            given = _made_id(f"{plain}/{number}")
-        self._used.add(given)
-        self._now[call_id] = given
-        return given
+            call_name = _made_id(f"{plain}/{number}")
+        self._used.add(call_name)
+        self._now[call_id] = call_name
+        return call_name
 
     def of_result(self, call_id: str) -> str:
         """Return the id of the last call that had this one."""
@@ -233,9 +233,9 @@ def stand_in(part: MediaPart) -> str:
 
 def media_from_url(url: str, *, mime: str = "", filename: str | None = None) -> MediaPart | None:
     """Make a medium from a `data:` or web URL; None for any other, such as a local file's."""
-    found = _DATA_URL.fullmatch(url)
-    if found and found["parameters"].endswith(";base64"):
-        return media_from_data(found["data"], mime=found["mime"], filename=filename)
+    match = _DATA_URL.fullmatch(url)
+    if match and match["parameters"].endswith(";base64"):
+        return media_from_data(match["data"], mime=match["mime"], filename=filename)
     if url.startswith(("https://", "http://")):
         return MediaPart(mime=mime or "application/octet-stream", filename=filename, url=url)
     return None

@@ -179,9 +179,9 @@ class _Shown:
 
 
 def _folded(title: str, inner: str, *, kind: str, state: str = "", hint: str = "") -> str:
-    told = f'<code class="hint">{_text(hint)}</code>' if hint else ""
+    shown = f'<code class="hint">{_text(hint)}</code>' if hint else ""
     ended = f'<em class="{_text(state)}">{_text(state.replace("_", " "))}</em>' if state else ""
-    summary = f"<summary><b>{_text(title)}</b>{told}{ended}</summary>"
+    summary = f"<summary><b>{_text(title)}</b>{shown}{ended}</summary>"
     return f'<details class="{kind}">{summary}\n{inner}</details>\n'
 
 
@@ -234,12 +234,12 @@ def _paragraph(block: str) -> str:
 def _line(text: str) -> str:
     pieces: list[str] = []
     end = 0
-    for found in _INLINE.finditer(text):
-        pieces.append(_text(text[end : found.start()]))
-        if found["code"] is not None:
-            pieces.append(f"<code>{_text(found['code'])}</code>")
+    for match in _INLINE.finditer(text):
+        pieces.append(_text(text[end : match.start()]))
+        if match["code"] is not None:
+            pieces.append(f"<code>{_text(match['code'])}</code>")
         else:
-            pieces.append(f"<strong>{_text(found['strong'])}</strong>")
-        end = found.end()
+            pieces.append(f"<strong>{_text(match['strong'])}</strong>")
+        end = match.end()
     pieces.append(_text(text[end:]))
     return "".join(pieces)

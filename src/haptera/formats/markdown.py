@@ -169,6 +169,6 @@ def _quoted(title: str, text: str) -> str:
 
 def _fenced(text: str, kind: str) -> str:
     """Put text between fences that are longer than any in it."""
-    longest = max((len(found) for found in _BACKTICKS.findall(text)), default=2)
+    longest = max((len(ticks) for ticks in _BACKTICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{kind}\n{text}\n{fence}"

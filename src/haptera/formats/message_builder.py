@@ -152,8 +152,8 @@ class MessageBuilder:
         """Add usage that the file tells after the answer."""
         tip = next((draft for draft in reversed(self._drafts) if draft.facts is not None), None)
         if tip is not None and tip.facts is not None:
-            known = tip.facts.usage
-            total = usage if known is None else known + usage
+            counted = tip.facts.usage
+            total = usage if counted is None else counted + usage
             tip.facts = msgspec.structs.replace(tip.facts, usage=total)
 
     def drop_prompts(self, count: int) -> None:
@@ -181,10 +181,10 @@ class MessageBuilder:
 
     def opaque_part(self, payload: Json) -> ProviderPart:
         """Return a part that keeps a piece of a message which is not understood."""
-        kept: JsonObject = payload if isinstance(payload, dict) else {"value": payload}
-        kind = kept.get("type")
+        fields: JsonObject = payload if isinstance(payload, dict) else {"value": payload}
+        kind = fields.get("type")
         self._opaque_parts[kind if isinstance(kind, str) else "?"] += 1
-        return ProviderPart(provider=self.format_name, model="", payload=kept)
+        return ProviderPart(provider=self.format_name, model="", payload=fields)
 
     def warn(self, text: str) -> None:
         """Report something that a user should know; each thing once."""

@@ -1,7 +1,8 @@
 """opencode's exports: one JSON document of messages with parts, in and out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -13,22 +14,23 @@ from haptera.formats.bounded_input import (
     refused,
 )
 from haptera.formats.forms import (
+    UniqueCallIds,
+    call_from,
     cost_in,
     leaves_out,
+    media_from_url,
     milliseconds_of,
     number_in,
     object_in,
+    result_as_text,
     session_uuid,
     split_usage,
+    stand_in,
     text_in,
+    tool_name,
+    with_content,
 )
 from haptera.formats.message_builder import AnswerFacts, MessageBuilder
-from haptera.formats.opencode_content import (
-    PartWriter,
-    Settled,
-    read_answer_part,
-    read_said_part,
-)
 from haptera.formats.values import (
     LIMITS,
     ImportedSession,
@@ -36,10 +38,21 @@ from haptera.formats.values import (
     SessionExport,
     TimedMessage,
 )
-from haptera.model.ids import parse_session_id
-from haptera.model.json_types import JsonObject, objects_in
+from haptera.model.ids import CallId, parse_session_id
+from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.messages import AssistantMessage
-from haptera.model.parts import CompactionPart, Part, ToolResultPart
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ReasoningPart,
+    ReminderPart,
+    ResultContent,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    argument_object,
+)
 from haptera.model.usage import Usage
 from haptera.model.vendors import split_model
 
@@ -85,7 +98,7 @@ class _Writer:
         self._export = export
         self._id = _SESSION + session_uuid(export.session_id).replace("-", "")
         self._ids = _Ids(self._id)
-        self._parts = PartWriter(export)
+        self._parts = _PartWriter(export)
         self._provider, self._model = split_model(export.model)
         self._prompt = ""
 
@@ -246,9 +259,9 @@ def _add_said(message: JsonObject, builder: MessageBuilder) -> None:
         builder.facts.model = f"{text_in(model, 'providerID')}/{text_in(model, 'modelID')}"
     parts = objects_in(message.get("parts"))
     # The answer to a request for a summary is the summary; the request says nothing.
-    said = [part for part in parts if part.get("type") != "compaction"]
+    prompt_parts = [part for part in parts if part.get("type") != "compaction"]
     time = milliseconds_of(object_in(info, "time").get("created"))
-    builder.user([read_said_part(part, builder) for part in said], time=time)
+    builder.user([_read_said_part(part, builder) for part in prompt_parts], time=time)
 
 
 def _add_answer(message: JsonObject, builder: MessageBuilder) -> None:
@@ -260,19 +273,19 @@ def _add_answer(message: JsonObject, builder: MessageBuilder) -> None:
         texts = [text_in(part, "text") for part in parts if part.get("type") == "text"]
         builder.compaction("".join(texts), time=time)
         return
-    step = Settled([], [])
+    step = _Settled([], [])
     for part in parts:
         if part.get("type") == "step-start" and step.results:
             _add_step(step, facts, builder, time=time)
             # The usage is that of the whole message, so only the first of its answers has it.
-            step, facts = Settled([], []), replace(facts, usage=None, cost=None)
-        said, results = read_answer_part(part, builder)
-        step.said.extend(said)
+            step, facts = _Settled([], []), replace(facts, usage=None, cost=None)
+        answer_parts, results = _read_answer_part(part, builder)
+        step.said.extend(answer_parts)
         step.results.extend(results)
     _add_step(step, facts, builder, time=time)
 
 
-def _add_step(step: Settled, facts: AnswerFacts, builder: MessageBuilder, *, time: int) -> None:
+def _add_step(step: "_Settled", facts: AnswerFacts, builder: MessageBuilder, *, time: int) -> None:
     builder.assistant(step.said, facts, time=time)
     builder.user(step.results, time=time)
 
@@ -296,3 +309,143 @@ def _facts_of(info: JsonObject) -> AnswerFacts:
         interrupted=bool(error),
         cost=cost_in(info, "cost"),
     )
+
+
+_SILENT = frozenset({"step-start", "step-finish"})
+"""Parts that say when a turn began and what it used; the message says so, too."""
+
+
+class _Settled(NamedTuple):
+    """What a part of an answer is for us: something said, and the result of a tool."""
+
+    said: list[Part]
+    results: list[ToolResultPart]
+
+
+class _PartWriter:
+    """Writes parts as opencode keeps them. Owns the ids of calls across the conversation."""
+
+    def __init__(self, export: SessionExport) -> None:
+        self._export = export
+        self._ids = UniqueCallIds()
+
+    def said(self, part: Part) -> Iterator[JsonObject]:
+        """Yield the part of a user message."""
+        match part:
+            case TextPart(text=text) if text:
+                yield {"type": "text", "text": text}
+            case ReminderPart(text=text) if text:
+                yield {"type": "text", "text": text, "synthetic": True}
+            case MediaPart():
+                yield self._file(part) or {"type": "text", "text": stand_in(part)}
+            case _:
+                return
+
+    def answered(
+        self, part: Part, results: Mapping[CallId, ToolResultPart], time: int
+    ) -> Iterator[JsonObject]:
+        """Yield the part of an answer; a call has its result in it."""
+        times = {"start": time, "end": time}
+        match part:
+            case TextPart(text=text) | CompactionPart(text=text) if text:
+                yield {"type": "text", "text": text, "time": times}
+            case ReasoningPart(text=text) if text:
+                yield {"type": "reasoning", "text": text, "time": times}
+            case ToolCallPart():
+                state = self._state(part, results.get(part.call_id), times)
+                call_id = self._ids.of_call(part.call_id)
+                yield {"type": "tool", "callID": call_id, "tool": tool_name(part.name)} | {
+                    "state": state
+                }
+            case _:
+                return
+
+    def _state(
+        self, call: ToolCallPart, result: ToolResultPart | None, times: JsonObject
+    ) -> JsonObject:
+        state: JsonObject = {"input": argument_object(call), "time": times}
+        if result is None:
+            return {**state, "status": "error", "error": "There is no result of this call."}
+        if result.is_error:
+            return {**state, "status": "error", "error": result_as_text(result)}
+        files = [
+            each
+            for piece in result.content
+            if isinstance(piece, MediaPart) and (each := self._file(piece)) is not None
+        ]
+        texts = [
+            piece.text if isinstance(piece, TextPart) else stand_in(piece)
+            for piece in result.content
+            if isinstance(piece, TextPart) or self._file(piece) is None
+        ]
+        return {
+            **state,
+            "status": "completed",
+            "output": "".join(texts),
+            "title": call.name,
+            "metadata": {},
+            **({"attachments": files} if files else {}),
+        }
+
+    def _file(self, part: MediaPart) -> JsonObject | None:
+        part = with_content(part, self._export)
+        where = part.url or (part.data_url if part.data and part.is_readable else None)
+        if where is None:
+            return None
+        named = {"filename": part.filename} if part.filename else {}
+        return {"type": "file", "mime": part.mime, "url": where, **named}
+
+
+def _read_said_part(part: JsonObject, builder: MessageBuilder) -> Part:
+    """Return a part of a user message."""
+    kind = part.get("type")
+    if kind == "text" and isinstance(part.get("text"), str):
+        if part.get("synthetic") is True:
+            return ReminderPart(text=part["text"], persisted=True)
+        return TextPart(text=part["text"])
+    if kind == "file" and (media := _media_of(part)) is not None:
+        return media
+    return builder.opaque_part(part)
+
+
+def _read_answer_part(part: JsonObject, builder: MessageBuilder) -> _Settled:
+    """Return what a part of an answer is for us."""
+    match text_in(part, "type"):
+        case "text" if isinstance(part.get("text"), str):
+            return _Settled([TextPart(text=part["text"])], [])
+        case "reasoning" if isinstance(part.get("text"), str):
+            return _Settled([ReasoningPart(text=part["text"])], [])
+        case "tool" if text_in(part, "callID") and text_in(part, "tool"):
+            return _tool_of(part)
+        case kind if kind in _SILENT:
+            return _Settled([], [])
+        case _:
+            return _Settled([builder.opaque_part(part)], [])
+
+
+def _tool_of(part: JsonObject) -> _Settled:
+    name, state = text_in(part, "tool"), object_in(part, "state")
+    call = call_from(text_in(part, "callID"), name, _arguments_of(state))
+    content: list[ResultContent] = []
+    match state.get("status"):
+        case "completed":
+            media = map(_media_of, objects_in(state.get("attachments")))
+            content = [TextPart(text=text_in(state, "output")), *filter(None, media)]
+            result = ToolResultPart(call_id=call.call_id, name=name, content=tuple(content))
+        case "error":
+            content = [TextPart(text=text_in(state, "error"))]
+            result = ToolResultPart(
+                call_id=call.call_id, name=name, outcome="error", content=tuple(content)
+            )
+        case _:
+            return _Settled([call], [])  # it was still to be settled
+    return _Settled([call], [result])
+
+
+def _arguments_of(state: JsonObject) -> Json:
+    return state.get("input", {})
+
+
+def _media_of(part: JsonObject) -> MediaPart | None:
+    mime, name = text_in(part, "mime"), text_in(part, "filename") or None
+    return media_from_url(text_in(part, "url"), mime=mime, filename=name)

@@ -4,23 +4,29 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import PurePosixPath
 
+from msgspec.structs import replace
+
 from haptera.formats.bounded_input import ByteStream
 from haptera.formats.forms import (
+    UniqueCallIds,
+    call_from,
+    cost_in,
     iso_time,
     json_line,
     leaves_out,
+    media_from_data,
     milliseconds_of,
+    number_in,
     object_in,
     session_uuid,
+    split_usage,
+    stand_in,
     text_in,
+    tool_name,
+    with_content,
     without_reminder_tags,
 )
-from haptera.formats.message_builder import FileLine, MessageBuilder, object_lines
-from haptera.formats.pi_messages import (
-    PiMessageWriter,
-    read_message,
-    texts_of,
-)
+from haptera.formats.message_builder import AnswerFacts, FileLine, MessageBuilder, object_lines
 from haptera.formats.values import (
     LIMITS,
     ImportedSession,
@@ -29,10 +35,23 @@ from haptera.formats.values import (
     TimedMessage,
     WhyOpaque,
 )
-from haptera.model.json_types import JsonObject
+from haptera.model.ids import CallId
+from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.messages import AssistantMessage
-from haptera.model.parts import CompactionPart, ReminderPart
-from haptera.model.vendors import split_model
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ReasoningPart,
+    ReminderPart,
+    ResultContent,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    argument_object,
+)
+from haptera.model.usage import Usage
+from haptera.model.vendors import Protocol, split_model
 
 __all__ = ["FORMAT", "leaves_out", "read_pi", "suggested_path", "write_pi"]
 
@@ -72,7 +91,7 @@ class _Writer:
 
     def __init__(self, export: SessionExport) -> None:
         self._export = export
-        self._messages = PiMessageWriter(export)
+        self._messages = _MessageWriter(export)
         self._parent: str | None = None
         self._count = 0
 
@@ -192,16 +211,16 @@ class _Reader:
         return True
 
     def _message(self, line: _EntryLine) -> bool:
-        return read_message(object_in(line.fields, "message"), self._builder, time=line.time)
+        return _read_message(object_in(line.fields, "message"), self._builder, time=line.time)
 
     def _compaction(self, line: _EntryLine) -> bool:
         summary = text_in(line.fields, "summary")
         if not summary:
             return False
-        kept = self._begins.get(text_in(line.fields, "firstKeptEntryId"))
+        first_kept = self._begins.get(text_in(line.fields, "firstKeptEntryId"))
         # pi keeps the messages from `firstKeptEntryId` on beside the summary, so it goes before
         # these.
-        self._builder.compaction(summary, time=line.time, before=kept)
+        self._builder.compaction(summary, time=line.time, before=first_kept)
         return True
 
     def _branch_summary(self, line: _EntryLine) -> bool:
@@ -210,7 +229,7 @@ class _Reader:
         return bool(note.text)
 
     def _custom_message(self, line: _EntryLine) -> bool:
-        text = "\n".join(texts_of(line.fields.get("content")))
+        text = "\n".join(_texts_of(line.fields.get("content")))
         note = ReminderPart(text=without_reminder_tags(text), persisted=True)
         self._builder.user([note] if text else [], time=line.time)
         return bool(text)
@@ -223,3 +242,200 @@ class _Reader:
         provider, model = text_in(line.fields, "provider"), text_in(line.fields, "modelId")
         self._builder.facts.model = f"{provider}/{model}"
         return bool(model)
+
+
+_APIS: dict[Protocol, str] = {
+    "messages": "anthropic-messages",
+    "responses": "openai-responses",
+    "chat": "openai-completions",
+    "generate_content": "google-generative-ai",
+    "ollama": "openai-completions",
+    "native": "anthropic-messages",
+    "process": "openai-completions",
+}
+"""What pi would speak to a provider with this protocol."""
+_STOPS = {"tool_use": "toolUse", "tool_calls": "toolUse", "max_tokens": "length"}
+
+
+class _MessageWriter:
+    """Writes messages as pi keeps them. Owns the ids of calls across the conversation."""
+
+    def __init__(self, export: SessionExport) -> None:
+        self._export = export
+        self._ids = UniqueCallIds()
+
+    def of(self, each: TimedMessage, time: int) -> Iterator[JsonObject]:
+        """Yield what pi has for a message; each result of a tool is a message of its own."""
+        message = each.message
+        parts = [part for part in message.parts if not leaves_out(message, part)]
+        if isinstance(message, AssistantMessage):
+            # Elsewhere pi keeps something of its own under that name.
+            is_sealed = self._export.protocols.get(message.provider) == "messages"
+            content = [
+                block for part in parts for block in self._answer_block(part, is_sealed=is_sealed)
+            ]
+            if content:
+                yield self._answer(message, each, time) | {"content": content}
+            return
+        for part in parts:
+            if isinstance(part, ToolResultPart):
+                yield self._result(part, time)
+        blocks = [self._content(part) for part in parts if isinstance(part, TextPart | MediaPart)]
+        if blocks:
+            yield {"role": "user", "content": blocks, "timestamp": time}
+
+    def _answer(self, message: AssistantMessage, each: TimedMessage, time: int) -> JsonObject:
+        stop = "toolUse" if message.tool_calls else _STOPS.get(message.finish_reason or "", "stop")
+        return {
+            "role": "assistant",
+            "api": _APIS[self._export.protocols.get(message.provider, "chat")],
+            "provider": message.provider,
+            "model": message.model,
+            "usage": _usage_fields(message.usage or Usage(), each),
+            "stopReason": "aborted" if message.interrupted else stop,
+            "timestamp": time,
+        }
+
+    def _answer_block(self, part: Part, *, is_sealed: bool) -> Iterator[JsonObject]:
+        match part:
+            case TextPart(text=text) | CompactionPart(text=text):
+                yield {"type": "text", "text": text}
+            case ReasoningPart(text=text):
+                sealed = (
+                    {"thinkingSignature": part.signature} if is_sealed and part.signature else {}
+                )
+                yield {"type": "thinking", "thinking": text, **sealed}
+            case ToolCallPart():
+                named = {"id": self._ids.of_call(part.call_id), "name": tool_name(part.name)}
+                yield {"type": "toolCall", **named, "arguments": argument_object(part)}
+            case _:
+                return
+
+    def _result(self, part: ToolResultPart, time: int) -> JsonObject:
+        content = [self._content(piece) for piece in part.content]
+        if not content and part.is_error:
+            content = [{"type": "text", "text": part.outcome.replace("_", " ")}]
+        return {
+            "role": "toolResult",
+            "toolCallId": self._ids.of_result(part.call_id),
+            "toolName": tool_name(part.name),
+            "content": content,
+            "isError": part.is_error,
+            "timestamp": time,
+        }
+
+    def _content(self, piece: ResultContent) -> JsonObject:
+        if isinstance(piece, TextPart):
+            return {"type": "text", "text": piece.text}
+        part = with_content(piece, self._export)
+        if part.data and part.is_readable and part.mime.startswith("image/"):
+            return {"type": "image", "data": part.data, "mimeType": part.mime}
+        return {"type": "text", "text": stand_in(part)}
+
+
+def _usage_fields(usage: Usage, each: TimedMessage) -> JsonObject:
+    cost = float(each.cost or 0)
+    parts = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+    return {
+        "input": usage.fresh_input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "totalTokens": usage.total,
+        "cost": {**parts, "total": cost},
+    }
+
+
+def _read_message(message: JsonObject, builder: MessageBuilder, *, time: int) -> bool:
+    """Add a message to the conversation; False if it is of a role that is no part of it."""
+    time = milliseconds_of(message.get("timestamp")) or time
+    content = message.get("content")
+    match message.get("role"):
+        case "user":
+            builder.user(_parts_of(content, builder), time=time)
+        case "assistant":
+            parts = _parts_of(content, builder)
+            if message.get("api") != "anthropic-messages":
+                parts = [_without_seal(part) for part in parts]
+            builder.assistant(parts, _facts_of(message), time=time)
+        case "toolResult" if text_in(message, "toolCallId"):
+            builder.user([_result_of(message, builder)], time=time)
+        case "bashExecution":
+            builder.user([_shell_note(message)], time=time)
+        case "custom" | "branchSummary" if _texts_of(content) or text_in(message, "summary"):
+            text = text_in(message, "summary") or "\n".join(_texts_of(content))
+            builder.user([ReminderPart(text=text, persisted=True)], time=time)
+        case _:
+            return False
+    return True
+
+
+def _without_seal(part: Part) -> Part:
+    """Drop what pi keeps in that field for other APIs: it is not a signature of the provider."""
+    return replace(part, signature=None) if isinstance(part, ReasoningPart) else part
+
+
+def _texts_of(content: Json) -> list[str]:
+    """Return the texts of a message's content, which is a text or a list of blocks."""
+    if isinstance(content, str):
+        return [content] if content else []
+    return [text for block in objects_in(content) if (text := text_in(block, "text"))]
+
+
+def _facts_of(message: JsonObject) -> AnswerFacts:
+    usage = object_in(message, "usage")
+    counted = split_usage(
+        fresh=number_in(usage, "input"),
+        read=number_in(usage, "cacheRead"),
+        written=number_in(usage, "cacheWrite"),
+        output=number_in(usage, "output"),
+        reasoning=number_in(usage, "reasoning"),
+    )
+    stop = text_in(message, "stopReason")
+    return AnswerFacts(
+        provider=text_in(message, "provider"),
+        model=text_in(message, "model"),
+        usage=counted if usage else None,
+        finish_reason=text_in(message, "rawStopReason") or stop or None,
+        interrupted=stop in {"aborted", "error"},
+        cost=cost_in(object_in(usage, "cost"), "total"),
+    )
+
+
+def _parts_of(content: Json, builder: MessageBuilder) -> list[Part]:
+    if isinstance(content, str):
+        return [TextPart(text=content)]
+    blocks = content if isinstance(content, list) else []
+    return [_part_of(block) or builder.opaque_part(block) for block in blocks]
+
+
+def _part_of(block: Json) -> Part | None:
+    match text_in(block, "type"):
+        case "text" if isinstance(block.get("text"), str):
+            return TextPart(text=block["text"])
+        case "thinking" if isinstance(block.get("thinking"), str):
+            signature = text_in(block, "thinkingSignature") or None
+            return ReasoningPart(text=block["thinking"], signature=signature)
+        case "toolCall" if text_in(block, "id") and text_in(block, "name"):
+            return call_from(block["id"], block["name"], block.get("arguments", {}))
+        case "image":
+            mime = text_in(block, "mimeType") or "image/png"
+            return media_from_data(text_in(block, "data"), mime=mime)
+        case _:
+            return None
+
+
+def _result_of(message: JsonObject, builder: MessageBuilder) -> ToolResultPart:
+    parts = _parts_of(message.get("content"), builder)
+    return ToolResultPart(
+        call_id=CallId(text_in(message, "toolCallId")),
+        name=text_in(message, "toolName"),
+        outcome="error" if message.get("isError") is True else "ok",
+        content=tuple(part for part in parts if isinstance(part, TextPart | MediaPart)),
+    )
+
+
+def _shell_note(message: JsonObject) -> TextPart:
+    """Return a command that the user ran beside the conversation, as the model is told of it."""
+    command, output = text_in(message, "command"), text_in(message, "output")
+    return TextPart(text=f"Ran `{command}`\n```\n{output}\n```")

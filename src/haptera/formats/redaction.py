@@ -157,16 +157,16 @@ def redacted_entries(entries: Iterable[Entry], redactor: Redactor) -> Iterator[E
 
 def _redacted_turn(turn: list[Entry], redactor: Redactor) -> Iterator[Entry]:
     whole = {name: redactor.text(text) for name, text in _texts_of(turn).items()}
-    told: set[PartId] = set()
+    begun: set[PartId] = set()
     for entry in turn:
         if isinstance(entry, PartCheckpoint):
             text = whole[entry.part_id]
-            is_first = entry.part_id not in told
-            told.add(entry.part_id)
+            is_first = entry.part_id not in begun
+            begun.add(entry.part_id)
             first = {"text": text, "offset": 0} if is_first else {"text": "", "offset": len(text)}
             # Entries with `raw` are written as these bytes, whatever their fields say.
             yield replace(entry, raw=None, **first)
-        elif isinstance(entry, PartEnded) and entry.part_id in told and entry.offset:
+        elif isinstance(entry, PartEnded) and entry.part_id in begun and entry.offset:
             rest = (
                 replace(entry.part, text="") if isinstance(entry.part, GrowingPart) else entry.part
             )

@@ -45,7 +45,7 @@ class SecretRule(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.pattern.sub(self._mask, text)
 
     def _mask(self, match: re.Match[str]) -> str:
-        group = next((n for n, found in enumerate(match.groups(), 1) if found), 0)
+        group = next((n for n, value in enumerate(match.groups(), 1) if value), 0)
         secret = match[group]
         if not secret or self._is_none(secret):
             return match[0]
@@ -313,11 +313,11 @@ def _gitleaks() -> _Table:
 @cache
 def _by_keyword(*, is_random: bool) -> dict[str, list[SecretRule]]:
     """Return the rules that are looked at where a word is found."""
-    found: dict[str, list[SecretRule]] = {}
+    rules: dict[str, list[SecretRule]] = {}
     for rule in secret_rules():
         for keyword in rule.keywords if rule.is_random is is_random else ():
-            found.setdefault(keyword, []).append(rule)
-    return found
+            rules.setdefault(keyword, []).append(rule)
+    return rules
 
 
 @lru_cache(maxsize=64)
@@ -347,8 +347,8 @@ def _rules_for(text: str, *, is_random: bool) -> list[SecretRule]:
     """Return the rules one of whose words is in a text, in their order."""
     lowered, by_keyword = text.lower(), _by_keyword(is_random=is_random)
     # Not a loop: this is what every text pays.
-    found = list(filter(lowered.__contains__, by_keyword))
-    named = {rule.id for keyword in found for rule in by_keyword[keyword]}
+    keywords = list(filter(lowered.__contains__, by_keyword))
+    named = {rule.id for keyword in keywords for rule in by_keyword[keyword]}
     return [rule for rule in secret_rules() if rule.id in named] if named else []
 
 

@@ -18,8 +18,8 @@ def argument_text(part: ToolCallPart) -> str:
 
 def custom_input(part: ToolCallPart) -> str | None:
     """Return the input of a call of a custom tool; None if its arguments are no object."""
-    given = part.arguments
-    return str(given.get(CUSTOM_INPUT, "")) if isinstance(given, dict) else None
+    arguments = part.arguments
+    return str(arguments.get(CUSTOM_INPUT, "")) if isinstance(arguments, dict) else None
 
 
 def marked_result(part: ToolResultPart) -> str:

@@ -38,8 +38,8 @@ def part_text(part: Part, *, most: int | None = None) -> str:
         case TextPart(text=text) | CompactionPart(text=text):
             return text
         case ToolCallPart(name=name, arguments=arguments):
-            given = msgspec.json.encode(arguments).decode()
-            return f"[called {name}: {without_middle(given, most)}]"
+            encoded = msgspec.json.encode(arguments).decode()
+            return f"[called {name}: {without_middle(encoded, most)}]"
         case ToolResultPart(name=name, outcome=outcome, content=content):
             shown = "\n".join(text for each in content if (text := part_text(each)))
             return f"[{name}: {outcome}: {without_middle(shown, most)}]"

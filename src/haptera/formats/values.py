@@ -130,9 +130,9 @@ def opaque_entry(record: OpaqueRecord, format_name: str, *, seq: int, time: int)
     file is lost.
     """
     try:
-        kept: JsonObject = {"text": record.raw.decode()}
+        content: JsonObject = {"text": record.raw.decode()}
     except UnicodeDecodeError:
-        kept = {"base64": base64.b64encode(record.raw).decode()}
+        content = {"base64": base64.b64encode(record.raw).decode()}
     entry_id = new_entry_id()
     stored = {
         "kind": "imported.record",
@@ -145,7 +145,7 @@ def opaque_entry(record: OpaqueRecord, format_name: str, *, seq: int, time: int)
         "place": record.place,
         "after": record.after,
         **({"at": record.time} if record.time else {}),
-        **kept,
+        **content,
     }
     return UnknownEntry(
         id=entry_id,

@@ -42,13 +42,13 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def context_sections(files: Sequence[ContextFile], skills: Sequence[Skill]) -> tuple[str, ...]:
     """Return what follows the system prompt; the same as long as no file changes."""
-    found: list[str] = []
+    sections: list[str] = []
     if files:
-        found.append("\n\n".join((_INTRODUCTION, *map(_block_of, files))))
+        sections.append("\n\n".join((_INTRODUCTION, *map(_block_of, files))))
     if skills:
         lines = [f"- {skill.name}: {skill.description}".rstrip(": ") for skill in skills]
-        found.append("\n".join((_SKILLS, *lines)))
-    return tuple(found)
+        sections.append("\n".join((_SKILLS, *lines)))
+    return tuple(sections)
 
 
 def _block_of(file: ContextFile) -> str:

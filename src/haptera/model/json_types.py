@@ -17,12 +17,36 @@ JsonObject: TypeAlias = dict[str, Any]
 _NO_TEXT = (bytes, bytearray, memoryview, date, datetime, time, timedelta, UUID)
 """What msgspec would write as text, and would then take for the text that was asked for."""
 
+_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{3}")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_MOST_EXPONENTS = 1000
+_LOOKED_AT_ONCE = 64 * 1024
+
 DEEPEST = 200
 """How many levels of a value from outside are kept.
 
 A reader has about a thousand, less what its program has called by then: what was written with less
 to spare might not be read back.
 """
+
+
+def has_costly_numbers(raw: bytes) -> bool:
+    """Whether JSON has very many numbers with exponents of three digits.
+
+    `1e300` takes 7 microseconds to read, hundreds of times what other numbers of its length take:
+    a megabyte of them would keep all threads waiting for more than a second.
+    """
+    # A text may look like it, so that strings count in a first look only.
+    return _has_exponents(raw) and _has_exponents(_STRING.sub(b"", raw))
+
+
+def _has_exponents(raw: bytes) -> bool:
+    count = 0
+    for at in range(0, len(raw), _LOOKED_AT_ONCE):  # so that other threads run in between
+        count += sum(1 for _ in _EXPONENT.finditer(raw, at, at + _LOOKED_AT_ONCE))
+        if count > _MOST_EXPONENTS:
+            return True
+    return False
 
 
 def is_too_deep(value: Json, *, levels: int = DEEPEST) -> bool:

@@ -20,9 +20,9 @@ def late_names(module: str, where: Mapping[str, str]) -> Callable[[str], object]
     def load(name: str) -> object:
         if name not in where:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        found = getattr(_imported(where[name]), name)
-        setattr(import_module(module), name, found)
-        return found
+        value = getattr(_imported(where[name]), name)
+        setattr(import_module(module), name, value)
+        return value
 
     return load
 
@@ -31,13 +31,13 @@ class _LateModule(ModuleType):
     """Stands for a module until a name of it is used, and keeps the names that were."""
 
     def __getattr__(self, name: str) -> object:
-        found = getattr(_imported(self.__name__), name)
-        setattr(self, name, found)
-        return found
+        value = getattr(_imported(self.__name__), name)
+        setattr(self, name, value)
+        return value
 
 
 def on_first_use(name: str) -> ModuleType:
-    """Return what stands for a module of Haptera that is imported when a name of it is used.
+    """Return what stands for a module that is imported when a name of it is used.
 
     For modules that many sessions never need, where one file uses them: `rules.parse(...)`.
     """

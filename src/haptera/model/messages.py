@@ -87,11 +87,11 @@ def kept_options(given: KeptOptions, *, but: tuple[str, ...]) -> KeptOptions:
     It is `NO_OPTIONS` itself when nothing is left: an entry does not write its defaults, and what
     the default is, msgspec tells by its identity.
     """
-    kept = {}
+    fields = {}
     for name in KeptOptions.__struct_fields__:
         if name not in but:
-            kept[name] = getattr(given, name)
-    options = KeptOptions(**kept)
+            fields[name] = getattr(given, name)
+    options = KeptOptions(**fields)
     return NO_OPTIONS if options == NO_OPTIONS else options
 
 

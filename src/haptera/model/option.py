@@ -13,7 +13,7 @@ import msgspec
 
 
 class Option(msgspec.Struct, frozen=True):
-    """What is said of an option beside its type and default; all but the sentence is named."""
+    """What is said of an option beside its type and default; all but the sentence by name."""
 
     sentence: str = ""
     """What it does, in one sentence."""

@@ -23,11 +23,11 @@ def prompt_parts(prompt: object, *, may_be_empty: bool = False) -> tuple[Part, .
     if isinstance(prompt, str):
         parts: tuple[Part, ...] = (TextPart(text=prompt),)
     else:
-        given = prompt.parts if isinstance(prompt, UserMessage) else prompt
-        if isinstance(given, bytes | bytearray) or not isinstance(given, Sequence):
+        items = prompt.parts if isinstance(prompt, UserMessage) else prompt
+        if isinstance(items, bytes | bytearray) or not isinstance(items, Sequence):
             kind = type(prompt).__name__
             raise _no_prompt(f"a prompt must be text or a list of parts, not {kind}")
-        parts = tuple(map(_prompt_part, given))
+        parts = tuple(map(_prompt_part, items))
     says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
     if not says_something and not may_be_empty:
         raise _no_prompt("Empty prompt: there is nothing to send")

@@ -51,13 +51,13 @@ def as_written(components: dict[str, Any]) -> dict[str, Any]:
 
 def later_entry() -> dict[str, Any]:
     """Return the schema of an entry of a kind that this version does not know, as it was stored."""
-    known = {"enum": [kind.__struct_config__.tag for kind in get_args(KnownEntry | KnownLiveEvent)]}
+    kinds = {"enum": [kind.__struct_config__.tag for kind in get_args(KnownEntry | KnownLiveEvent)]}
     return {
         "title": "UnknownEntry",
         "description": "An entry that a later version stored, as it was stored.",
         "type": "object",
         "properties": {
-            "kind": {"type": "string", "not": known},
+            "kind": {"type": "string", "not": kinds},
             "id": {"type": "string"},
             "time": {"type": "integer"},
             "seq": {"type": "integer"},

@@ -227,13 +227,13 @@ def without_secrets(raised: BaseException) -> BaseException:
     This is what errors of ours have as their cause where the exception is not ours.
     """
     try:
-        told = "".join(late_module("traceback").format_exception(raised))
+        trace = "".join(late_module("traceback").format_exception(raised))
         # A traceback shows the text of an exception. Its `repr` may show more.
-        text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
+        text = f"{trace}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
     except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
         return ScrubbedError(type(raised).__name__)
     if scrub(text) == text:
         return raised
     stand_in = ScrubbedError(scrub(f"{type(raised).__name__}: {raised}"))
-    stand_in.add_note(scrub(told))
+    stand_in.add_note(scrub(trace))
     return stand_in

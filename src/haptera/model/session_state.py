@@ -98,4 +98,4 @@ def _half_character(value: Json, path: str = "$") -> str | None:
             return f"a key of {path}"
     elif isinstance(value, list | tuple):
         inside = [(f"{path}[{index}]", each) for index, each in enumerate(value)]
-    return next((found for name, each in inside if (found := _half_character(each, name))), None)
+    return next((fault for name, each in inside if (fault := _half_character(each, name))), None)

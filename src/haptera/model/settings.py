@@ -321,12 +321,12 @@ def believed_settings(settings: Settings, changes: object) -> tuple[Settings, fr
     try:
         return changed_settings(settings, named), frozenset(named)
     except msgspec.ValidationError:
-        found: set[str] = set()
+        faults: set[str] = set()
         for name, value in named.items():
             with contextlib.suppress(msgspec.ValidationError):
                 settings = changed_settings(settings, {name: value})
-                found.add(name)
-        return settings, frozenset(found)
+                faults.add(name)
+        return settings, frozenset(faults)
 
 
 SETTINGS_WITH_MODELS = frozenset({"model", "fallbacks", "compaction"})

@@ -48,11 +48,11 @@ def shares_after(
 
     A value that no version of this program writes changes nothing.
     """
-    kept = {each.id: each for each in shares if each.expires > time}
+    valid = {each.id: each for each in shares if each.expires > time}
     if isinstance(ended := changes.get("unshared"), list):
-        kept = {name: each for name, each in kept.items() if name not in ended}
+        valid = {name: each for name, each in valid.items() if name not in ended}
     if "shared" in changes:
         with contextlib.suppress(msgspec.ValidationError):
             added = msgspec.convert(changes["shared"], StoredShare)
-            kept[added.id] = added
-    return tuple(kept.values())
+            valid[added.id] = added
+    return tuple(valid.values())

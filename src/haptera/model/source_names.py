@@ -131,6 +131,7 @@ _ERRORS = {
     "BAD_REQUEST": "api_error",
     "CONTENT_FILTER": "api_error",
     "PROTOCOL": "api_error",
+    "OUTPUT_INVALID": "api_error",
     "CONTEXT_LENGTH": "output_length_error",
     "ABORTED": "aborted",
 }

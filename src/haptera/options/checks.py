@@ -70,10 +70,10 @@ def check(
     """
     if not given:
         return
-    known = check_names(given, taken, function=function, elsewhere=elsewhere)
+    options = check_names(given, taken, function=function, elsewhere=elsewhere)
     configured = taken.configured if isinstance(taken, Keywords) else ()
     for name, value in given.items():
-        declared = known[name]
+        declared = options[name]
         if declared.option.of in configured and declared.option.fits is None:
             continue
         if (fault := value_fault(value, declared)) is not None:
@@ -89,11 +89,11 @@ def check_names(
         UnknownOptionError: saying where each of them belongs, or what may be meant.
 
     """
-    known = options_of(taken)
-    if unknown := sorted(set(names) - set(known)):
-        told = [elsewhere(name) or f"{name} is {unknown_name(name, known)}" for name in unknown]
-        raise UnknownOptionError(f"{function}: {'; '.join(told)}")
-    return known
+    options = options_of(taken)
+    if unknown := sorted(set(names) - set(options)):
+        faults = [elsewhere(name) or f"{name} is {unknown_name(name, options)}" for name in unknown]
+        raise UnknownOptionError(f"{function}: {'; '.join(faults)}")
+    return options
 
 
 def filled(given: Mapping[str, Any], kind: type[StructT]) -> StructT:
@@ -178,9 +178,9 @@ def checked_table(values: Json, kind: type[T], *, at: KeyPath, complain: Complai
 
 def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
     """Raise for the first field that `kind` does not have."""
-    for path, declared, _, known in _fields_in(values, kind):
+    for path, declared, _, names in _fields_in(values, kind):
         if declared is None:
-            raise complain((*at, *path), unknown_name(str(path[-1]), known))
+            raise complain((*at, *path), unknown_name(str(path[-1]), names))
 
 
 def _fields_in(
@@ -215,19 +215,19 @@ def _type_fault(error: msgspec.ValidationError, values: Json, kind: object) -> t
         if index == "...":  # msgspec's way to say: some item
             break
         steps.append(name or int(index))
-    found: Any = values
+    value: Any = values
     for step in steps:
         if isinstance(step, int):
-            kind, found = _item_of(kind), found[step]
+            kind, value = _item_of(kind), value[step]
             continue
         struct = struct_in(kind)
         fields = declared_fields(struct) if struct is not None else {}
-        if step not in fields or not isinstance(found, Mapping) or step not in found:
+        if step not in fields or not isinstance(value, Mapping) or step not in value:
             return tuple(steps), fault
-        kind, found = fields[step].kind, found[step]
+        kind, value = fields[step].kind, value[step]
     allowed = allowed_words(kind)
-    is_word = allowed and isinstance(found, str)
-    return tuple(steps), word_fault(found, allowed) if is_word else fault
+    is_word = allowed and isinstance(value, str)
+    return tuple(steps), word_fault(value, allowed) if is_word else fault
 
 
 def _item_of(kind: object) -> object:

@@ -86,12 +86,12 @@ class Keywords(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         listed: list[Declared] = []
         for kind in self.configured:
             for name, field in declared_fields(kind).items():
-                said = msgspec.structs.replace(field.option, of=kind, field=name)
-                plain = msgspec.structs.replace(field, option=said, kind=as_given(field.kind))
+                option = msgspec.structs.replace(field.option, of=kind, field=name)
+                plain = msgspec.structs.replace(field, option=option, kind=as_given(field.kind))
                 # A program may write it in another way, or under another name.
                 listed.append(written.get((kind, name), plain))
-        found = {item.name: item for item in (*listed, *own)}
-        return {name: item for name, item in found.items() if name not in self.without}
+        by_name = {item.name: item for item in (*listed, *own)}
+        return {name: item for name, item in by_name.items() if name not in self.without}
 
 
 Taken: TypeAlias = type[msgspec.Struct] | Keywords
@@ -113,7 +113,7 @@ def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
 
     Worked out once for each type, because every agent asks; callers do not change it.
     """
-    found = {}
+    fields = {}
     for field in msgspec.structs.fields(kind):
         plain, option = split_annotation(field.type)
         default = msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
@@ -122,10 +122,10 @@ def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
         # What is no option is not made here: that may load what an import is to leave alone.
         elif option is not None and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
-        found[field.encode_name] = Declared(
+        fields[field.encode_name] = Declared(
             name=field.encode_name, kind=plain, option=option or Option(), default=default
         )
-    return found
+    return fields
 
 
 @cache
@@ -137,15 +137,15 @@ def declared_options(kind: type[msgspec.Struct]) -> Mapping[str, Declared]:
             declaration; it is found when the module of what takes the option is imported.
 
     """
-    found = {
+    options = {
         name: _inherited(field, option)
         for name, field in declared_fields(kind).items()
         if (option := split_annotation(_hints(kind)[name])[1]) is not None
     }
-    for name, declared in found.items():
+    for name, declared in options.items():
         if not declared.option.sentence or declared.default is msgspec.UNSET:
             raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
-    return found
+    return options
 
 
 @cache
@@ -196,8 +196,8 @@ def struct_in(annotation: object) -> type[msgspec.Struct] | None:
     """Return the one struct that a type is or may be."""
     plain = split_annotation(annotation)[0]
     if get_origin(plain) in {Union, UnionType}:
-        found = [struct for part in get_args(plain) if (struct := struct_in(part)) is not None]
-        return found[0] if len(found) == 1 else None
+        structs = [struct for part in get_args(plain) if (struct := struct_in(part)) is not None]
+        return structs[0] if len(structs) == 1 else None
     return plain if isinstance(plain, type) and issubclass(plain, msgspec.Struct) else None
 
 

@@ -27,10 +27,10 @@ def check_values(
 
     Raises what `complain` makes of the first value that is wrong, or that none of them has.
     """
-    known = {name: kind for kind in kinds for name in kind.__struct_fields__}
+    kind_of_field = {name: kind for kind in kinds for name in kind.__struct_fields__}
     for name in values:
-        if name not in known:
-            raise complain((*at, name), unknown_name(name, known))
+        if name not in kind_of_field:
+            raise complain((*at, name), unknown_name(name, kind_of_field))
     for kind in kinds:
         checked_table(_of(kind, values), kind, at=at, complain=complain)
 
@@ -55,8 +55,8 @@ def merged(layers: Iterable[tuple[ValueSource, JsonObject]]) -> Merged:
         values = merged_tables(values, layer)
         replaced = tuple(f"{path}." for path in _leaves(layer))
         # A value that is replaced as a whole came from one source.
-        kept = {path: where for path, where in origins.items() if not path.startswith(replaced)}
-        origins = kept | dict.fromkeys(_leaves(layer), origin)
+        places = {path: where for path, where in origins.items() if not path.startswith(replaced)}
+        origins = places | dict.fromkeys(_leaves(layer), origin)
     return Merged(values=values, origins=origins)
 
 

@@ -58,9 +58,9 @@ def meant(
 
 
 async def ask(face: object, kind: type[Operation], given: Mapping[str, Any]) -> object:
-    """Ask a face for an operation as a program does: by its method."""
+    """Ask a face for an operation as a program does: by its method, without what is not given."""
     facts, names = kind.facts, list(given_fields(kind))
     by_place = [given[name] for name in names[: facts.by_place] if name != facts.rest]
-    named = {name: given[name] for name in names[facts.by_place :]}
+    named = {name: given[name] for name in names[facts.by_place :] if name in given}
     answer = getattr(face, facts.face)(*by_place, *given.get(facts.rest, ()), **named)
     return await answer if inspect.isawaitable(answer) else answer

@@ -19,7 +19,7 @@ def takes(taken: Taken) -> Callable[[FunctionT], FunctionT]:
     A parameter of an option's name stays where it is, and can be given by its name, too.
     """
     options = options_of(taken)
-    told = "\n".join(_shown(item)[1] for item in options.values())
+    lines = "\n".join(_shown(item)[1] for item in options.values())
 
     def show(function: FunctionT) -> FunctionT:
         own = inspect.signature(function)
@@ -31,7 +31,7 @@ def takes(taken: Taken) -> Callable[[FunctionT], FunctionT]:
         shown: Any = function
         # Of a class, not of its `__init__`: `help` shows both, and would show all options twice.
         shown.__signature__ = own.replace(parameters=[*placed, *named])
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nKeyword Args:\n{lines}\n"
         return function
 
     return show
@@ -48,6 +48,6 @@ def _shown(item: Declared) -> tuple[inspect.Parameter, str]:
         parameter = inspect.Parameter(
             item.name, keyword, default=item.default, annotation=item.kind
         )
-        said = f"{item.name} ({item.shown_type}): {item.option.sentence}"
-        _known[id(item)] = parameter, f"    {said} Default: {item.shown_default}."
+        sentence = f"{item.name} ({item.shown_type}): {item.option.sentence}"
+        _known[id(item)] = parameter, f"    {sentence} Default: {item.shown_default}."
     return _known[id(item)]

@@ -35,7 +35,7 @@ class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The type as the program has written it."""
     parse: Callable[[str], object]
     """Returns the value, or raises ValueError saying what is wrong."""
-    validate: Callable[[object, ToolContext[Any]], Awaitable[object]] | None = None
+    check: Callable[[object, ToolContext[Any]], Awaitable[object]] | None = None
     """Checks a value, and returns the one to go on with; raises `Retry` with what to say."""
     is_wrapped: bool = False
     """Whether the schema is that of an object which holds the value."""

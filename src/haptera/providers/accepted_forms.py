@@ -51,8 +51,8 @@ class CallIds(msgspec.Struct, frozen=True):
             call_id: made_id(f"{call_id}/{number}", pattern) for call_id, number in numbers.items()
         }
         used = self.used.union(again.get(call_id, call_id) for call_id in ids)
-        known = {**self.numbers, **numbers} if numbers else self.numbers
-        return CallIds(used, again or _NO_CHANGES, known)
+        all_numbers = {**self.numbers, **numbers} if numbers else self.numbers
+        return CallIds(used, again or _NO_CHANGES, all_numbers)
 
     def of(self, call_id: CallId, pattern: str) -> CallId:
         """Return the id to send for a call of the last answer, or for its result."""
@@ -109,12 +109,12 @@ class ToolNames:
 
     def of(self, name: str) -> str:
         """Return the name to send for a tool."""
-        known = self._given.get(name)
-        if known is None:
-            known = self._given[name] = name if self._matches(name) else self._make(name)
-            self._taken.add(known)
+        form = self._given.get(name)
+        if form is None:
+            form = self._given[name] = name if self._matches(name) else self._make(name)
+            self._taken.add(form)
         # The very string that was given, so that callers can compare by identity.
-        return name if known == name else known
+        return name if form == name else form
 
     def _make(self, name: str) -> str:
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_NAME_LIMIT] or "tool"

@@ -125,27 +125,27 @@ class CatalogueFile:
             return (f"{maker}/{VENDORS[maker].default_model}",)
         if len(named := self._with_colon(model)) > 0:
             return named
-        known: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for maker in makers:
             own = {VENDORS[maker].default_model, *(each.model for each in self.models(maker))}
             for name in own:
-                known.setdefault(name or "", []).append(f"{maker}/{name}")
+                names.setdefault(name or "", []).append(f"{maker}/{name}")
         matches = late_module("difflib").get_close_matches
-        close = [model] if model in known else matches(model, known, n=1)
+        close = [model] if model in names else matches(model, names, n=1)
         if not close and len(model) >= _SHORTEST_PART:
             usual = [VENDORS[maker].default_model or "" for maker in makers]
-            close = [name for name in (*usual, *sorted(known, reverse=True)) if model in name]
-        return tuple(known[close[0]][:_FEW]) if close else ()
+            close = [name for name in (*usual, *sorted(names, reverse=True)) if model in name]
+        return tuple(names[close[0]][:_FEW]) if close else ()
 
     def _with_colon(self, model: str) -> tuple[str, ...]:
         """Return the full name of `provider:model`, which is how other libraries write it."""
         provider, _, name = model.partition(":")
         if provider not in VENDORS or not name:
             return ()
-        known = [each.model for each in self.models(provider)]
-        if name in known:
+        names = [each.model for each in self.models(provider)]
+        if name in names:
             return (f"{provider}/{name}",)
-        close = late_module("difflib").get_close_matches(name, known, n=1, cutoff=0.8)
+        close = late_module("difflib").get_close_matches(name, names, n=1, cutoff=0.8)
         return (f"{provider}/{close[0] if close else name}",)
 
     @property

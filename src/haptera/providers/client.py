@@ -280,21 +280,21 @@ class WireModelClient:
 
     def _explained(self, error: AgentError, url: str, *, model: str) -> AgentError:
         """Return the error of a refused request with what to look at, where that is known."""
-        told = ""
+        advice = ""
         # Only a status says that nothing is there: it may be the model, or the URL is wrong.
         if model and error.basis == "status" and error.status in _NOTHING_THERE:
             hint = "" if re.search(_VERSION, url) else ", which often ends with /v1,"
-            told = (
+            advice = (
                 f" (at {scrub(url)}, for the model {model!r}); check the base URL{hint} and the "
                 "name of the model"
             )
         elif (
             error.code is ErrorCode.AUTH and error.status in _KEY_REFUSED and self._endpoint.advice
         ):
-            told = f"; {self._endpoint.advice}"
-        if not told:
+            advice = f"; {self._endpoint.advice}"
+        if not advice:
             return error
-        return error_from_report(replace(error.report, message=f"{error.message}{told}"))
+        return error_from_report(replace(error.report, message=f"{error.message}{advice}"))
 
     def _completed(
         self, error: AgentError, headers: Mapping[str, str], secret: Secret | None

@@ -121,12 +121,12 @@ def _adapted_messages(
 ) -> tuple[Message, ...]:
     """Adapt the messages that are not in the cache; returns the same tuple if none changes."""
     stable = stable_length(messages)
-    known, before = cache.get(messages)
+    length, before = cache.get(messages)
     # After a rewind, the last user message may be inside what is cached. It is adapted anew for
     # each request.
-    if before is None or known > stable:
-        known, before = 0, _AdaptedMessages(messages=(), is_same=True)
-    head = _extended(before, messages[:stable], adapter, known=known)
+    if before is None or length > stable:
+        length, before = 0, _AdaptedMessages(messages=(), is_same=True)
+    head = _extended(before, messages[:stable], adapter, known=length)
     cache.put(messages[:stable], head, weight=_CACHE_WEIGHT * stable)
     return _extended(head, messages, adapter, known=stable).messages
 
@@ -142,29 +142,31 @@ def _extended(
     added = messages[known:]
     # The cached messages are not looked at again, so their ids come from where they end.
     adapter.ids = before.ids
-    kept = _sendable(before.messages, added, adapter)
-    is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
-    return _AdaptedMessages(messages if is_same else tuple(kept), is_same=is_same, ids=adapter.ids)
+    sendable = _sendable(before.messages, added, adapter)
+    is_same = before.is_same and len(sendable) == len(messages) and _same(sendable[known:], added)
+    return _AdaptedMessages(
+        messages if is_same else tuple(sendable), is_same=is_same, ids=adapter.ids
+    )
 
 
 def _sendable(
     before: tuple[Message, ...], added: tuple[Message, ...], adapter: "_MessageAdapter"
 ) -> list[Message]:
     """Leave out empty messages, join neighbouring user messages, begin with a user message."""
-    kept = list(before)
-    for given in added:
-        for piece in (given,) if kept else adapter.opening(given):
+    messages = list(before)
+    for raw in added:
+        for piece in (raw,) if messages else adapter.opening(raw):
             message = adapter.message(piece)
             if not message.parts:
                 continue
-            last = kept[-1] if kept else None
+            last = messages[-1] if messages else None
             is_user = isinstance(message, UserMessage)
             if is_user and isinstance(last, UserMessage):
-                kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
+                messages[-1] = replace(last, parts=_joined(last.parts, message.parts))
             # No provider accepts an answer before the first user message.
             elif last is not None or is_user or _is_summary(message):
-                kept.append(message)
-    return kept
+                messages.append(message)
+    return messages
 
 
 def _is_summary(message: Message) -> bool:

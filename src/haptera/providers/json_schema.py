@@ -120,18 +120,18 @@ def resolve_reference(root: JsonObject, reference: str, path: str) -> JsonObject
         raise SchemaRefusedError(path, f"refers to {reference!r}, outside of the schema")
     anchor, *steps = reference[1:].split("/")
     # What a path leads to from an anchor has no meaning in JSON Schema.
-    found: Json = root if not anchor else None if steps else _anchored(root, anchor)
+    target: Json = root if not anchor else None if steps else _anchored(root, anchor)
     for step in steps:
         # In this order (RFC 6901): `~01` stands for `~1`, not for a slash.
         name = step.replace("~1", "/").replace("~0", "~")
-        found = found.get(name) if isinstance(found, dict) else None
-    if found is None:
+        target = target.get(name) if isinstance(target, dict) else None
+    if target is None:
         raise SchemaRefusedError(path, f"refers to {reference!r}, which is not there")
-    if isinstance(found, bool):
-        return dict(_BOOLEANS[found])
-    if not isinstance(found, dict):
+    if isinstance(target, bool):
+        return dict(_BOOLEANS[target])
+    if not isinstance(target, dict):
         raise SchemaRefusedError(path, f"refers to {reference!r}, which is not a schema")
-    return found
+    return target
 
 
 def _anchored(root: JsonObject, name: str) -> JsonObject | None:
@@ -196,9 +196,9 @@ class SchemaRepair(SchemaRewriting):
         self._check_reference(node, path)
         # A bool is the usual value here, and `schema_fitting` looks for `False`.
         is_plain = isinstance(node.get("additionalProperties"), bool)
-        kept = ("additionalProperties",) if is_plain else ()
+        untouched = ("additionalProperties",) if is_plain else ()
         return map_subschemas(
-            node, path, lambda inner, at: self._node(inner, at, depth + 1), kept=kept
+            node, path, lambda inner, at: self._node(inner, at, depth + 1), kept=untouched
         )
 
     def _check_shape(self, node: JsonObject, path: str) -> None:
@@ -217,11 +217,11 @@ class SchemaRepair(SchemaRewriting):
 
     def _repair_type(self, node: JsonObject, path: str) -> JsonObject:
         if "type" in node:
-            given = node["type"]
-            types = [self._type_name(item, path) for item in as_list(given)]
-            node["type"] = types if isinstance(given, list) and len(types) != 1 else types[0]
-            if node["type"] != given:
-                self._note(path, f"type {given!r} written as {node['type']!r}")
+            declared = node["type"]
+            types = [self._type_name(item, path) for item in as_list(declared)]
+            node["type"] = types if isinstance(declared, list) and len(types) != 1 else types[0]
+            if node["type"] != declared:
+                self._note(path, f"type {declared!r} written as {node['type']!r}")
         elif "properties" in node and not node.keys() & {"$ref", "allOf", "anyOf", "oneOf"}:
             node["type"] = "object"
             self._note(path, "type 'object' added")
@@ -357,8 +357,8 @@ class DefinitionMove(SchemaRewriting):
     def _stays(self, reference: str) -> bool:
         if self._tables is None:
             return reference.startswith("#/") and self._is_in_place(reference)
-        found = _DEFINITION.fullmatch(reference)
-        return found is not None and found[1] in self._tables
+        match = _DEFINITION.fullmatch(reference)
+        return match is not None and match[1] in self._tables
 
     def _is_in_place(self, reference: str) -> bool:
         try:

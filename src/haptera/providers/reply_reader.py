@@ -5,10 +5,11 @@ import contextlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from haptera.model.errors import AgentError, ErrorCode, ProviderError, RequestError
+from haptera.model.errors import AgentError, ErrorCode, RequestError
 from haptera.model.stream_parts import StreamFinished, StreamPart
 from haptera.providers.transport.frames import JsonBodyParser, new_frame_parser
 from haptera.providers.transport.protocol import Reply
+from haptera.providers.wire.lenient_decoding import cut_off, malformed
 from haptera.providers.wire.protocol import Frame, WireProtocol
 
 _BODY_LIMIT = 64 * 1024
@@ -75,11 +76,8 @@ class ReplyReader:
             raise
         except Exception as error:
             # A decoder promises to raise nothing else, whatever the provider sends.
-            raise ProviderError(
-                ErrorCode.PROTOCOL,
-                f"the provider's reply could not be read: {type(error).__name__}",
-                basis="type",
-            ) from error
+            name = type(error).__name__
+            raise malformed(f"sent a reply that could not be read: {name}") from error
         finally:
             # Also after an error: what was decoded before it is content, so the provider was not
             # silent.
@@ -89,11 +87,7 @@ class ReplyReader:
         # After decoding, so that the parts of this read are yielded before the error.
         self._size += len(data)
         if self._size > self._limit:
-            raise ProviderError(
-                ErrorCode.PROTOCOL,
-                f"the provider sent more than {self._limit} bytes in one answer",
-                basis="type",
-            )
+            raise malformed(f"sent more than {self._limit} bytes in one answer")
 
     def add_silence(self, seconds: float) -> None:
         """Count a wait that brought no content; raises TIMEOUT if it was too long in all."""
@@ -137,11 +131,7 @@ class ReplyReader:
         if not (out and isinstance(out[-1], StreamFinished)):
             out.extend(self._decoder.finish())
         if not (out and isinstance(out[-1], StreamFinished)):
-            raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED,
-                "the answer ended without its final event",
-                basis="type",
-            )
+            raise cut_off("the answer ended without its final event")
 
 
 async def read_body(reply: Reply, *, seconds: float) -> bytes:

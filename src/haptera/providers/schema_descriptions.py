@@ -55,7 +55,7 @@ def written_out(value: Json, root: JsonObject) -> Json:
 def are_exclusive(alternatives: Sequence[JsonObject], root: JsonObject) -> bool:
     """Whether no value can fit two of the alternatives, as far as their first level shows."""
     try:
-        plain = [resolve_root(alternative, root, "") for alternative in alternatives]
+        plain = [resolve_root(alternative, root) for alternative in alternatives]
     except SchemaRefusedError:
         return False
     return all(_exclude(first, second) for first, second in combinations(plain, 2))

@@ -21,13 +21,20 @@ from haptera.providers.json_schema import (
     references_in,
     resolve_reference,
 )
-from haptera.providers.schema_descriptions import add_limit, add_words, are_exclusive, written_out
-from haptera.providers.schema_merging import merge_all, merge_apart
+from haptera.providers.schema_descriptions import (
+    add_limit,
+    add_words,
+    are_exclusive,
+    written_out,
+)
+from haptera.providers.schema_merging import merge_all, merge_apart, opened
 from haptera.providers.schema_rules import SchemaRules
 
 Trail: TypeAlias = tuple[str, ...]
 """The references that are being written out: one that comes again has no end."""
 
+_LONGEST_TRAIL = 100
+"""How many references may lead from one to the next; each takes several calls."""
 _MAX_MERGES = 20
 # Definitions that refer to each other twice double with each level when they are written out.
 _MAX_NODES = 20_000
@@ -45,19 +52,6 @@ _TYPE_NAMES: tuple[tuple[type, str], ...] = (
     (dict, "object"),
     (list, "array"),
 )
-
-
-def may_be(node: JsonObject, kind: str) -> bool:
-    """Whether the type of a schema is this, or one of several types is."""
-    return kind in as_list(node.get("type"))
-
-
-def overwrite(node: JsonObject, content: JsonObject) -> None:
-    """Give a schema another content; it stays the same object."""
-    # A copy: the content may be the schema itself.
-    made = dict(content)
-    node.clear()
-    node.update(made)
 
 
 class SchemaFitting(SchemaRewriting):
@@ -107,20 +101,15 @@ class SchemaFitting(SchemaRewriting):
         reference = node["$ref"]
         if reference in trail and not self._rules.allows_recursion:
             raise _recursion(reference, path)
+        _check_length(trail, path)
         if self._rules.inlines_references:
-            overwrite(node, self._opened_once(node, path))
+            _overwrite(node, opened(node, self._root, path))
             self._note(path, f"{reference!r} written out")
             trail = (*trail, reference)
             return self._follow_reference(node, path, trail) if "$ref" in node else trail
         if not self._rules.allows_recursion:
             self._refuse_recursion(reference, path, (*trail, reference))
         return trail
-
-    def _opened_once(self, schema: JsonObject, path: str) -> JsonObject:
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        target = resolve_reference(self._root, schema["$ref"], path)
-        # What stands beside a reference holds as well; of two descriptions its own is nearer.
-        return merge_all([beside, target], path)
 
     def _opened(self, schema: JsonObject, path: str, trail: Trail) -> tuple[JsonObject, Trail]:
         """Return a schema with the references at its root written out, and which these are."""
@@ -129,12 +118,13 @@ class SchemaFitting(SchemaRewriting):
             if schema["$ref"] in written:
                 raise SchemaRefusedError(path, f"{schema['$ref']!r} leads to itself")
             written = (*written, schema["$ref"])
-            schema = self._opened_once(schema, path)
+            schema = opened(schema, self._root, path)
         if "$ref" in schema and not self._rules.allows_recursion:
             raise _recursion(schema["$ref"], path)
         return schema, written
 
     def _refuse_recursion(self, reference: str, path: str, trail: Trail) -> None:
+        _check_length(trail, path)
         target = resolve_reference(self._root, reference, path)
         for inner in references_in(target, without=_DEFINITIONS):
             if inner in trail:
@@ -155,12 +145,12 @@ class SchemaFitting(SchemaRewriting):
         definitions = {name: node[name] for name in _DEFINITIONS if name in node}
         if node.keys() - definitions.keys() - {"$ref"}:
             self._note(path, "nothing left beside the reference")
-        kept: JsonObject = {"$ref": node["$ref"]}
+        reference: JsonObject = {"$ref": node["$ref"]}
         # A description must not stand beside the reference, so it stands around an anyOf of one.
-        kept = {**around, "anyOf": [kept]} if around else kept
+        reference = {**around, "anyOf": [reference]} if around else reference
         # Definitions begin a trail of their own: they are not inside the reference beside them.
         tables = map_subschemas(definitions, path, lambda inner, at: self._inner(inner, at, ()))
-        return kept | tables
+        return reference | tables
 
     # Combinations
 
@@ -185,7 +175,7 @@ class SchemaFitting(SchemaRewriting):
                 break
             parts, written = self._opened_parts(node, path, trail)
             merged, left = merge_apart([node, *parts], path)
-            overwrite(node, merged)
+            _overwrite(node, merged)
             apart += left
             inner += written
             self._note(path, "allOf written as one schema")
@@ -203,13 +193,13 @@ class SchemaFitting(SchemaRewriting):
         is_one_reference = len(parts) == 1 and "$ref" in parts[0] and "$ref" not in node
         if is_one_reference and self._rules.references_stand_alone:
             return parts, ()
-        found: list[JsonObject] = []
+        opened_parts: list[JsonObject] = []
         written: Trail = ()
         for part in parts:
             whole, names = self._opened(part, path, trail)
-            found.append(whole)
+            opened_parts.append(whole)
             written += names
-        return found, written
+        return opened_parts, written
 
     def _fit_one_of(self, node: JsonObject, path: str) -> None:
         alternatives = node.pop("oneOf")
@@ -231,7 +221,7 @@ class SchemaFitting(SchemaRewriting):
     def _fit_object(self, node: JsonObject, path: str) -> None:
         if "patternProperties" in node and not self._accepts("patternProperties"):
             self._fit_patterns(node, path)
-        if not may_be(node, "object"):
+        if not _may_be(node, "object"):
             return
         properties = node.get("properties", {})
         self._check_names(properties, path)
@@ -259,7 +249,8 @@ class SchemaFitting(SchemaRewriting):
             raise SchemaRefusedError(
                 path, f"requires {missing[0]!r}, which is not among its properties"
             )
-        node["required"] = [name for name in node["required"] if name not in missing]
+        without = frozenset(missing)
+        node["required"] = [name for name in node["required"] if name not in without]
         self._describe(node, "required", value=missing, path=path)
 
     def _check_names(self, properties: JsonObject, path: str) -> None:
@@ -304,7 +295,7 @@ class SchemaFitting(SchemaRewriting):
     def _fit_list(self, node: JsonObject, path: str) -> None:
         if "prefixItems" in node and not self._accepts("prefixItems"):
             self._fit_tuple(node, path)
-        if self._rules.requires_types and may_be(node, "array"):
+        if self._rules.requires_types and _may_be(node, "array"):
             node.setdefault("items", {})
 
     def _fit_tuple(self, node: JsonObject, path: str) -> None:
@@ -349,8 +340,6 @@ class SchemaFitting(SchemaRewriting):
                     self._note(path, f"empty {keyword} left out")
         return node
 
-    # Values and types
-
     def _accepts(self, keyword: str) -> bool:
         return self._rules.keywords is None or keyword in self._rules.keywords
 
@@ -372,7 +361,7 @@ class SchemaFitting(SchemaRewriting):
         if "const" in node and not self._accepts("const"):
             # Merged, because an enum may stand beside the const: only their common value is left
             # then.
-            overwrite(node, merge_all([{"enum": [node.pop("const")]}, node], path))
+            _overwrite(node, merge_all([{"enum": [node.pop("const")]}, node], path))
             self._note(path, "const written as enum")
         values = node.get("enum")
         if values is None:
@@ -387,10 +376,10 @@ class SchemaFitting(SchemaRewriting):
             self._fit_enum(node, self._rules.enum_types, path)
 
     def _fit_enum(self, node: JsonObject, types: frozenset[str], path: str) -> None:
-        given = [value for value in node["enum"] if value is not None]
+        not_null = [value for value in node["enum"] if value is not None]
         # Gemini refuses an empty text among the values of an enum.
-        values = [value for value in given if _type_of(value) in types and value != ""]
-        if len(values) < len(given) or not values:
+        values = [value for value in not_null if _type_of(value) in types and value != ""]
+        if len(values) < len(not_null) or not values:
             node.setdefault("type", _types_of(node["enum"]))
             self._describe(node, "enum", value=node.pop("enum"), path=path)
         elif len(values) < len(node["enum"]):
@@ -398,7 +387,7 @@ class SchemaFitting(SchemaRewriting):
 
     def _fit_null_in_enum(self, node: JsonObject, values: list[Json], path: str) -> None:
         """Write an enum without the null in it, which is a type of its own."""
-        may_be_null = "type" not in node or may_be(node, "null")
+        may_be_null = "type" not in node or _may_be(node, "null")
         if self._rules.uses_nullable or not may_be_null:
             node["enum"] = values
         # The keyword is in use, and a schema has it only once.
@@ -428,13 +417,13 @@ class SchemaFitting(SchemaRewriting):
             self._type_anything(node, path)
 
     def _split_types(self, node: JsonObject, path: str) -> None:
-        given = node.pop("type")
-        types = [name for name in given if name != "null"]
+        names = node.pop("type")
+        types = [name for name in names if name != "null"]
         if "anyOf" in node:
-            node["anyOf"] = _of_types(node["anyOf"], given, path)
+            node["anyOf"] = _of_types(node["anyOf"], names, path)
         else:
             # An enum without null refuses it, whatever the types say.
-            if "null" in given and None in node.get("enum", (None,)):
+            if "null" in names and None in node.get("enum", (None,)):
                 node["nullable"] = True
             if len(types) == 1:
                 node["type"] = types[0]
@@ -468,6 +457,11 @@ class SchemaFitting(SchemaRewriting):
         return merged
 
 
+def _check_length(trail: Trail, path: str) -> None:
+    if len(trail) > _LONGEST_TRAIL:
+        raise SchemaRefusedError(path, f"leads through more than {_LONGEST_TRAIL} references")
+
+
 def _recursion(reference: str, path: str) -> SchemaRefusedError:
     return SchemaRefusedError(
         path, f"{reference!r} contains itself, which the provider does not support"
@@ -478,6 +472,19 @@ def _any_of(kinds: list[JsonObject]) -> JsonObject:
     """Return a schema for what fits any of several; without any, one that everything fits."""
     unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
     return {"anyOf": unique} if len(unique) > 1 else next(iter(unique), {})
+
+
+def _may_be(node: JsonObject, kind: str) -> bool:
+    """Whether the type of a schema is this, or one of several types is."""
+    return kind in as_list(node.get("type"))
+
+
+def _overwrite(node: JsonObject, content: JsonObject) -> None:
+    """Give a schema another content; it stays the same object."""
+    # A copy: the content may be the schema itself.
+    copy = dict(content)
+    node.clear()
+    node.update(copy)
 
 
 def _type_of(value: Json) -> str:
@@ -495,14 +502,14 @@ def _one_or_several(types: list[str]) -> Json:
 
 def _of_types(alternatives: list[JsonObject], types: list[str], path: str) -> list[JsonObject]:
     """Return the alternatives that one of these types is possible for, each with its types."""
-    found: list[JsonObject] = []
+    possible: list[JsonObject] = []
     for alternative in alternatives:
         try:
             merge_all([alternative, {"type": types}], path)
         except SchemaRefusedError:
             continue
         # Merged where the alternative is fitted, after its references.
-        found.append({"allOf": [alternative, {"type": types}]})
-    if not found:
+        possible.append({"allOf": [alternative, {"type": types}]})
+    if not possible:
         raise SchemaRefusedError(path, "has alternatives of other types than its own")
-    return found
+    return possible

@@ -60,17 +60,22 @@ def merge_apart(schemas: Sequence[JsonObject], path: str) -> tuple[JsonObject, l
     return merged, apart
 
 
-def resolve_root(schema: JsonObject, root: JsonObject, path: str) -> JsonObject:
+def opened(schema: JsonObject, root: JsonObject, path: str) -> JsonObject:
+    """Return a schema that is a reference with its target, which may be a reference again."""
+    beside = {name: value for name, value in schema.items() if name != "$ref"}
+    # What stands beside a reference holds as well; of two descriptions its own is nearer.
+    return merge_all([beside, resolve_reference(root, schema["$ref"], path)], path)
+
+
+def resolve_root(schema: JsonObject, root: JsonObject) -> JsonObject:
     """Return a schema with the references at its own root resolved."""
     seen: set[str] = set()
     while "$ref" in schema:
         reference = schema["$ref"]
         if reference in seen:
-            raise SchemaRefusedError(path, f"{reference!r} leads to itself")
+            raise SchemaRefusedError("", f"{reference!r} leads to itself")
         seen.add(reference)
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        # What stands beside a reference holds as well; of two descriptions its own is nearer.
-        schema = merge_all([beside, resolve_reference(root, reference, path)], path)
+        schema = opened(schema, root, "")
     return schema
 
 
@@ -208,7 +213,7 @@ def _differing(path: str, what: str) -> SchemaRefusedError:
 # Alternatives
 
 
-def merge_alternatives(schemas: Sequence[JsonObject], path: str) -> JsonObject:
+def merge_alternatives(schemas: Sequence[JsonObject]) -> JsonObject:
     """Merge object schemas of which one must hold into one that accepts what any of them accepts.
 
     Only properties that all of them require are required.
@@ -218,7 +223,7 @@ def merge_alternatives(schemas: Sequence[JsonObject], path: str) -> JsonObject:
     is_closed = all(schema.get("additionalProperties") is False for schema in schemas)
     for schema in schemas:
         if schema.get("type") != "object":
-            raise SchemaRefusedError(path, "has alternatives that are not all objects")
+            raise SchemaRefusedError("", "has alternatives that are not all objects")
         for name, inner in schema.get("properties", {}).items():
             properties[name] = _either(properties.get(name), inner)
         names = schema.get("required", [])
@@ -272,5 +277,5 @@ def _limits_of(schema: Json) -> Json:
     """Return a schema without its annotations."""
     if not isinstance(schema, dict):
         return schema
-    kept = {n: value for n, value in schema.items() if n in LIMITING_KEYWORDS or n == "$ref"}
-    return map_subschemas(kept, "", lambda inner, _: _limits_of(inner))
+    limits = {n: value for n, value in schema.items() if n in LIMITING_KEYWORDS or n == "$ref"}
+    return map_subschemas(limits, "", lambda inner, _: _limits_of(inner))

@@ -74,11 +74,11 @@ def check_schema(
         _check_limits(fitted, rules)
     except SchemaRefusedError as error:
         return SchemaVerdict(outcome="refused", reason=str(error))
-    told = tuple(dict.fromkeys([*changes, *fitting.changes]))
+    every_change = tuple(dict.fromkeys([*changes, *fitting.changes]))
     return SchemaVerdict(
         outcome="adapted" if fitted != schema else "accepted",
         schema=fitted,
-        changes=told if fitted != schema else (),
+        changes=every_change if fitted != schema else (),
         adds_nulls=fitting.adds_nulls,
     )
 
@@ -95,14 +95,14 @@ def _object_at_root(schema: JsonObject, rules: SchemaRules, changes: list[str]) 
     whole = dict(schema)
     if "$ref" in whole:
         changes.append(f"the schema: {whole['$ref']!r} written out at the root")
-        whole = resolve_root(whole, schema, "")
-    told: JsonObject = {}
+        whole = resolve_root(whole, schema)
+    limits_by_keyword: JsonObject = {}
     for keyword in _COMBINATORS:
         if keyword in whole:
-            whole, told[keyword] = _without_combinator(whole, keyword, schema)
+            whole, limits_by_keyword[keyword] = _without_combinator(whole, keyword, schema)
             changes.append(f"the schema: {keyword} at the root written as one object")
     whole = _plain_object(whole, changes)
-    for keyword, limits in told.items():
+    for keyword, limits in limits_by_keyword.items():
         if limits:
             # Definitions are not sent where references are not understood.
             shown = written_out(limits, schema) if rules.inlines_references else limits
@@ -129,18 +129,18 @@ def _without_combinator(
     whole: JsonObject, keyword: str, root: JsonObject
 ) -> tuple[JsonObject, list[JsonObject]]:
     """Return the root without a combinator, and what the combinator says beyond that."""
-    parts = [resolve_root(part, root, "") for part in whole[keyword]]
+    parts = [resolve_root(part, root) for part in whole[keyword]]
     rest = {name: value for name, value in whole.items() if name != keyword}
     if keyword == "allOf":
         return merge_apart([rest, *parts], "")
     # Beside properties an alternative is often only a list of what it requires, without a type.
     alternatives = [{"type": "object", **part} if "properties" in rest else part for part in parts]
-    merged = merge_alternatives(alternatives, "")
-    told = unsaid(alternatives, merged)
+    merged = merge_alternatives(alternatives)
+    limits = unsaid(alternatives, merged)
     # Of one alternative, and of any of which one says nothing more, there is nothing to tell.
-    has_limits = len(told) > 1 or any(told)
-    is_limited = has_limits if keyword == "oneOf" else all(told)
-    return merge_all([rest, merged], ""), told if is_limited else []
+    has_limits = len(limits) > 1 or any(limits)
+    is_limited = has_limits if keyword == "oneOf" else all(limits)
+    return merge_all([rest, merged], ""), limits if is_limited else []
 
 
 def _refuse_open_object(schema: JsonObject) -> None:
@@ -235,8 +235,8 @@ class SchemaAdapter:
     ) -> tuple[ToolSpec, ...]:
         # The tools of a session are one tuple for all its requests, so the last result is found by
         # identity.
-        given, fitted_for, fitted = self._tools
-        if given is tools and fitted_for == target:
+        originals, fitted_for, fitted = self._tools
+        if originals is tools and fitted_for == target:
             return fitted
         fitted = tuple(self._adapted_tool(tool, target) for tool in tools)
         if all(one is other for one, other in zip(fitted, tools, strict=True)):
@@ -266,13 +266,13 @@ class SchemaAdapter:
 
     def _verdict(self, schema: JsonObject, target: SchemaTarget, purpose: Purpose) -> SchemaVerdict:
         key = (id(schema), target, purpose)
-        kept = self._verdicts.get(key)
-        if kept is None or kept.schema is not schema:
+        cached = self._verdicts.get(key)
+        if cached is None or cached.schema is not schema:
             if len(self._verdicts) >= _CACHE_SIZE:
                 self._verdicts.clear()
-            kept = _CachedVerdict(schema, check_schema(schema, target=target, purpose=purpose))
-            self._verdicts[key] = kept
-        return kept.verdict
+            cached = _CachedVerdict(schema, check_schema(schema, target=target, purpose=purpose))
+            self._verdicts[key] = cached
+        return cached.verdict
 
 
 def _refused(name: str, verdict: SchemaVerdict) -> ConfigError:

@@ -107,26 +107,26 @@ def _protocol(vendor: Vendor, access: VendorAccess) -> WireProtocol:
 
 
 def _base_url(vendor: Vendor, access: VendorAccess) -> str:
-    given = access.base_url or vendor.base_url
+    url = access.base_url or vendor.base_url
     if vendor.url_form == "vertex":
         location = access.fields.location or "global"
         # The global endpoint has no location in its host name.
         prefix = "" if location == "global" else f"{location}-"
-        host = (given or f"https://{prefix}aiplatform.googleapis.com").rstrip("/")
+        host = (url or f"https://{prefix}aiplatform.googleapis.com").rstrip("/")
         return f"{host}/v1/projects/{access.fields.project}/locations/{location}"
-    if not given:
+    if not url:
         variables = " or ".join(vendor.url_variables)
         name, way = access.provider or vendor.name, f" or set {variables}" if variables else ""
         raise ConfigError(
             ErrorCode.CONFIG_MISSING, f"no base URL for {name!r}: pass base_url{way}", provider=name
         )
     if vendor.url_form == "ollama":
-        return ollama_url(given)
+        return ollama_url(url)
     if vendor.url_form == "azure":
         # Azure's own pages show this URL in several forms.
-        resource = given.rstrip("/").removesuffix(_AZURE_PATH).removesuffix("/openai")
+        resource = url.rstrip("/").removesuffix(_AZURE_PATH).removesuffix("/openai")
         return resource if _azure_version(vendor, access) else resource + _AZURE_PATH
-    return given
+    return url
 
 
 def _azure_version(vendor: Vendor, access: VendorAccess) -> str | None:
@@ -141,9 +141,9 @@ def _own_headers(vendor: Vendor, access: VendorAccess) -> dict[str, str]:
         return {"anthropic-version": ANTHROPIC_VERSION}
     if vendor.protocol not in {"responses", "chat"} or vendor.url_form != "plain":
         return {}
-    told = access.fields
-    known = {"openai-organization": told.organization, "openai-project": told.project}
-    return {name: value for name, value in known.items() if value}
+    fields = access.fields
+    headers = {"openai-organization": fields.organization, "openai-project": fields.project}
+    return {name: value for name, value in headers.items() if value}
 
 
 _Encode: TypeAlias = Callable[[ModelRequest], WireRequest]

@@ -288,8 +288,8 @@ def ollama_url(host: str) -> str:
     A wildcard address means this machine. What is not a host is returned unchanged but for a
     scheme, and the later check of URLs reports what is wrong with it.
     """
-    given = host.strip()
-    url = given if "://" in given else f"http://{given}"
+    host_name = host.strip()
+    url = host_name if "://" in host_name else f"http://{host_name}"
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -301,7 +301,7 @@ def ollama_url(host: str) -> str:
     name = _LOOPBACK.get(name, name)
     name = f"[{name}]" if ":" in name else name
     # With a scheme Ollama's client takes the scheme's port, without one its own.
-    usual = _USUAL_PORTS[parts.scheme] if "://" in given else _OLLAMA_PORT
+    usual = _USUAL_PORTS[parts.scheme] if "://" in host_name else _OLLAMA_PORT
     return f"{parts.scheme}://{name}:{port or usual}{parts.path.rstrip('/')}"
 
 

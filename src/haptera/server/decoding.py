@@ -4,17 +4,22 @@ What a body costs to read is bounded by its size, and no check takes a step of P
 other requests wait meanwhile.
 """
 
+import asyncio
 import re
 from array import array
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
 
+from haptera.model.json_types import has_costly_numbers
 from haptera.options.declarations import Declared, allowed_words
 from haptera.server.problems import ProblemError
 
+ValueT = TypeVar("ValueT")
 BodyT = TypeVar("BodyT")
 MOST_VALUES = 100_000
 """How many values and names a body has at most: each costs many times what it takes in JSON."""
@@ -46,6 +51,16 @@ def described(said: Declared | str) -> msgspec.Meta:
 def field_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the names that a client uses for the fields of a type; worked out once for each."""
     return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+async def decoded_in_turn(
+    turn: AbstractAsyncContextManager[None], content: bytes, decode: Callable[[bytes], ValueT]
+) -> ValueT:
+    """Decode what a client sent; large ones in a thread, when it is their turn."""
+    if len(content) <= _SMALL:
+        return decode(content)
+    async with turn:
+        return await asyncio.to_thread(decode, content)
 
 
 def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:
@@ -105,14 +120,20 @@ def check_shape(content: bytes) -> None:
         ProblemError: 400.
 
     """
-    # The count is cheap and is enough for almost every body; brackets in strings only make it
+    # The counts are cheap and are enough for almost every body; what is in strings only makes them
     # higher.
-    if len(content) <= _SMALL and content.count(b"[") + content.count(b"{") <= _DEEPEST:
+    is_flat = content.count(b"[") + content.count(b"{") <= _DEEPEST
+    has_exponents = content.count(b"e") + content.count(b"E") > _DEEPEST
+    if len(content) <= _SMALL and is_flat and not (has_exponents and has_costly_numbers(content)):
         return
     plain = _without_strings(content)
     containers = plain.count(b"[") + plain.count(b"{")
     if plain.count(b",") + containers > MOST_VALUES:
         raise _too_many()
+    if plain.count(b"]") + plain.count(b"}") > containers:
+        raise ProblemError(400, "BODY_INVALID", "this is not JSON: more is closed than was opened")
+    if has_costly_numbers(plain):
+        raise ProblemError(400, "TOO_MANY_VALUES", "a body has at most 1,000 large exponents")
     if _depth(plain) > _DEEPEST:
         raise ProblemError(400, "TOO_DEEP", f"a body is nested at most {_DEEPEST} deep")
     # Between two commas there is at most one number, with few brackets around it. The time to read

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from haptera import AgentError
 from haptera.server.access import COOKIE, LOGIN_HEADER, Access, Principal
 from haptera.server.bodies import check_file, json_of, limited_by
-from haptera.server.decoding import decode_body, field_names
+from haptera.server.decoding import decode_body, decoded_in_turn, field_names
 from haptera.server.event_stream import SSE
 from haptera.server.operations import (
     HTML,
@@ -112,7 +112,10 @@ class Endpoint:
         if operation.body is bytes:
             check_file(request)
         if operation.body not in {None, bytes}:
-            body = decode_body(await json_of(request), operation.body)
+            kind, turn = operation.body, self._server.hub.decoding.of(principal.owner)
+            body = await decoded_in_turn(
+                turn, await json_of(request), lambda raw: decode_body(raw, kind)
+            )
         call = Call(
             principal=principal,
             server=self._server,

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated, BinaryIO
 
 import msgspec
@@ -63,20 +63,26 @@ async def export_session(call: Call) -> FileAnswer:
     session = await call.sessions.describe(call.path["session_id"])
     pieces = call.sessions.agent.sessions.export(session.id, to=query.format, redact=query.redact)
     media, suffix = _FORMATS[query.format]
+
+    async def next_piece() -> bytes:
+        async with call.server.hub.exporting.of(call.principal.owner):
+            return await anext(pieces, b"")
+
     return FileAnswer(
         name=f"{session.id}{suffix}",
         media_type=media,
-        pieces=_started(pieces, await anext(pieces, b"")),
+        pieces=_started(next_piece, await next_piece()),
     )
 
 
 async def _started(
-    pieces: AsyncGenerator[bytes, None], first: bytes
+    next_piece: Callable[[], Awaitable[bytes]], first: bytes
 ) -> AsyncGenerator[bytes, None]:
     """Yield the pieces; the first was made before the response began: it could still fail."""
-    yield first
-    async for piece in pieces:
+    piece = first
+    while piece:
         yield piece
+        piece = await next_piece()
 
 
 @ServedOperation(
@@ -112,7 +118,8 @@ async def _import(call: Call, query: ImportQuery) -> OperationAnswer:
 
 async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
     sessions = call.sessions.agent.sessions
-    return await sessions.import_from(file, of=query.format, name=query.name)
+    async with call.server.hub.importing.of(call.principal.owner):
+        return await sessions.import_from(file, of=query.format, name=query.name)
 
 
 HISTORY_OPERATIONS = (

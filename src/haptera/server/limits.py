@@ -1,10 +1,12 @@
 """Limits of a server: the rate of requests, failed credentials, and open streams."""
 
 import asyncio
+import contextlib
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -238,6 +240,23 @@ class RateLimit:
             raise ProblemError(
                 429, "RATE_LIMITED", "too many requests", retryable=True, retry_after=wait
             )
+
+
+class Turns:
+    """Bounds work that takes long: one of each caller at a time, and so many in all.
+
+    It runs in threads, which share the interpreter with the event loop.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = asyncio.Semaphore(total)
+        self._own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def of(self, caller: str) -> AsyncGenerator[None, None]:
+        """Wait until it is the turn of a caller, and keep it while the block runs."""
+        async with self._own.setdefault(caller, asyncio.Lock()), self._total:
+            yield
 
 
 class OpenLimit:

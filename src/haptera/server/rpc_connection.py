@@ -15,7 +15,7 @@ import msgspec
 
 from haptera import AgentError
 from haptera.server.access import Principal
-from haptera.server.decoding import decode_body
+from haptera.server.decoding import decode_body, decoded_in_turn
 from haptera.server.operations import EventAnswer, FileAnswer
 from haptera.server.problems import ProblemError
 from haptera.server.rpc_messages import (
@@ -61,6 +61,7 @@ class RpcConnection:
         self._counted = counted
         """How many of the next calls were counted before they were read."""
         self._caller = caller
+        self._owner = caller().owner
         self._send = send
         # Calls and subscriptions send at the same time; what one of them sends stays together and
         # in order.
@@ -72,9 +73,13 @@ class RpcConnection:
         self.left = asyncio.Event()
         """Set when the client has gone."""
 
-    def read(self, content: bytes) -> RpcMessage:
+    async def read(self, content: bytes) -> RpcMessage:
         """Read a message of the client."""
-        return read_rpc_message(content, most=self._limit)
+        return await decoded_in_turn(
+            self._methods.server.hub.decoding.of(self._owner),
+            content,
+            lambda raw: read_rpc_message(raw, most=self._limit),
+        )
 
     async def take(self, message: RpcMessage) -> None:
         """Begin to answer what the client sent; waits only for a client that does not read."""
@@ -87,7 +92,7 @@ class RpcConnection:
 
     async def answer(self, content: bytes) -> bytes | None:
         """Answer a message to its end, for a client that gets nothing else."""
-        message = self.read(content)
+        message = await self.read(content)
         if len(message.requests) > self._free_calls:
             responses = self._refusals(message)
         else:

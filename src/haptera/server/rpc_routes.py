@@ -109,7 +109,7 @@ class RpcEndpoint:
                 if len(content) > limit:
                     await websocket.close(_TOO_LARGE, f"a message has at most {limit} bytes")
                     break
-                await connection.take(connection.read(content))
+                await connection.take(await connection.read(content))
         except ConnectionError:
             pass
         finally:

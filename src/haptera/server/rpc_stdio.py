@@ -85,7 +85,7 @@ async def _read(source: int, connection: RpcConnection, *, limit: int) -> None:
                 if line is None:
                     await connection.take(too_large_message(limit))
                 elif line.strip():
-                    await connection.take(connection.read(line))
+                    await connection.take(await connection.read(line))
 
 
 async def _until(stopped: asyncio.Event, work: Coroutine[object, object, None]) -> None:

@@ -6,6 +6,7 @@ import gc
 import ipaddress
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -28,6 +29,11 @@ _LOOK_SECONDS = 1
 _BACKLOG = 2048
 _COLLECT_AFTER = (10_000, 10, 8)
 """How many new objects, and how many collections of the younger ones, before the next."""
+_SWITCH_SECONDS = 0.0005
+"""How long a thread that computes keeps the event loop, or the thread of a store, waiting.
+
+Python's own is ten times as long, and a request needs the interpreter about ten times.
+"""
 _STALLED_SECONDS = 30.0
 
 
@@ -139,6 +145,7 @@ def run_process(work: Coroutine[None, None, None]) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):
         new_loop = late_module("uvloop").new_event_loop

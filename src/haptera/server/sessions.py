@@ -24,7 +24,7 @@ from haptera.model.events import QuerySuspended
 from haptera.model.ids import QueryId, parse_session_id
 from haptera.server.cut_off_queries import CutOffQueries
 from haptera.server.feeds import Overview, SessionFeed, Source
-from haptera.server.limits import OpenLimit, ServerSettings
+from haptera.server.limits import OpenLimit, ServerSettings, Turns
 from haptera.server.loop_slices import LoopSlices
 from haptera.server.problems import ProblemError
 from haptera.server.shutdown import when_told_to_end
@@ -59,6 +59,11 @@ class Hub:
         self.settings = settings
         self.streams = OpenLimit("streams", each=settings.streams_per_owner, total=settings.streams)
         self.loop = LoopSlices()
+        self.decoding = Turns(1)
+        """Of large bodies."""
+        self.importing = Turns(2)
+        self.exporting = Turns(2)
+        """Of exports, piece by piece, and of what links show."""
         limits = PoolLimits(
             sessions=settings.sessions,
             # Not all of them: one owner with many sessions must not keep the others out.
@@ -276,7 +281,7 @@ class OwnerSessions:
         self.agent = agent
         self.owner = owner
         self.importing = asyncio.Lock()
-        """Held while a session is made from a file."""
+        """Held while a file comes and a session is made from it."""
         self._pool = pool
 
     async def describe(self, session_id: str) -> SessionDescription:

@@ -6,7 +6,7 @@ a wrong credential.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
@@ -43,7 +43,7 @@ _PAGE_HEADERS = {
 async def read_shared_session(call: Call) -> OperationAnswer:
     """Return the messages that a link shows."""
     # In a thread: a session may be long, and no credential is needed to ask for it.
-    encoded = await asyncio.to_thread(msgspec.json.encode, await _shared(call))
+    encoded = await _shown(call, msgspec.json.encode)
     return OperationAnswer(msgspec.Raw(encoded), headers=_NOT_INDEXED)
 
 
@@ -52,7 +52,7 @@ async def read_shared_session(call: Call) -> OperationAnswer:
 )
 async def read_shared_page(call: Call) -> FileAnswer:
     """Return what a link shows, as a page."""
-    page = await asyncio.to_thread((await _shared(call)).html)
+    page = await _shown(call, SharedSession.html)
     return FileAnswer(
         name="session.html",
         media_type=f"{HTML}; charset=utf-8",
@@ -61,8 +61,8 @@ async def read_shared_page(call: Call) -> FileAnswer:
     )
 
 
-async def _shared(call: Call) -> SharedSession:
-    """Find what a link shows, among the sessions of the owners that it may belong to.
+async def _shown(call: Call, write: Callable[[SharedSession], bytes]) -> bytes:
+    """Write what a link shows, among the sessions of the owners that it may belong to.
 
     Raises:
         ProblemError: 404; 429 after too many requests with the link, or too many wrong links; 503.
@@ -75,9 +75,10 @@ async def _shared(call: Call) -> SharedSession:
     server.count_reading(token)
     # An owner is asked in any case, so that the time of an answer does not say which there are.
     for owner in owners_of(token, server.access.owners) or [server.access.owner]:
-        shown = await _shown_by(server, owner, token)
-        if shown is not None:
-            return shown
+        async with server.hub.exporting.of(owner):
+            shown = await _shown_by(server, owner, token)
+            if shown is not None:
+                return await asyncio.to_thread(write, shown)
     server.count_failure(call.client)
     message = "this link is not valid; it may have expired or been revoked"
     raise ProblemError(404, ErrorCode.NOT_FOUND.value, message)

@@ -66,15 +66,15 @@ def entries_to_store(
     """
     # A holder whose first attempt failed without an answer appends the same entries again: those
     # that are stored already are compared by id and left out.
-    known = 0
-    while known < len(entries) and entries[known].seq <= head:
-        entry = entries[known]
+    stored = 0
+    while stored < len(entries) and entries[stored].seq <= head:
+        entry = entries[stored]
         if id_at(entry.seq) != entry.id:
             raise StoreError(
                 ErrorCode.CONFLICT, f"a different entry with seq {entry.seq} is already stored"
             )
-        known += 1
-    fresh = entries[known:]
+        stored += 1
+    fresh = entries[stored:]
     taken: set[EntryId] = set()
     for expected, entry in enumerate(fresh, start=head + 1):
         if entry.seq != expected:
@@ -205,8 +205,8 @@ def with_details(record: SessionRecord, details: bytes | None) -> SessionRecord 
     if not details:
         return believed(record)
     try:
-        known = msgspec.json.decode(details, type=dict[str, Any])
-        fields = {name: known[name] for name in _DETAILS if name in known}
+        values = msgspec.json.decode(details, type=dict[str, Any])
+        fields = {name: values[name] for name in _DETAILS if name in values}
         # Converted as a whole, so that a detail of a wrong type counts as damage.
         return believed(msgspec.convert(msgspec.to_builtins(record) | fields, SessionRecord))
     except UNREADABLE:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from haptera.model.errors import AgentError, ErrorCode, SessionError
 from haptera.model.ids import SessionId
@@ -127,17 +127,20 @@ def is_abandoned(ticket: str) -> bool:
     return _state_of(ticket) == "dead"
 
 
-async def wait_for_lease(
+async def acquire_in_line(
     notifier: ChangeNotifier,
     line: WaitingLine,
     session_id: SessionId,
     *,
+    busy: Literal["wait", "reject"],
     attempt: Callable[[LinePosition], Awaitable[Lease]],
 ) -> Lease:
-    """Try to acquire until the session is free and this caller is first in line.
+    """Try to acquire once, or until the session is free and this caller is first in line.
 
     A release by this process wakes the caller; a release by another is found by trying again.
     """
+    if busy == "reject":
+        return await attempt(NOT_WAITING)
     # Tickets are compared as texts, so the time has leading zeros. All processes share its clock.
     ticket = f"{time.monotonic_ns():020d}-{os.urandom(4).hex()}-{this_process()}"
     position = LinePosition(ticket)

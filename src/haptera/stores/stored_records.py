@@ -109,6 +109,18 @@ def verified_blob(name: str, content: bytes) -> bytes:
     return content
 
 
+def blob_or_error(session_id: SessionId, name: str, content: bytes | None) -> bytes:
+    """Return content that was found under a name; raises NOT_FOUND, or CORRUPT."""
+    if content is None:
+        raise blob_not_found_error(session_id, name)
+    return verified_blob(name, content)
+
+
+def closed_error() -> SessionError:
+    """Make the error of a store that is closed."""
+    return SessionError(ErrorCode.CLOSED, "the store is closed")
+
+
 def no_session_error(session_id: SessionId) -> SessionError:
     """Make the error of a command for a session that is not there, or was just deleted."""
     return SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")

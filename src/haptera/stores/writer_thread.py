@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from haptera.model.errors import ErrorCode, SessionError, StoreError
+from haptera.model.errors import ErrorCode, StoreError
+from haptera.stores.stored_records import closed_error
 from haptera.system.processes import ForkGuard
 
 WriteT = TypeVar("WriteT")
@@ -56,7 +57,7 @@ class WriterThread(ABC, Generic[WriteT]):
         self._fork_guard.refuse_forks()
         with self._lock:
             if self._is_closed:
-                raise SessionError(ErrorCode.CLOSED, "the store is closed")
+                raise closed_error()
             # The task takes all that waits when it runs, so the first one that waits asks for it.
             if not self._waiting:
                 self._ask_for_thread()
@@ -68,8 +69,8 @@ class WriterThread(ABC, Generic[WriteT]):
             self._thread.submit(self._write_waiting)
         # Raised when the system starts no more threads, and once the interpreter is shutting down.
         except RuntimeError as error:
-            told = f"the store has no thread to write with: {error}"
-            raise StoreError(ErrorCode.UNAVAILABLE, told) from error
+            message = f"the store has no thread to write with: {error}"
+            raise StoreError(ErrorCode.UNAVAILABLE, message) from error
 
     def _take_waiting(self) -> list[WriteT]:
         """Return the writes that wait; what is asked for from now on waits for the next call."""

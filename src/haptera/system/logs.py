@@ -14,8 +14,8 @@ class _Scrubbing(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        said = record.getMessage()
-        if (clean := writable(scrub(said))) != said:
+        text = record.getMessage()
+        if (clean := writable(scrub(text))) != text:
             record.msg, record.args = clean, ()
         if record.exc_info:
             shown = logging.Formatter().formatException(record.exc_info)

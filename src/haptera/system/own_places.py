@@ -64,8 +64,8 @@ def own_places() -> OwnPlaces:
     # A copy, because another thread may change the list at any time.
     held = dict(_held)
     key = tuple(held)
-    if (known := _joined.get(key)) is not None:
-        return known
+    if (cached := _joined.get(key)) is not None:
+        return cached
     fields = {
         name: tuple(dict.fromkeys(each for part in held.values() for each in getattr(part, name)))
         for name in OwnPlaces.__struct_fields__

@@ -59,13 +59,13 @@ def shell_code(status: int) -> int:
 
 def descendants() -> list[int]:
     """Return the processes below this one, as far as the kernel shows them."""
-    found: list[int] = []
+    processes: list[int] = []
     waiting = [os.getpid()]
     while waiting:
         children = list(_children_of(waiting.pop()))
-        found += children
+        processes += children
         waiting += children
-    return found
+    return processes
 
 
 def _children_of(pid: int) -> Iterator[int]:

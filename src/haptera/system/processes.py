@@ -88,8 +88,8 @@ def is_of_this_machine(identity: ProcessIdentity) -> bool:
     Namespaces do not tell: the first one of every machine has the same number.
     """
     here = this_process()
-    known = _UNKNOWN_BOOT not in {identity.boot, here.boot}
-    return known and (identity.boot, identity.namespace) == (here.boot, here.namespace)
+    is_comparable = _UNKNOWN_BOOT not in {identity.boot, here.boot}
+    return is_comparable and (identity.boot, identity.namespace) == (here.boot, here.namespace)
 
 
 def process_state(identity: ProcessIdentity) -> ProcessState:

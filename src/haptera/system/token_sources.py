@@ -147,8 +147,8 @@ class BoundTokenSource:
                 f"the credential is for {self._origin} and was not sent to {origin}",
             )
         # The source may be the user's own, so its result is checked, whatever it declares.
-        given: object = await self._source.token(origin)
-        value = given.reveal() if isinstance(given, Secret) else given
+        answer: object = await self._source.token(origin)
+        value = answer.reveal() if isinstance(answer, Secret) else answer
         if not isinstance(value, str):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,

@@ -10,15 +10,27 @@ from contextvars import Token
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+import msgspec
+
 from haptera.model.errors import ErrorReport
 from haptera.model.events import Measured, QueryMeasured, ToolMeasured, TurnMeasured
-from haptera.model.parts import Part
+from haptera.model.messages import AssistantMessage, Message
+from haptera.model.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from haptera.model.requests import ModelRequest
 from haptera.model.secrets import scrub
 from haptera.model.usage import Usage
 from haptera.model.vendors import split_model
 from haptera.ports.telemetry import Begun, QueryBegun, ToolBegun, TurnBegun
-from haptera.telemetry.content import begun_content, ended_content
 
 try:
     from opentelemetry import context as otel_context
@@ -75,7 +87,7 @@ class OpenTelemetry:
         """Begin a span below the current one."""
         name, kind, attributes = _beginning(begun)
         if self._content:
-            attributes |= begun_content(begun)
+            attributes |= _begun_content(begun)
         span = self._tracer.start_span(name, kind=kind, attributes=attributes)
         shared = {key: attributes[key] for key in _METRIC_KEYS if key in attributes}
         return OpenSpan(span, self._metrics, shared, content=self._content)
@@ -111,7 +123,7 @@ class OpenSpan:
         span = self._span
         span.set_attributes(_ending(measured))
         if self._content:
-            span.set_attributes(ended_content(measured, parts))
+            span.set_attributes(_ended_content(measured, parts))
         failure = _failure_of(measured)
         if failure is not None:
             span.set_attribute("error.type", failure)
@@ -282,3 +294,81 @@ def _failure_of(measured: Measured) -> str | None:
 def _description(measured: Measured, *, content: bool) -> str | None:
     """Return the text of an error; it may quote what a tool or a model said."""
     return scrub(measured.error.message) if content and measured.error is not None else None
+
+
+_Plain: TypeAlias = dict[str, Any]
+
+
+def _begun_content(begun: Begun) -> dict[str, str]:
+    """Return what is sent: a prompt, a request's messages, or the arguments of a tool."""
+    match begun:
+        case QueryBegun(prompt=prompt):
+            return {"gen_ai.input.messages": _as_json([_message_form(prompt)])} if prompt else {}
+        case TurnBegun(request=request):
+            system = [{"type": "text", "content": text} for text in request.system]
+            tools = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.input_schema,
+                }
+                for tool in request.tools
+            ]
+            forms = {
+                "gen_ai.input.messages": [_message_form(item) for item in request.messages],
+                "gen_ai.system_instructions": system,
+                "gen_ai.tool.definitions": tools,
+            }
+            return {name: _as_json(form) for name, form in forms.items() if form}
+        case ToolBegun(arguments=arguments):
+            return {"gen_ai.tool.call.arguments": _as_json(arguments)}
+
+
+def _ended_content(measured: Measured, parts: Sequence[Part]) -> dict[str, str]:
+    """Return what came back: the answer of a model, or the result of a tool."""
+    if isinstance(measured, TurnMeasured) and parts:
+        answer = {
+            "role": "assistant",
+            "parts": [_part_form(part) for part in parts],
+            "finish_reason": measured.finish_reason or "",
+        }
+        return {"gen_ai.output.messages": _as_json([answer])}
+    if isinstance(measured, ToolMeasured) and parts:
+        return {"gen_ai.tool.call.result": _as_json([_part_form(part) for part in parts])}
+    return {}
+
+
+def _message_form(message: Message) -> _Plain:
+    parts = [_part_form(part) for part in message.parts]
+    role = "assistant" if isinstance(message, AssistantMessage) else "user"
+    # The conventions have a role for results of tools, which are user messages here.
+    if parts and all(isinstance(part, ToolResultPart) for part in message.parts):
+        role = "tool"
+    return {"role": role, "parts": parts}
+
+
+def _part_form(part: Part) -> _Plain:
+    form: _Plain
+    match part:
+        case TextPart(text=text) | ReminderPart(text=text) | CompactionPart(text=text):
+            form = {"type": "text", "content": text}
+        case ReasoningPart(text=text):
+            form = {"type": "reasoning", "content": text}
+        case ToolCallPart(call_id=call_id, name=name):
+            arguments = part.arguments if part.invalid is None else part.invalid
+            form = {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+        case ToolResultPart(call_id=call_id, text=text):
+            form = {"type": "tool_call_response", "id": call_id, "response": text}
+        case MediaPart(mime=mime, url=str() as url):
+            form = {"type": "uri", "mime_type": mime, "uri": url}
+        case MediaPart(mime=mime):  # its bytes would make spans as large as files
+            form = {"type": "file", "mime_type": mime, "file_id": part.blob or ""}
+        # Its content is opaque, and only its provider can read it.
+        case ProviderPart(provider=provider):
+            form = {"type": "provider", "provider": provider}
+    return form
+
+
+def _as_json(value: object) -> str:
+    return scrub(msgspec.json.encode(value).decode())

@@ -1,8 +1,9 @@
 """How checks of a contract state what they expect, are run, and are reported."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -72,6 +73,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         lines = [f"{len(self.passed)} kept, {len(self.failed)} broken, {len(self.skipped)} skipped"]
         lines += [f"  {check.name}: {check.reason}" for check in self.failed]
         return "\n".join(lines)
+
+
+def checks_in(module: str) -> tuple[Callable[[Any], Awaitable[None]], ...]:
+    """Return the checks that a module defines, by the beginning of their names, in their order."""
+    values = vars(sys.modules[module])
+    return tuple(value for name, value in values.items() if name.startswith("check_"))
 
 
 async def run_checks(

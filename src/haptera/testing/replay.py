@@ -112,26 +112,26 @@ class ReplayClient:
         faults = [fault for fault in self._faults if fault.request == self._asked]
         self._asked += 1
         self._played.add(index)
-        exchange, given = self._exchanges[index], 0
+        exchange, count = self._exchanges[index], 0
         for read in exchange.reads:
             await self._pass(read.delay)
             parts = [decode_part(part) for part in read.parts]
             # A read is cut where a fault happens in it.
-            while faults and faults[0].part <= given + len(parts):
+            while faults and faults[0].part <= count + len(parts):
                 fault = faults.pop(0)
-                before = fault.part - given
+                before = fault.part - count
                 if before:
                     yield parts[:before]
-                given, parts = fault.part, parts[before:]
+                count, parts = fault.part, parts[before:]
                 await self._happen(fault, index)
             if parts:
                 yield parts
-            given += len(parts)
+            count += len(parts)
         # Only an answer without reads has faults left here: those before its first part.
-        while faults and faults[0].part <= given:
+        while faults and faults[0].part <= count:
             await self._happen(faults.pop(0), index)
         if faults:
-            message = f"{faults[0]!r} comes after the answer's {given} parts"
+            message = f"{faults[0]!r} comes after the answer's {count} parts"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message)
         await self._end(exchange)
 

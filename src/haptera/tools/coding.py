@@ -109,24 +109,24 @@ class CodingToolkit:
     """
 
     def __init__(self, root: str | os.PathLike[str], **options: Unpack[CodingKeywords]) -> None:
-        told = checked(options, CodingOptions, function="coding_tools()")
-        protected = tuple(told.protected)
+        settings = checked(options, CodingOptions, function="coding_tools()")
+        protected = tuple(settings.protected)
         try:
-            self._root = Root(root, protected=protected, guard=told.guard)
+            self._root = Root(root, protected=protected, guard=settings.guard)
         except OSError as error:
             message = (
                 f"coding_tools(): the root {os.fspath(root)!r} is not a folder that can be opened: "
                 f"{error.strerror or error}"
             )
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
-        outputs = Outputs(told.blobs)
-        variables = CommandVariables(told.environment, told.variables)
+        outputs = Outputs(settings.blobs)
+        variables = CommandVariables(settings.environment, settings.variables)
         # A None that was given means not confined, so the default is only for what was not given.
         self.runner = CommandRunner(
             self._root, sandbox=options.get("sandbox", Sandbox(protected=protected))
         )
         self._files = FileTools(self._root, outputs, SeenFiles())
-        made = (
+        tools = (
             *self._files.tools(),
             *FindingTools(self._root, outputs).tools(),
             shell_tool(self.runner, outputs, variables),
@@ -135,7 +135,7 @@ class CodingToolkit:
         )
         self.tools: tuple[AnyTool, ...] = tuple(
             replace(item, function=_guarded(item), inspector=partial(self.facts, item.name))
-            for item in made
+            for item in tools
         )
 
     async def check_stores(self) -> None:
@@ -145,15 +145,15 @@ class CodingToolkit:
             ConfigError: CONFIG_INVALID saying what to do.
 
         """
-        found = stores_in(self._root.path)
-        if not found:
+        stores = stores_in(self._root.path)
+        if not stores:
             return
         report = await self.runner.report()
         # Landlock cannot deny what is beneath a folder that it allows.
         if "namespaces" not in report.layers:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
-                f"the store {found[0]} is in the workspace {self._root.path}, and this machine "
+                f"the store {stores[0]} is in the workspace {self._root.path}, and this machine "
                 f"cannot keep commands from it ({'; '.join(report.missing)}). Keep the store "
                 "elsewhere, such as 'sqlite:~/sessions.db', or work in another folder",
             )
@@ -248,8 +248,8 @@ def todo_tool() -> AnyTool:
             lists.move_to_end(context.session_id)
             if len(lists) > _MOST_SESSIONS:
                 lists.popitem(last=False)
-        kept = lists.get(context.session_id, [])
-        shown = [f"{_MARKS[item.status]} {item.text}" for item in kept]
+        todos = lists.get(context.session_id, [])
+        shown = [f"{_MARKS[item.status]} {item.text}" for item in todos]
         return "\n".join(shown) or "[the list is empty]"
 
     return todo

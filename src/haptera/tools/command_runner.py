@@ -203,7 +203,7 @@ def _git_identity(environment: Mapping[str, str]) -> list[str]:
     if home is None:
         return []
     config = next((user.config for user in own_places().users if user.home == home), None)
-    found: dict[str, str] = {}
+    identity: dict[str, str] = {}
     for path in (f"{config or f'{home}/.config'}/git/config", f"{home}/.gitconfig"):
         section = ""
         for line in _lines_of(path):
@@ -211,10 +211,10 @@ def _git_identity(environment: Mapping[str, str]) -> list[str]:
             if header is not None:
                 section = header[1].strip().lower()
             begin = header.end() if header else 0  # a value may stand behind the header
-            if section == "user" and (told := _USER_VALUE.match(line, begin)) is not None:
+            if section == "user" and (match := _USER_VALUE.match(line, begin)) is not None:
                 # As it stands there, quotes and comments included: git reads it again.
-                found[told[1].lower()] = told[2]
-    return [f"{key} = {value}" for key, value in found.items() if not value.endswith("\\")]
+                identity[match[1].lower()] = match[2]
+    return [f"{key} = {value}" for key, value in identity.items() if not value.endswith("\\")]
 
 
 def _lines_of(path: str) -> list[str]:

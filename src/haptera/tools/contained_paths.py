@@ -101,8 +101,8 @@ class Root:
     @property
     def identity(self) -> tuple[int, int]:
         """Device and inode."""
-        found = os.fstat(self._descriptor)
-        return found.st_dev, found.st_ino
+        facts = os.fstat(self._descriptor)
+        return facts.st_dev, facts.st_ino
 
     @contextmanager
     def opened(self, path: str, flags: int) -> Iterator[OpenedPath]:
@@ -110,19 +110,19 @@ class Root:
 
         Raises PathRefusedError, or OSError as `os.open` does.
         """
-        found = self._open_contained(self.relative(path), flags)
+        file = self._open_contained(self.relative(path), flags)
         try:
-            self._check("read", found.path)
-            self._check_file(os.fstat(found.descriptor), found.path)
-            yield found
+            self._check("read", file.path)
+            self._check_file(os.fstat(file.descriptor), file.path)
+            yield file
         finally:
-            os.close(found.descriptor)
+            os.close(file.descriptor)
 
     @contextmanager
     def opened_folder(self, path: str) -> Iterator[OpenedPath]:
         """Open a folder to list it."""
-        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as found:
-            yield found
+        with self.opened(path, os.O_RDONLY | os.O_DIRECTORY) as file:
+            yield file
 
     @contextmanager
     def located(self, path: str) -> Iterator[NameInFolder]:
@@ -157,12 +157,12 @@ class Root:
         """Return where a path leads beneath the root, links followed; it need not exist."""
         path = self.relative(path)
         try:
-            found = self._open_contained(path, os.O_PATH)
+            file = self._open_contained(path, os.O_PATH)
         except FileNotFoundError:
             folder, _, name = path.rstrip("/").rpartition("/")
             return os.path.normpath(f"{self.real_path(folder or '.')}/{name}")
-        os.close(found.descriptor)
-        return found.path
+        os.close(file.descriptor)
+        return file.path
 
     def make_folders(self, path: str) -> None:
         """Make the folders above a file that do not exist yet."""
@@ -284,12 +284,12 @@ def open_by_kernel(root: int, path: str, flags: int) -> OpenedPath:
 
 def _real_path(root: int, descriptor: int) -> str:
     """Return where a descriptor is beneath the root, as the kernel says."""
-    top, found = (os.readlink(f"/proc/self/fd/{number}") for number in (root, descriptor))
-    if found == top:
+    top, target = (os.readlink(f"/proc/self/fd/{number}") for number in (root, descriptor))
+    if target == top:
         return "."
-    if not found.startswith(top.rstrip("/") + "/"):
+    if not target.startswith(top.rstrip("/") + "/"):
         raise OSError(errno.EXDEV, "it was moved out of the root")
-    return found[len(top.rstrip("/")) + 1 :]
+    return target[len(top.rstrip("/")) + 1 :]
 
 
 def open_by_walk(root: int, path: str, flags: int) -> OpenedPath:
@@ -360,10 +360,10 @@ class _Walk:
                     raise
             return self._follow(name)
         # With O_PATH and O_NOFOLLOW a link is opened itself, without an error.
-        found = os.open(name, flags | os.O_NOFOLLOW, dir_fd=self.here)
-        if not stat.S_ISLNK(os.fstat(found).st_mode):
-            return found
-        os.close(found)
+        descriptor = os.open(name, flags | os.O_NOFOLLOW, dir_fd=self.here)
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
         return self._follow(name)
 
     def close(self) -> None:

@@ -66,8 +66,8 @@ def picture_kind(content: bytes) -> str | None:
 
 def read_whole(root: Root, path: str) -> FileContent | None:
     """Read a regular file; None if it is too large for that."""
-    with root.opened(path, _READING) as found:
-        return _read(found.descriptor, found.path)
+    with root.opened(path, _READING) as file:
+        return _read(file.descriptor, file.path)
 
 
 def read_at(target: NameInFolder) -> FileContent | None:
@@ -93,10 +93,10 @@ def _read(descriptor: int, path: str) -> FileContent | None:
 
 def read_lines(root: Root, path: str, signal: AbortSignal) -> Iterator[bytes]:
     """Read the lines of a file of any size, block by block, until the signal is aborted."""
-    with root.opened(path, _READING) as found:
-        _regular(found.descriptor, found.path)
+    with root.opened(path, _READING) as file:
+        _regular(file.descriptor, file.path)
         rest = b""
-        while (block := os.read(found.descriptor, _BLOCK)) and not signal.aborted:
+        while (block := os.read(file.descriptor, _BLOCK)) and not signal.aborted:
             *lines, rest = (rest + block).split(b"\n")
             yield from lines
             if len(rest) > _BLOCK:  # one line without end: it is cut where it is

@@ -208,18 +208,18 @@ class FileTools:
         self._seen.remember(session, path, FileContent(path, data).digest)
 
     def _list(self, context: ToolContext, path: str) -> str:
-        with self._root.opened_folder(path) as found:
-            hidden = hidden_by_rules(context, "list", found.path)
+        with self._root.opened_folder(path) as folder:
+            hidden = hidden_by_rules(context, "list", folder.path)
             names, left_out = [], 0
-            for name in sorted(os.listdir(found.descriptor)):
-                real = os.path.normpath(f"{found.path}/{name}")
+            for name in sorted(os.listdir(folder.descriptor)):
+                real = os.path.normpath(f"{folder.path}/{name}")
                 if self._root.private_beneath().holds(real):
                     continue
                 if fits_any(hidden.asked, real) and not fits_any(hidden.denied, real):
                     left_out += 1
                 elif not fits_any(hidden.denied, real):
                     names.append(name)
-            lines = [_described(found.descriptor, name) for name in names[:_MOST_ENTRIES]]
+            lines = [_described(folder.descriptor, name) for name in names[:_MOST_ENTRIES]]
         if len(names) > _MOST_ENTRIES:
             lines.append(f"[{len(names) - _MOST_ENTRIES} more]")
         return "\n".join([*lines, *left_out_note(left_out, hidden)]) or "[empty]"

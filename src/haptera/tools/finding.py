@@ -78,8 +78,8 @@ class FindingTools:
 
         """
         _check_names(pattern)
-        found = await run_in_thread(lambda: self._glob(context, (path, pattern), limit))
-        return await self._outputs.shown(context, found)
+        paths = await run_in_thread(lambda: self._glob(context, (path, pattern), limit))
+        return await self._outputs.shown(context, paths)
 
     async def grep(
         self,
@@ -103,12 +103,12 @@ class FindingTools:
         """
         _check_names(files or "")
         wanted = _Search(pattern, ignore_case, files, limit)
-        found = await run_in_thread(lambda: self._grep(context, path, wanted))
-        return await self._outputs.shown(context, found)
+        matches = await run_in_thread(lambda: self._grep(context, path, wanted))
+        return await self._outputs.shown(context, matches)
 
     def _glob(self, context: ToolContext, where: tuple[str, str], limit: int) -> str:
         path, pattern = where
-        found: list[str] = []
+        paths: list[str] = []
         note, left_out = "", 0
         with self._root.opened_folder(path) as folder:
             prefix = "" if folder.path == "." else f"{folder.path}/"
@@ -126,11 +126,11 @@ class FindingTools:
                     continue
                 if not matches_file(pattern, file):
                     continue
-                if len(found) == limit:
+                if len(paths) == limit:
                     note = f"[there are more than {limit}]"
                     break
-                found.append(prefix + file)
-        shown = [*found, note] if note else found or ["[no file fits]"]
+                paths.append(prefix + file)
+        shown = [*paths, note] if note else paths or ["[no file fits]"]
         return "\n".join([*shown, *left_out_note(left_out, hidden)])
 
     def _grep(self, context: ToolContext, path: str, wanted: _Search) -> str:
@@ -148,8 +148,8 @@ class FindingTools:
                 asked=hidden.asked,
                 private=self._root.private_beneath(),
             )
-            told = _search(context, start.descriptor, wanted, seconds=self._seconds)
-        lines = [json.loads(line) for line in told.splitlines()]
+            answer = _search(context, start.descriptor, wanted, seconds=self._seconds)
+        lines = [json.loads(line) for line in answer.splitlines()]
         for message in lines:
             if "failed" in message:
                 raise SearchError(message["failed"])
@@ -188,13 +188,13 @@ def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float
     try:
         # Not msgspec: the path may hold bytes that are no text, which `json` escapes.
         request = json.dumps(msgspec.to_builtins(wanted)).encode() + b"\n"
-        found = search.answer(request, seconds=seconds)
+        answer = search.answer(request, seconds=seconds)
     except TimeoutError:
         message = f"the search took longer than {seconds:g} s; try a simpler pattern"
         raise SearchError(message) from None
     finally:
         forget()
     # An abort has killed it, or its own alarm has.
-    if found is None:
+    if answer is None:
         raise SearchError("the search was stopped before it finished")
-    return found
+    return answer

@@ -30,19 +30,19 @@ class _Region(NamedTuple):
 
 def line_changes_of(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     """Return what makes the new lines of the old ones."""
-    found: list[Change] = []
+    changes: list[Change] = []
     at = other = 0
     for start, begin, count in _blocks(sorted(_matches(old, new)), (len(old), len(new))):
         if at < start and other < begin:
-            found.append(("replace", at, start, other, begin))
+            changes.append(("replace", at, start, other, begin))
         elif at < start:
-            found.append(("delete", at, start, other, begin))
+            changes.append(("delete", at, start, other, begin))
         elif other < begin:
-            found.append(("insert", at, start, other, begin))
+            changes.append(("insert", at, start, other, begin))
         at, other = start + count, begin + count
         if count:
-            found.append(("equal", start, at, begin, other))
-    return found
+            changes.append(("equal", start, at, begin, other))
+    return changes
 
 
 def common_lines(left: Sequence[str], right: Sequence[str]) -> int:
@@ -116,9 +116,9 @@ def _unique_matches(left: Sequence[str], right: Sequence[str]) -> list[tuple[int
         length = bisect_left(lowest, place)
         before.append(ends[length - 1] if length else None)
         lowest[length : length + 1], ends[length : length + 1] = [place], [number]
-    found: list[tuple[int, int]] = []
+    matches: list[tuple[int, int]] = []
     last = ends[-1] if ends else None
     while last is not None:
-        found.append(pairs[last])
+        matches.append(pairs[last])
         last = before[last]
-    return found[::-1]
+    return matches[::-1]

@@ -170,8 +170,8 @@ class _Tokens:
             if self._html.startswith(short, sign):
                 self._at = sign + len(short)
                 return
-        found = _COMMENT_END.search(self._html, sign + 4)
-        self._go_behind(found.end() if found else -1)
+        match = _COMMENT_END.search(self._html, sign + 4)
+        self._go_behind(match.end() if match else -1)
 
     def _go_behind(self, place: int, length: int = 0) -> None:
         """Go on behind something, or at the end of the page if it was not found."""
@@ -189,26 +189,26 @@ class _Tokens:
             is_closed = self._html[self._at - 2] == "/"
             self._shown.begin(tag, link, is_closed=is_closed)
             if tag in _RAW:
-                found = _RAW_ENDS[tag].search(self._html, self._at)
-                self._go_behind(found.start() if found else -1)
+                match = _RAW_ENDS[tag].search(self._html, self._at)
+                self._go_behind(match.start() if match else -1)
 
     def _take_attributes(self) -> "str | None":
         """Go behind a tag, and return what its `href` says; behind the page if it does not end."""
         html, link = self._html, None
-        while found := _ATTRIBUTE.match(html, self._at):
-            self._at = found.end()
-            if found["end"]:
+        while match := _ATTRIBUTE.match(html, self._at):
+            self._at = match.end()
+            if match["end"]:
                 return link
-            if not found[0]:
+            if not match[0]:
                 break
-            value = found["bare"]
-            if found["quote"]:
-                end = html.find(found["quote"], self._at)
+            value = match["bare"]
+            if match["quote"]:
+                end = html.find(match["quote"], self._at)
                 if end < 0:
                     break
                 value = html[self._at : end]
                 self._at = end + 1
-            if link is None and value is not None and found["name"].lower() == "href":
+            if link is None and value is not None and match["name"].lower() == "href":
                 link = _unescaped(value).strip()
         self._at = len(html) + 1
         return None

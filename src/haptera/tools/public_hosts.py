@@ -109,16 +109,16 @@ def is_public(address: str) -> bool:
     """Whether an address belongs to the internet at large, not to this machine or network."""
     try:
         # An IPv6 address that is valid on one link only names the interface after a `%`.
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return is_public(str(found.ipv4_mapped))
-        is_special = found not in _GLOBAL_IPV6 or any(found in each for each in _SPECIAL_IPV6)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return is_public(str(parsed.ipv4_mapped))
+        is_special = parsed not in _GLOBAL_IPV6 or any(parsed in each for each in _SPECIAL_IPV6)
     else:
-        is_special = any(found in each for each in _SPECIAL_IPV4)
-    return found.is_global and not is_special
+        is_special = any(parsed in each for each in _SPECIAL_IPV4)
+    return parsed.is_global and not is_special
 
 
 async def public_address(target: WebTarget, resolve: Resolve) -> str:

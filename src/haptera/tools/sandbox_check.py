@@ -58,13 +58,13 @@ async def check_sandbox(
     aim at would not even be seen. With `confined=False` they run without a sandbox, which shows
     that the probes work at all; `system` is then a folder that may be written.
     """
-    with _targets(place, system) as (folder, told, listener):
+    with _targets(place, system) as (folder, targets, listener):
         home = str(folder / "home")
         readable = (sys.prefix, sys.base_prefix, PACKAGE_FOLDER)
-        given = replace(sandbox or Sandbox(), home=home)
-        given = replace(given, readable=(*given.readable, *readable))
+        wanted = replace(sandbox or Sandbox(), home=home)
+        wanted = replace(wanted, readable=(*wanted.readable, *readable))
         root = Root(folder / "root")
-        runner = CommandRunner(root, sandbox=given if confined else None)
+        runner = CommandRunner(root, sandbox=wanted if confined else None)
         report = await runner.report()
         if confined and not report.layers:
             return SandboxCheck(report=report)
@@ -74,7 +74,7 @@ async def check_sandbox(
             output.append(piece)
             return True
 
-        argv = tuple(isolated_python(_PROGRAM, json.dumps(told)))
+        argv = tuple(isolated_python(_PROGRAM, json.dumps(targets)))
         invocation = CommandCall(
             argv=argv,
             folder="work",
@@ -84,7 +84,7 @@ async def check_sandbox(
         )
         finished = await runner.run(invocation, take)
         probes = _read(b"".join(output), finished)
-        seen = _seen_from_outside(listener, folder, told["canary"])
+        seen = _seen_from_outside(listener, folder, targets["canary"])
         return SandboxCheck(report=report, probes=tuple(_corrected(probes, seen)))
 
 
@@ -153,7 +153,7 @@ def _targets(
         # Called in reverse order: it is killed, then waited for.
         stack.callback(victim.wait)
         stack.callback(victim.kill)
-        told = {
+        target = {
             "system": system,
             "secret": str(folder / "home/.ssh/id_canary"),
             "outside": str(folder / "outside"),
@@ -164,4 +164,4 @@ def _targets(
             "victim": str(victim.pid),
             "canary": canary,
         }
-        yield folder, told, udp
+        yield folder, target, udp

@@ -53,10 +53,10 @@ class CommandVariables(msgspec.Struct, frozen=True):
 
     def of(self, context: ToolContext) -> dict[str, str]:
         """Return what the commands of a call get."""
-        found = self.environment
-        if found is None:
-            found = context.surroundings.environment
-        return choose_variables({} if found is None else found, self.more)
+        environment = self.environment
+        if environment is None:
+            environment = context.surroundings.environment
+        return choose_variables({} if environment is None else environment, self.more)
 
 
 def shell_tool(runner: CommandRunner, outputs: Outputs, variables: CommandVariables) -> AnyTool:

@@ -207,8 +207,8 @@ def _read(answer: http.client.HTTPResponse) -> tuple[bytes, bool]:
 
 async def _resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in addresses))
 
 
 def _connect(address: str, port: int, seconds: float) -> socket.socket:

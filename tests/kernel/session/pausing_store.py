@@ -30,8 +30,8 @@ class PausingStore(MemoryStore):
     def __init__(self, pause: Pause) -> None:
         super().__init__()
         self._work = OwnedTasks()
-        self.log = _PausingLog(self._sessions, pause, self._work)
-        self.leases = _PausingLeases(self._sessions, pause, self._work)
+        self.log: _PausingLog = _PausingLog(self._sessions, pause, self._work)
+        self.leases: _PausingLeases = _PausingLeases(self._sessions, pause, self._work)
         self.index: Any = _PausingPort(self.index, pause)
         self.inbox: Any = _PausingPort(self.inbox, pause)
 

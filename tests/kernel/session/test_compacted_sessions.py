@@ -167,7 +167,7 @@ async def test_a_reopened_session_is_what_it_was(kind: str, tmp_path: Path) -> N
         assert state_of(after) == state_of(before)
         assert after.sent_view() == before.sent_view()
         assert after.standing.grants != []
-        assert after.notes.noted != ()
+        assert after.notes.noted
         provider.add(calls(("look", {})), says("looked again"))
         result = await session.chat("look again")
         assert result.text == "looked again", "it is still approved"

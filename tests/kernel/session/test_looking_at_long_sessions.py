@@ -10,7 +10,7 @@ import pytest
 from haptera import Agent
 from haptera.model.events import Idle
 from haptera.model.ids import SessionId, new_entry_id, new_session_id
-from haptera.model.log import carried_state
+from haptera.model.log import stored_state
 from haptera.model.log.entry import Entry
 from haptera.model.log.sessions import FOLDED, SessionChanged
 from haptera.ports.session_store import Store
@@ -25,7 +25,7 @@ EVERY = 60
 
 @pytest.fixture(autouse=True)
 def _stored_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried_state, "STORED_EVERY", EVERY)
+    monkeypatch.setattr(stored_state, "STORED_EVERY", EVERY)
 
 
 def agent_on(store: Any, answers: int = 0) -> Agent:

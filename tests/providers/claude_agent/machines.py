@@ -38,6 +38,13 @@ class Machine:
         )
         executable.chmod(0o755)
 
+    @classmethod
+    def there(cls, folder: Path, store: Path | None = None, url: str = "") -> "Machine":
+        """Return a machine that is there already, for another process."""
+        machine = cls.__new__(cls)
+        machine.folder, machine.store, machine.url = folder, store or folder / "store", url
+        return machine
+
     def agent(self, **options: Any) -> Agent:
         """An agent that runs here."""
         environment = {
@@ -98,8 +105,7 @@ class Machine:
 
 
 def _run(folder: str, store: str, url: str, prompts: Sequence[str]) -> None:
-    machine = Machine.__new__(Machine)
-    machine.folder, machine.store, machine.url = Path(folder), Path(store), url
+    machine = Machine.there(Path(folder), Path(store), url)
     (machine.folder / "machine").write_text(str(os.getpid()))
     asyncio.run(_speak(machine, prompts))
 

@@ -23,8 +23,7 @@ from haptera.model.local_models import (
     PullStarted,
     PullWaiting,
 )
-from haptera.providers.local.download import pull_model, pull_weights
-from haptera.providers.local.pip_command import find_pip, wheel_size
+from haptera.providers.local.download import find_pip, pull_model, pull_weights, wheel_size
 from haptera.providers.local.weights import WeightFiles
 from tests.providers.local.fake_index import (
     FakeIndex,

@@ -8,7 +8,7 @@ import msgspec
 
 from haptera.kernel.session.branching import read_fork
 from haptera.kernel.session.live_session import SessionResources
-from haptera.kernel.session.log_reading import fold_log, read_for_opening, read_to_look
+from haptera.kernel.session.log_reading import fold_log, read_for_opening
 from haptera.kernel.session.observers import follow_entries
 from haptera.kernel.session.opening import find_session, no_session
 from haptera.kernel.session.session_descriptions import (
@@ -17,6 +17,7 @@ from haptera.kernel.session.session_descriptions import (
     SessionRequest,
     glimpse_of,
 )
+from haptera.kernel.session.state_reading import read_to_look
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.events import Event
 from haptera.model.ids import QueryId, SessionId, query_id_for

@@ -16,7 +16,7 @@ from haptera.cli.session_texts import counted, short_time, shown_titles
 from haptera.cli.terminal import guard, safe_line
 from haptera.model.operations.held import HeldOperation
 from haptera.model.operations.operation import Operation, SessionCommand, operations_of
-from haptera.model.operations.session import RewindSession
+from haptera.model.operations.session import CompactSession, RewindSession
 from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession, RenameSession
 from haptera.model.parts import lines_of
 from haptera.options.operations import ask, given_fields
@@ -178,6 +178,10 @@ class SlashCommands:
         await self._chat.session.rewind(to=messages[index - 1].id)
         self._screen.note(f"back to before: {safe_line(lines_of(prompt.parts), width=60)}")
 
+    @asks(CompactSession)
+    async def _compact(self, words: list[str]) -> None:
+        await self.carry_out(words, kind=CompactSession)
+
     @slash("/model [PROVIDER/MODEL]", "show or change the model")
     async def _model(self, words: list[str]) -> None:
         if words:
@@ -277,8 +281,8 @@ class SlashCommands:
         if (line := kind.facts.command) is not None and line.done:
             self._screen.note(line.done.format(**values))
 
-    @slash("/exit", "leave")
     @slash("/quit", "leave")
+    @slash("/exit", "leave")
     async def _exit(self, _words: list[str]) -> None:
         self._chat.leaving = True
 

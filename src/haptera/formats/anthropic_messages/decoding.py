@@ -111,8 +111,8 @@ def _tool_use(block: JsonObject) -> Part | None:
 def _tool_result(block: JsonObject, builder: MessageBuilder) -> Part | None:
     if not isinstance(block.get("tool_use_id"), str):
         return None
-    given = block.get("content", [])
-    pieces = given if isinstance(given, list) else [given]
+    result = block.get("content", [])
+    pieces = result if isinstance(result, list) else [result]
     content = [_result_content(piece, builder) for piece in pieces if piece is not None]
     return ToolResultPart(
         call_id=CallId(block["tool_use_id"]),

@@ -85,9 +85,11 @@ class BlockWriter:
 
     def blocks(self, message: Message, parts: Iterable[Part]) -> list[JsonObject]:
         """Return the blocks of some parts of a message, without what the API would refuse."""
-        kept = [self._fitter.fitted(part) for part in parts if not leaves_out(message, part)]
+        fitted = [self._fitter.fitted(part) for part in parts if not leaves_out(message, part)]
         # What an answer holds is kept whole, as if it were to be continued.
-        return blocks_of(replace(message, parts=tuple(kept)), keeps_compaction=False, is_open=True)
+        return blocks_of(
+            replace(message, parts=tuple(fitted)), keeps_compaction=False, is_open=True
+        )
 
 
 def _takes(media: MediaPart) -> bool:
@@ -104,14 +106,14 @@ def read_anthropic_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -
 
     """
     document = document_of(stream, limits)
-    given = document.get("messages") if isinstance(document, dict) else document
-    if not isinstance(given, list):
+    messages = document.get("messages") if isinstance(document, dict) else document
+    if not isinstance(messages, list):
         raise refused("this is not a document of Anthropic messages: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     if isinstance(document, dict):
         builder.facts.model = text_in(document, "model")
         builder.facts.system_prompts = _system_of(document.get("system"))
-    for place, message in enumerate(checked_count(given, limits), start=1):
+    for place, message in enumerate(checked_count(messages, limits), start=1):
         builder.records += 1
         role = message.get("role") if isinstance(message, dict) else None
         if role == "user":

@@ -62,14 +62,14 @@ def _completed(blocks: list[JsonObject]) -> list[JsonObject]:
     That is a server tool call without a result, and thinking at the end.
     """
     answered = {block.get("tool_use_id") for block in blocks}
-    kept = [
+    parts = [
         block
         for block in blocks
         if block["type"] != "server_tool_use" or block.get("id") in answered
     ]
-    while kept and kept[-1]["type"] in _UNMARKABLE:
-        kept.pop()
-    return kept
+    while parts and parts[-1]["type"] in _UNMARKABLE:
+        parts.pop()
+    return parts
 
 
 def can_be_marked(block: JsonObject) -> bool:

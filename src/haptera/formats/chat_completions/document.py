@@ -86,8 +86,8 @@ def _messages(export: SessionExport) -> Iterator[JsonObject]:
     fitter = ExportFitter(export, takes_media=_takes, results_are_text=True)
     for each in export.messages:
         message = each.message
-        kept = [fitter.fitted(part) for part in message.parts if not leaves_out(message, part)]
-        for lowered in lower_message(_RULES, replace(message, parts=tuple(kept))):
+        parts = [fitter.fitted(part) for part in message.parts if not leaves_out(message, part)]
+        for lowered in lower_message(_RULES, replace(message, parts=tuple(parts))):
             yield finish_lowered(_RULES, lowered)
 
 
@@ -103,18 +103,18 @@ def read_openai_messages(stream: ByteStream, limits: ImportLimits = LIMITS) -> I
 
     """
     document = document_of(stream, limits)
-    given = document
+    messages = document
     if isinstance(document, dict):
         # A request of the Responses API names its list `input`.
-        given = document.get("messages", document.get("input", document.get("output")))
-    if not isinstance(given, list):
+        messages = document.get("messages", document.get("input", document.get("output")))
+    if not isinstance(messages, list):
         raise refused("this is not a document of OpenAI messages: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     builder.facts.model = text_in(document, "model")
     _add_system(document.get("instructions") if isinstance(document, dict) else None, builder)
     items = ItemReader(builder)
     items.model = builder.facts.model
-    for place, message in enumerate(checked_count(given, limits), start=1):
+    for place, message in enumerate(checked_count(messages, limits), start=1):
         builder.records += 1
         if not isinstance(message, dict) or not _add(message, builder, items):
             raw, kind = msgspec.json.encode(message), text_in(message, "role", "type")

@@ -123,12 +123,12 @@ def _lower_user(rules: MessageRules, message: UserMessage) -> list[JsonObject]:
         }
         for result in results
     ]
-    said = content_of_results(rules, results)
+    content = content_of_results(rules, results)
     for part in message.parts:
-        said.extend(lower_part(rules, part))
-    if said and results and rules.tool_to_user_bridge:
+        content.extend(lower_part(rules, part))
+    if content and results and rules.tool_to_user_bridge:
         lowered.append(_bridge(rules))
-    return [*lowered, {"role": "user", "content": said}] if said else lowered
+    return [*lowered, {"role": "user", "content": content}] if content else lowered
 
 
 def _lower_assistant(rules: MessageRules, message: AssistantMessage) -> list[JsonObject]:
@@ -145,7 +145,7 @@ def _lower_assistant(rules: MessageRules, message: AssistantMessage) -> list[Jso
             written["audio"] = {"id": audio["id"]}
     for extra in _of_type(payloads, "extra_content"):
         written["extra_content"] = extra
-    details = [item for found in _of_type(payloads, "reasoning_details") for item in found]
+    details = [item for listed in _of_type(payloads, "reasoning_details") for item in listed]
     return [replayed_reasoning(rules, message, detached_details=details).add_to(written)]
 
 
@@ -153,13 +153,13 @@ def _content(
     rules: MessageRules, message: AssistantMessage, payloads: list[JsonObject]
 ) -> str | list[JsonObject]:
     if not rules.is_simplified:
-        kept = [part for part in message.parts if isinstance(part, TextPart | CompactionPart)]
-        return as_content(rules, [_text(part.text) for part in kept])
+        texts = [part for part in message.parts if isinstance(part, TextPart | CompactionPart)]
+        return as_content(rules, [_text(part.text) for part in texts])
     summary = "".join(part.text for part in message.parts if isinstance(part, CompactionPart))
-    said = "\n\n".join(text for text in (summary, message.text) if text)
+    whole = "\n\n".join(text for text in (summary, message.text) if text)
     refusals = [str(refusal) for refusal in _of_type(payloads, "refusal")]
-    if said or not refusals:
-        return said
+    if whole or not refusals:
+        return whole
     refusal = "".join(refusals)
     return [{"type": "refusal", "refusal": refusal}] if rules.refusals else refusal
 
@@ -171,9 +171,9 @@ def _of_type(payloads: list[JsonObject], name: str) -> Iterable[Json]:
 
 def _lower_call(part: ToolCallPart) -> JsonObject:
     native = part.native or {}
-    given = custom_input(part) if native.get("type") == "custom" else None
-    if given is not None:
-        custom = {"name": part.name, "input": given}
+    text = custom_input(part) if native.get("type") == "custom" else None
+    if text is not None:
+        custom = {"name": part.name, "input": text}
         return {"id": part.call_id, "type": "custom", "custom": custom}
     function = {"name": part.name, "arguments": argument_text(part)}
     written: JsonObject = {"id": part.call_id, "type": "function", "function": function}
@@ -301,11 +301,11 @@ def _as_received(
 ) -> ReplayedReasoning:
     """Send reasoning back in its own field, but only with tool calls: there it may be required."""
     fields = [str((part.native or {}).get("field", "")) for part in parts]
-    known = next((field for field in fields if field in _TEXT_FIELDS), "")
-    wanted = bool(known and text and message.tool_calls)
-    return ReplayedReasoning(fields={known: text} if wanted else {})
+    text_field = next((field for field in fields if field in _TEXT_FIELDS), "")
+    wanted = bool(text_field and text and message.tool_calls)
+    return ReplayedReasoning(fields={text_field: text} if wanted else {})
 
 
 def _details(part: ReasoningPart) -> list[JsonObject]:
-    found = (part.native or {}).get("reasoning_details")
-    return found if isinstance(found, list) else []
+    details = (part.native or {}).get("reasoning_details")
+    return details if isinstance(details, list) else []

@@ -81,8 +81,8 @@ class ItemReader:
         return True
 
     def _message(self, item: JsonObject, time: int) -> bool:
-        role, given = text_in(item, "role"), item.get("content")
-        pieces = given if isinstance(given, list) else [given] if given else []
+        role, content = text_in(item, "role"), item.get("content")
+        pieces = content if isinstance(content, list) else [content] if content else []
         parts = [piece_of_item(piece) or self._builder.opaque_part(piece) for piece in pieces]
         if role == "assistant":
             self._builder.assistant(parts, self._facts(), time=time)

@@ -244,11 +244,11 @@ def _text_item(part: TextPart) -> JsonObject:
 def call_item(part: ToolCallPart) -> JsonObject:
     """Return a call of a function, or of a custom tool, whose input is free text."""
     item: JsonObject = {"type": "function_call", "call_id": part.call_id, "name": part.name}
-    given = custom_input(part) if is_custom_call(part) else None
-    if given is None:
+    custom = custom_input(part) if is_custom_call(part) else None
+    if custom is None:
         item["arguments"] = argument_text(part)
     else:
-        item |= {"type": CUSTOM_CALL, "input": given}
+        item |= {"type": CUSTOM_CALL, "input": custom}
     return item | _facts(part.native or {}, "id", "namespace", "caller", "reasoning")
 
 

@@ -24,7 +24,7 @@ from haptera.kernel.query.progress import (
     TurnMeasurement,
 )
 from haptera.kernel.query.query_hooks import HookedQuery, QueryHooks
-from haptera.kernel.session.recorder import Recorder
+from haptera.kernel.session.recorder import Recorder, StoreTime
 from haptera.kernel.session.session import QueryHandle, Session, duration_ms_of
 from haptera.model.errors import AgentError, ErrorCode, StoreError
 from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
@@ -257,6 +257,9 @@ class Query:
         with self.measurement.span or NO_SPAN:
             try:
                 await session.recorder.resynchronise()
+                if session.fold.lacks_texts:
+                    async with StoreTime(self.handle.stopped):
+                        await session.read_texts()
                 # A new prompt makes void what sub-agents of an earlier query wait for.
                 # Found before `start`, which settles the calls that they belong to.
                 is_new = self.input.resumes is None and bool(self.fold.calls)

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -11,19 +11,27 @@ from haptera.kernel.session.log_reading import (
     fold_log,
     inherited_entries,
     left_out_by,
+    let_go,
     read_for_opening,
-    read_to_look,
     seq_after_point,
     seq_of_message,
 )
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
 from haptera.kernel.session.session_descriptions import Fork
+from haptera.kernel.session.state_reading import (
+    LONGEST_STRETCH,
+    MessagePlace,
+    StateReader,
+    Stretch,
+    read_to_look,
+)
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.entry import Entry
-from haptera.model.log.fold import copy_fold, fold_from_point, fold_through
+from haptera.model.log.fold import copy_fold, fold_at, fold_from_point, fold_through, keep_fold
 from haptera.model.log.fold_points import FoldPoint
 from haptera.model.log.history import EditAction, HistoryEdited, Rewound
 from haptera.model.log.paths import current_path, last_rewind
@@ -34,9 +42,18 @@ from haptera.model.parts import Part, ToolResultPart
 from haptera.ports.session_store import SessionLog, SessionRecord, Store
 from haptera.system.clock import Stamp
 
-Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
+ReadEntries: TypeAlias = Callable[[], Awaitable[Sequence[Entry]]]
+"""Reads the entries from some place before the one that a conversation goes back to."""
+Moving: TypeAlias = Callable[[ReadEntries, int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes
 back to; returns entries that are recorded with the move. If it raises, nothing is moved."""
+
+
+class _Left(NamedTuple):
+    """A session as it was before its last rewind, which is at `seq`."""
+
+    seq: int
+    fold: SessionFold
 
 
 class Branches:
@@ -60,6 +77,8 @@ class Branches:
         self._recorder = recorder
         self._queue = queue
         self._stamp = stamp
+        self._left: _Left | None = None
+        """What the last rewind left, for taking it back; None: that is read from the log."""
 
     async def rewind(
         self, to: str, *, moving: Moving | None = None, consumed: Sequence[CommandId] = ()
@@ -73,10 +92,34 @@ class Branches:
         """
         async with self._queue.at_rest():
             # Read while the queue is at rest: the log cannot grow before the move is in it.
-            entries, seq, _ = await self._up_to(to)
+            place = await self._place_of(to)
+            if place is not None:
+                seq, stretch = place.seq, place.stretch
+                shown = _as_shown(place.messages, to)
+            else:
+                await self.read_texts()
+                (_, seq, _), stretch = await self._up_to(to), None
+                shown = await self._as_shown(to)
+
+            async def entries() -> Sequence[Entry]:
+                return (await self._up_to(to))[0]
+
             also = await moving(entries, seq) if moving is not None else ()
-            shown = await self._as_shown(to)
-            await self._go_to(seq, message_id=shown, also=also, consumed=consumed)
+            before = None if self._recorder.fold.lacks_texts else keep_fold(self._recorder.fold)
+            await self._go_to(seq, stretch, message_id=shown, also=also, consumed=consumed)
+            await self._keep_left(before, seq)
+
+    async def _keep_left(self, before: SessionFold | None, seq: int) -> None:
+        """Keep what a rewind to a `seq` left, instead of what an earlier one did."""
+        fold, left = self._recorder.fold, self._left
+        opened_at = fold.opened.seq if fold.opened is not None else 0
+        # A rewind into what the session began with changes the conversation in place.
+        is_kept = before is not None and fold.rewound_at is not None and seq != opened_at
+        self._left = _Left(fold.rewound_at or 0, before) if is_kept and before else None
+        if left is not None:
+            messages = list(left.fold.conversation.messages)
+            left.fold.conversation.set_history(())
+            await let_go(messages)
 
     async def left_by_rewind(self, to: str) -> tuple[MessageId, ...]:
         """Return the messages that a rewind would take out of the conversation.
@@ -85,6 +128,7 @@ class Branches:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
 
         """
+        await self.read_texts()
         # Folded but never recorded: the preview is what the same entry would do in the log.
         entries, seq, point = await self._up_to(to)
         rewound = Rewound(
@@ -109,18 +153,66 @@ class Branches:
 
         """
         async with self._queue.at_rest():
-            fold = self._recorder.fold
-            entries: Sequence[Entry] = ()
-            if fold.rewound_at is not None:
-                _, entries = await self._since(fold.rewound_at)
-            elif fold.compacted.is_partial:  # what was not read may have one
-                entries = await self.entries()
-            last = await beside_the_loop(entries, lambda: last_rewind(entries))
-            if last is None:
+            at = await self._last_rewind()
+            if at is None:
                 raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
+
+            async def entries() -> Sequence[Entry]:
+                return (await self._since(at))[1]
+
             # The entry before a rewind is on the path that it left, so going there undoes it.
-            also = await moving(entries, last.seq - 1) if moving is not None else ()
-            await self._go_to(last.seq - 1, also=also, consumed=consumed)
+            also = await moving(entries, at - 1) if moving is not None else ()
+            await self._go_to(at - 1, await self._left_at(at), also=also, consumed=consumed)
+            self._left = None
+
+    async def _last_rewind(self) -> int | None:
+        """Return the `seq` of the rewind that brought the conversation where it is, if one did."""
+        fold = self._recorder.fold
+        if fold.rewound_at is not None or not fold.compacted.is_partial or fold.lacks_texts:
+            return fold.rewound_at
+        # What was not read may have one.
+        entries = await self.entries()
+        last = await beside_the_loop(entries, lambda: last_rewind(entries))
+        return None if last is None else last.seq
+
+    async def _left_at(self, rewound_at: int) -> Stretch | None:
+        """Return what the session was before its last rewind, and what is needed of the log."""
+        fold, left = self._recorder.fold, self._left
+        if fold.landmarks is None:
+            return None
+        if fold.lacks_texts:
+            reader = self._reader(fold)
+            return await reader.before(fold.landmarks, rewound_at - 1, until=fold.head)
+        if left is None or left.seq != rewound_at or fold.head - rewound_at > LONGEST_STRETCH:
+            return None
+        since = await self._store.log.read(self._session_id, after=rewound_at)
+        # What became of a call counts wherever the call does.
+        if any(entry.is_fate or isinstance(entry, ApprovalSettled) for entry in since):
+            return None
+        return Stretch(lambda: left.fold, ())
+
+    async def _place_of(self, message_id: str) -> MessagePlace | None:
+        """Find a message by a short stretch of the log; None where that does not suffice."""
+        fold, wanted = self._recorder.fold, MessageId(message_id)
+        if fold.landmarks is None:
+            return None
+        reader = self._reader(fold)
+        if fold.lacks_texts:
+            return await reader.find(fold, wanted)
+        messages = fold.messages()
+        index = await beside_the_loop(messages, lambda: _index_of(messages, message_id))
+        point = None if index is None else fold.points.before_message(index)
+        if point is None:
+            return None
+        following = fold.points.after(point)
+        end = fold.head if following is None else following.seq
+        near = await reader.near(fold.landmarks, point.seq, end=end, until=fold.head)
+        if not near:
+            return None
+        return await Stretch(lambda: fold_at(fold, point), near).find(wanted)
+
+    def _reader(self, fold: SessionFold) -> StateReader:
+        return StateReader(self._store.log, self._session_id, fold.opened)
 
     async def fork(self, after: str | None) -> Fork:
         """Say where a branch begins: after a message (itself included), or at the end.
@@ -130,6 +222,7 @@ class Branches:
                 session was deleted.
 
         """
+        await self.read_texts()
         fold, known = self._recorder.fold, tuple[SessionFold, ...]()
         if after is None:
             if not await self._store.log.read(self._session_id, limit=1):
@@ -166,10 +259,9 @@ class Branches:
             entries = await self._store.log.read(self._session_id, after=point.seq)
             if not entries:
                 raise _was_deleted(self._session_id)
-            if point.needs_only(entries):
+            if await beside_the_loop(entries, partial(point.needs_only, entries)):
                 return point, entries
-            back_to = min(entry.to_seq for entry in entries if isinstance(entry, Rewound))
-            point = points.until(back_to)
+            point = points.until(await beside_the_loop(entries, partial(_earliest, entries)))
         return None, await self.entries()
 
     async def _up_to(self, message_id: str) -> tuple[Sequence[Entry], int, FoldPoint | None]:
@@ -206,6 +298,29 @@ class Branches:
         if not fold.compacted.is_partial:
             return fold
         return await fold_log(self._store.log, await self.entries())
+
+    async def read_texts(self) -> None:
+        """Let the session have the messages that it is asked with, if it was opened without.
+
+        Raises:
+            SessionError: NOT_FOUND when the session was deleted.
+
+        """
+        if self._recorder.fold.lacks_texts:
+            await self._recorder.refold(self._with_texts)
+
+    async def _with_texts(self) -> SessionFold:
+        fold = self._recorder.fold
+        if not fold.lacks_texts or (opened := fold.opened) is None:
+            return fold
+        record = await self._store.index.find(opened.owner, None, session_id=self._session_id)
+        compacted = None if record is None else record.compacted
+        entries, again = await read_for_opening(self._store.log, self._session_id, compacted)
+        if not entries:
+            raise _was_deleted(self._session_id)
+        again = again or await fold_log(self._store.log, entries)
+        await let_go(entries)
+        return again
 
     async def _read_all(self) -> None:
         """Let the session have all of its messages, also those before a compaction."""
@@ -324,6 +439,7 @@ class Branches:
     async def _go_to(
         self,
         seq: int,
+        stretch: Stretch | None,
         *,
         message_id: MessageId | None = None,
         also: Sequence[Entry] = (),
@@ -335,6 +451,14 @@ class Branches:
 
         # A fold only goes forward: what is left of the conversation is derived again from the log.
         async def fold_again() -> SessionFold:
+            fold = self._recorder.fold
+            if stretch is not None and fold.landmarks is not None and fold.landmarks.rewinds:
+                # Without anything near, there is no gap: what was left since is read, too.
+                after = fold.landmarks.rewinds[-1].seq - 1 if stretch.near else seq
+                later = await self._store.log.read(self._session_id, after=after)
+                again = await stretch.folded(later, between=fold)
+                if again is not None:
+                    return again
             return await self._folded(*await self._since(seq))
 
         await self._recorder.refold(fold_again)
@@ -399,6 +523,11 @@ def _fork_at(
         configured=tuple(sorted(fold.configured)),
         known=list(known),
     )
+
+
+def _earliest(entries: Sequence[Entry]) -> int:
+    """Return the earliest `seq` that rewinds among the entries go back to."""
+    return min(entry.to_seq for entry in entries if isinstance(entry, Rewound))
 
 
 def _index_of(messages: Sequence[Message], message_id: str) -> int | None:

@@ -14,7 +14,7 @@ from haptera.kernel.blocks.tool_registry.registry import (
     InvalidInput,
     ToolRegistryInterface,
 )
-from haptera.kernel.session.branching import Branches
+from haptera.kernel.session.branching import Branches, ReadEntries
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
@@ -210,11 +210,11 @@ async def rewind(
     # Asked for before anything is moved: an agent that takes no snapshots refuses the rewind.
     files, report = held.files() if order.files else None, RewindReport()
 
-    async def move(entries: Sequence[Entry], seq: int) -> Sequence[Entry]:
+    async def move(entries: ReadEntries, seq: int) -> Sequence[Entry]:
         nonlocal report
         also: Sequence[Entry] = ()
         if files is not None:
-            report, also = await files.bring_back(entries, seq, order.to, force=order.force)
+            report, also = await files.bring_back(await entries(), seq, order.to, force=order.force)
         # The end is in the append of the move: a crash leaves the move, its end and the
         # consumed command, or none of them.
         return [*also, *held.ended(origin.consumed, report)]
@@ -244,11 +244,11 @@ async def undo_rewind(
         return cut_off
     report = RewindReport()
 
-    async def move(entries: Sequence[Entry], _seq: int) -> Sequence[Entry]:
+    async def move(entries: ReadEntries, _seq: int) -> Sequence[Entry]:
         nonlocal report
         also: Sequence[Entry] = ()
         if files is not None:
-            report, also = await files.bring_forward(entries, force=order.force)
+            report, also = await files.bring_forward(await entries(), force=order.force)
         return [*also, *held.ended(origin.consumed, report)]
 
     await held.live.branches.undo_rewind(moving=move, consumed=origin.consumed)

@@ -24,7 +24,7 @@ from haptera.model.events import (
 )
 from haptera.model.ids import ApprovalId, SessionId
 from haptera.model.json_types import JsonObject
-from haptera.model.log import carried_state
+from haptera.model.log import stored_state
 from haptera.model.log.queries import QueryEnded
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import FOLDED, ChangeOrigin, SessionChanged
@@ -117,11 +117,15 @@ class LiveSession(Session):
         """End what those sessions left unfinished, in their own logs."""
         await self._children.end(children)
 
+    async def read_texts(self) -> None:
+        """Read the messages that the fold lacks, where the session was opened without them."""
+        await self.branches.read_texts()
+
     async def store_state(self) -> None:
         """Now and then, record what the session is, for those who look at it without opening it."""
-        if self.fold.head - self.fold.folded_at < carried_state.STORED_EVERY:
+        if self.fold.head - self.fold.folded_at < stored_state.STORED_EVERY:
             return
-        state = carried_state.state_to_store(self.fold)
+        state = stored_state.state_to_store(self.fold)
         if state is not None:
             with suppress(AgentError):  # the end is recorded; this can be made anew
                 changed = SessionChanged(**self.stamp(), changes={FOLDED: state})

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import MessageId, SessionId
-from haptera.model.log.carried_state import fold_from_compaction, fold_from_stored_state
+from haptera.model.log.carried_state import fold_from_compaction
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.entry import Entry
 from haptera.model.log.fold import fold_at, fold_entries
@@ -82,7 +82,7 @@ def seq_after_point(
 
     None when there is no such message on the current path after it.
     """
-    return _last_seq_in(fold_at(fold, point), current_path(entries), message_id)
+    return last_seq_in(fold_at(fold, point), current_path(entries), message_id)
 
 
 def _last_seq(
@@ -91,10 +91,11 @@ def _last_seq(
     fold = SessionFold()
     for entry in inherited:
         fold.apply(entry)
-    return _last_seq_in(fold, entries, message_id)
+    return last_seq_in(fold, entries, message_id)
 
 
-def _last_seq_in(fold: SessionFold, entries: Sequence[Entry], message_id: MessageId) -> int | None:
+def last_seq_in(fold: SessionFold, entries: Sequence[Entry], message_id: MessageId) -> int | None:
+    """Fold entries, and return the `seq` of the last one after which a message is the last."""
     found: int | None = None
     cut_off: int | None = None
     for entry in entries:
@@ -122,9 +123,10 @@ def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
     return tip.id == message_id or (bool(fold.calls) and f"{tip.id}_results" == message_id)
 
 
-async def beside_the_loop(entries: Sequence[object], work: Callable[[], ValueT]) -> ValueT:
+async def beside_the_loop(held: Sequence[object] | int, work: Callable[[], ValueT]) -> ValueT:
     """Return what is computed of entries or messages; of many on a thread: no loop stops for it."""
-    return work() if _amount(entries) <= _AT_ONCE else await asyncio.to_thread(work)
+    amount = held if isinstance(held, int) else _amount(held)
+    return work() if amount <= _AT_ONCE else await asyncio.to_thread(work)
 
 
 def _amount(entries: Sequence[object]) -> int:
@@ -135,6 +137,20 @@ def _amount(entries: Sequence[object]) -> int:
     return len(entries) + history
 
 
+async def let_go(items: list[ValueT]) -> None:
+    """Forget entries or messages, a few at a time.
+
+    Freeing a list is one step of the interpreter, for which all threads wait: of a million entries
+    it takes a tenth of a second.
+    """
+
+    def clear() -> None:
+        while items:
+            del items[-_AT_ONCE:]
+
+    await beside_the_loop(items, clear)
+
+
 async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
     """Fold a session's entries on top of what it inherits.
 
@@ -143,13 +159,14 @@ async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
 
     """
     opened = entries[0] if entries else None
-    _refuse_newer(opened)
+    refuse_newer(opened)
     inherited = await inherited_entries(log, opened)
     longer = max(entries, inherited, key=_amount)
     return await beside_the_loop(longer, lambda: fold_entries(entries, inherited=inherited))
 
 
-def _refuse_newer(opened: Entry | None) -> None:
+def refuse_newer(opened: Entry | None) -> None:
+    """Refuse a session that a newer version wrote; raises VERSION_UNSUPPORTED."""
     if isinstance(opened, SessionOpened) and opened.format > FORMAT_VERSION:
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
@@ -160,7 +177,7 @@ def _refuse_newer(opened: Entry | None) -> None:
 
 async def read_for_opening(
     log: SessionLog, session_id: SessionId, compacted: tuple[int, int] | None
-) -> tuple[Sequence[Entry], SessionFold | None]:
+) -> tuple[list[Entry], SessionFold | None]:
     """Read what is needed to open a session: its opening and, after a compaction, what follows.
 
     Returns the entries, and the session if they were not all read; without the entries before the
@@ -175,33 +192,12 @@ async def read_for_opening(
         opening = await log.read(session_id, limit=1)
         # `read` leaves a damaged opening out: then all entries are folded as usual.
         if opening and isinstance(opening[0], SessionOpened) and reads_from > opening[0].seq:
-            _refuse_newer(opening[0])
+            refuse_newer(opening[0])
             entries = [*opening, *await log.read(session_id, after=reads_from - 1)]
             fold = await beside_the_loop(entries, partial(fold_from_compaction, entries, seq))
             if fold is not None:
                 return entries, fold
     return await log.read(session_id), None
-
-
-async def read_to_look(
-    log: SessionLog, session_id: SessionId, folded: tuple[int, int] | None
-) -> SessionFold | None:
-    """Fold what a session is, perhaps without its messages; None when all has to be read for that.
-
-    Raises:
-        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
-
-    """
-    if folded is None:
-        return None
-    seq, at = folded
-    entries = await log.read(session_id, limit=1)
-    # `read` leaves a damaged opening out: then all entries are folded as usual.
-    if not (entries and isinstance(entries[0], SessionOpened) and entries[0].seq < at):
-        return None
-    _refuse_newer(entries[0])
-    entries = [*entries, *await log.read(session_id, after=at)]
-    return await beside_the_loop(entries, partial(fold_from_stored_state, entries, seq))
 
 
 async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:

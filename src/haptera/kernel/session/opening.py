@@ -7,10 +7,16 @@ from typing import Any
 import msgspec
 
 from haptera.kernel.session.live_session import LiveSession, SessionResources
-from haptera.kernel.session.log_reading import beside_the_loop, fold_log, read_for_opening
+from haptera.kernel.session.log_reading import (
+    beside_the_loop,
+    fold_log,
+    let_go,
+    read_for_opening,
+)
 from haptera.kernel.session.notes import inherited_notes
 from haptera.kernel.session.session import waiting_for_caller
 from haptera.kernel.session.session_descriptions import SessionRequest
+from haptera.kernel.session.state_reading import read_to_look
 from haptera.model.errors import (
     ConfigError,
     ErrorCode,
@@ -80,13 +86,16 @@ async def _open(
     lease = await _acquire(resources, request, session_id)
     try:
         log, compacted = resources.store.log, record.compacted if record is not None else None
-        entries, fold = ([], None) if is_new else await read_for_opening(log, session_id, compacted)
+        entries, fold = list[Entry](), await _looked_at(resources, request, record)
+        if fold is None and not is_new:
+            entries, fold = await read_for_opening(log, session_id, compacted)
         _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
-        is_new = not entries
+        is_new = fold is None and not entries
         if is_new:
             entries = await _append_opening(resources, lease, request)
         fold = fold or await _known_fork(request, entries) or await fold_log(log, entries)
+        await let_go(entries)
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
@@ -106,6 +115,17 @@ async def _open(
         await _to_its_end(live.close(force=True))
         raise
     return live
+
+
+async def _looked_at(
+    resources: SessionResources, request: SessionRequest, record: SessionRecord | None
+) -> SessionFold | None:
+    """Return a session without its messages, if it need not have them and that can be read."""
+    if record is None or request.reads_messages or record.folded is None:
+        return None
+    if (record.compacted or (0,)) > record.folded:
+        return None
+    return await read_to_look(resources.store.log, record.id, record.folded)
 
 
 async def _known_fork(request: SessionRequest, entries: Sequence[Entry]) -> SessionFold | None:

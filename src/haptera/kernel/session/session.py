@@ -526,6 +526,9 @@ class Session:
     async def end_children(self, children: Collection[SessionId]) -> None:
         """End what those sessions left unfinished."""
 
+    async def read_texts(self) -> None:
+        """Read the messages that the fold lacks, where the session was opened without them."""
+
     async def store_state(self) -> None:
         """Record what the session is, where others look at it."""
 

@@ -117,6 +117,8 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     bindings: SessionBindings = SessionBindings()
     busy: Literal["wait", "reject"] = "reject"
     must_exist: bool = False
+    reads_messages: bool = True
+    """Whether it is to have its messages; otherwise they are read when they are needed."""
     native_session_id: str | None = None
     """The native session that is adopted, unless it is the session's own already."""
     origin: SessionOrigin = SessionOrigin()

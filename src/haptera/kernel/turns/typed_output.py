@@ -96,7 +96,7 @@ async def _take(
 
 async def _validated(query: Query, output: OutputSpec, value: object, *, call_id: CallId) -> object:
     """Return what the validator makes of a value; what it fails with is no fault of the model."""
-    if output.validate is None:
+    if output.check is None:
         return value
     context: ToolContext[object] = ToolContext(
         session_id=query.session.session_id,
@@ -106,7 +106,7 @@ async def _validated(query: Query, output: OutputSpec, value: object, *, call_id
         caller=query.caller,
     )
     try:
-        return await output.validate(value, context)
+        return await output.check(value, context)
     except (Retry, AgentError):
         raise
     except Exception as error:

@@ -162,10 +162,11 @@ class Compacted:
         earlier._pruned = self._pruned.copy()
         firsts = self._first_entries
         # First entries never fall from one message to the next.
-        if not firsts or firsts[next(reversed(firsts))] <= seq:
-            earlier._first_entries = firsts.copy()
-        else:
-            earlier._first_entries = {name: each for name, each in firsts.items() if each <= seq}
+        earlier._first_entries = firsts.copy()
+        for name in reversed(firsts):
+            if firsts[name] <= seq:
+                break
+            del earlier._first_entries[name]
         return earlier
 
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:

@@ -208,10 +208,10 @@ class Conversation:
         Messages were only added since, and the tip has grown at most.
         """
         earlier = Conversation()
-        kept = self._messages[:length]
+        messages = self._messages[:length]
         if tip is not None:
-            kept[-1] = tip
-        earlier._messages[:] = kept
+            messages[-1] = tip
+        earlier._messages[:] = messages
         earlier._tags = self._tags[:length]
         if self._view_start < length - 1:
             earlier._start_view_at(self._view_start)
@@ -245,10 +245,10 @@ class Conversation:
             index -= 1  # results are kept with the message that made the calls
         if index < first:
             return False
-        kept = self._messages[index]
-        if isinstance(kept, UserMessage):  # roles alternate: the two become one
-            parts = compaction.parts + kept.parts
-            self._messages[index] = msgspec.structs.replace(kept, parts=parts)
+        following = self._messages[index]
+        if isinstance(following, UserMessage):  # roles alternate: the two become one
+            parts = compaction.parts + following.parts
+            self._messages[index] = msgspec.structs.replace(following, parts=parts)
             self._find_view_start()
         else:
             self.insert(index, compaction)

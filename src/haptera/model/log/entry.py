@@ -133,8 +133,8 @@ def registered_kinds() -> list[type[Entry]]:
 
     They are all kinds once `model.known_events` is imported.
     """
-    known = [kind for kind in _KINDS if kind is not UnknownEntry]
-    return [*sorted(known, key=kind_name), UnknownEntry]
+    kinds = [kind for kind in _KINDS if kind is not UnknownEntry]
+    return [*sorted(kinds, key=kind_name), UnknownEntry]
 
 
 def kind_name(kind: type[Entry]) -> str:

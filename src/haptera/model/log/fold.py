@@ -6,8 +6,9 @@ The same code runs live and on reopening; what an entry changes is the `apply` o
 from collections.abc import Sequence
 
 from haptera.model.log.entry import Entry
-from haptera.model.log.fold_points import FoldPoint, copied_fold
-from haptera.model.log.paths import current_path
+from haptera.model.log.fold_points import FoldPoint, copied_fold, kept_fold
+from haptera.model.log.landmarks import Landmarks
+from haptera.model.log.paths import current_path, landmarks_after
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.log.sessions import SessionOpened
 
@@ -22,6 +23,7 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     fold.unended.clear()
     for entry in entries:
         entry.note_query(fold.unended)
+    fold.landmarks = landmarks_after(Landmarks(), entries)
     return fold
 
 
@@ -30,6 +32,13 @@ def copy_fold(fold: SessionFold) -> SessionFold:
     copied = SessionFold()
     vars(copied).update(copied_fold(vars(fold)))
     return copied
+
+
+def keep_fold(fold: SessionFold) -> SessionFold:
+    """Return a session as it is, before it becomes another one."""
+    kept = SessionFold()
+    vars(kept).update(kept_fold(vars(fold)))
+    return kept
 
 
 def fold_of_fork(parent: SessionFold, opened: SessionOpened) -> SessionFold:
@@ -62,5 +71,5 @@ def fold_from_point(fold: SessionFold, point: FoldPoint, entries: Sequence[Entry
     """
     again = fold_through(fold, point, entries)
     again.head = fold.head
-    again.unended = dict(fold.unended)
+    again.unended, again.landmarks = dict(fold.unended), fold.landmarks
     return again

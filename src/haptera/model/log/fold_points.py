@@ -77,6 +77,11 @@ class FoldPoints:
         place = bisect_right(self._points, index, key=lambda point: point.length)
         return self._points[place - 1] if place else None
 
+    def after(self, point: FoldPoint) -> FoldPoint | None:
+        """Return the point that follows one."""
+        index = bisect_right(self._points, point.seq, key=lambda each: each.seq)
+        return self._points[index] if index < len(self._points) else None
+
     def restored(self, point: FoldPoint, fold: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes that a session's fold had at one of its points."""
         state = {name: _copied(value) for name, value in point.state.items()}
@@ -96,6 +101,12 @@ def copied_fold(fold: Mapping[str, Any]) -> dict[str, Any]:
         "compacted": fold["compacted"].until(fold["head"]),
         "points": FoldPoints(),
     }
+
+
+def kept_fold(fold: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a session's fold that goes on with another conversation."""
+    goes_on = ("conversation", "compacted", "points")
+    return {name: each if name in goes_on else _copied(each) for name, each in fold.items()}
 
 
 def _copied(value: object) -> object:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from haptera.model.ids import CallId, MessageId
 from haptera.model.log.entry import KEPT, Entry, ImportRule
+from haptera.model.log.landmarks import RewindPlace
 from haptera.model.log.tools import (
     CallRecord,
     answer_message,
@@ -51,6 +52,9 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
         for call in fold.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
         fold.child_answers.clear()
+        if fold.landmarks is not None and self.seq:
+            place = RewindPlace(self.seq, self.to_seq)
+            fold.landmarks = fold.landmarks.with_rewinds([place])
         if self.to_seq < fold.folded_at:
             fold.folded_at = 0
         if self.message_id is not None:  # taking one back names none

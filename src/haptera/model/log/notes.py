@@ -52,8 +52,8 @@ class UntoldNotes:
     """Notes and included sessions: what of them leads the next prompt."""
 
     def __init__(self) -> None:
-        self.untold: tuple[ReminderPart, ...] = ()
-        self.noted: tuple[ReminderPart, ...] = ()
+        self.untold: list[ReminderPart] = []
+        self.noted: list[ReminderPart] = []
         """All notes, told or not."""
         self.since: int | None = None
         """The first entry that what is untold comes from; None when everything was told."""
@@ -66,23 +66,24 @@ class UntoldNotes:
             return  # an import can bring one; no provider takes a blank text
         reminder = ReminderPart(text=text, persisted=True)
         self.since = self.since or entry.seq
-        self.untold += (reminder,)
-        self.noted += (reminder,) if is_note else ()
+        self.untold.append(reminder)
+        if is_note:
+            self.noted.append(reminder)
 
     def lead(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt with what is untold before it."""
         if not self.untold:
             return prompt
-        return msgspec.structs.replace(prompt, parts=self.untold + prompt.parts)
+        return msgspec.structs.replace(prompt, parts=(*self.untold, *prompt.parts))
 
     def tell(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt that leads with what is untold; it is told by that."""
-        prompt, self.untold, self.since = self.lead(prompt), (), None
+        prompt, self.untold, self.since = self.lead(prompt), [], None
         return prompt
 
     def tell_again(self, seq: int) -> None:
         """Have notes told again: a summary stands for what they led, and for included sessions."""
-        others = tuple(part for part in self.untold if part not in self.noted)
-        self.untold = self.noted + others
+        noted = {part.text for part in self.noted}
+        self.untold = [*self.noted, *(part for part in self.untold if part.text not in noted)]
         if self.untold:
             self.since = self.since or seq

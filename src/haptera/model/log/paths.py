@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.entry import Entry
 from haptera.model.log.history import Rewound
+from haptera.model.log.landmarks import Landmarks, RewindPlace
+from haptera.model.log.sessions import SessionChanged, SessionImported
 
 
 def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Sequence[Entry]:
@@ -88,6 +90,22 @@ class _Tree:
             # It ends for any log: an entry only follows entries that were added before it.
             seq = self._before[seq]
         return way
+
+
+def landmarks_after(before: Landmarks | None, entries: Sequence[Entry]) -> Landmarks | None:
+    """Return the landmarks of a log with those among the entries that follow, of any path."""
+    if before is None:
+        return None
+    after = before.with_rewinds(
+        [RewindPlace(each.seq, each.to_seq) for each in entries if type(each) is Rewound]
+    )
+    for entry in entries:
+        if type(entry) is SessionChanged:
+            place = entry.state_place
+            after = after if place is None else after.with_state(place)
+        elif type(entry) is SessionImported:
+            after = after.without_states()
+    return after
 
 
 def last_rewind(entries: Sequence[Entry]) -> Rewound | None:

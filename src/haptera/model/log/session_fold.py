@@ -25,6 +25,7 @@ from haptera.model.log.conversation import (
 )
 from haptera.model.log.entry import Entry
 from haptera.model.log.fold_points import FoldPoints
+from haptera.model.log.landmarks import Landmarks
 from haptera.model.log.native import NativeSessionState
 from haptera.model.log.notes import UntoldNotes
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
@@ -89,8 +90,14 @@ class SessionFold:
     compacted: Compacted
     points: FoldPoints
     """Earlier states, to go back to without reading the whole log."""
+    lacks_texts: bool
+    """Whether it was folded from a stored state, without the messages from before that."""
     folded_at: int
     """The `seq` of the last entry that says what the session was; 0 when it does not hold now."""
+    landmarks: Landmarks | None
+    """The rewinds and stored states of the whole log; None when it was read in part only."""
+    listed: MessageId | None
+    """The last message that a stored state lists; None: none does."""
     rewound_at: int | None
     """The `seq` of the rewind that brought the conversation where it is, if one did."""
     before_merge: AssistantMessage | None
@@ -105,8 +112,7 @@ class SessionFold:
         self.configured = frozenset()
         self.query_options = KeptOptions()
         self.conversation = Conversation() if conversation is None else conversation
-        self.open_query = None
-        self.last_query = None
+        self.open_query = self.last_query = None
         self.unended = {}
         self.open_turn = None
         self.last_finish = None
@@ -122,7 +128,10 @@ class SessionFold:
         self.cost = Decimal(0)
         self.compacted = Compacted()
         self.points = FoldPoints()
+        self.lacks_texts = False
         self.folded_at = 0
+        self.landmarks = Landmarks()
+        self.listed = None
         self.rewound_at = None
         self.before_merge = None
 

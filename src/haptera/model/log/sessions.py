@@ -8,6 +8,7 @@ from haptera.model.ids import DEFAULT_OWNER, CallId, MessageId, QueryId, Session
 from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import DROPPED, KEPT, OPENING_SEQ, Entry, ImportRule
 from haptera.model.log.history import heal_history
+from haptera.model.log.landmarks import Landmarks, StatePlace
 from haptera.model.messages import Message
 from haptera.model.operations.operation import CommandId
 from haptera.model.settings import Settings, believed_settings
@@ -67,6 +68,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
         fold.settings = self.settings
         fold.configured = frozenset(self.configured)
         fold.points.clear()
+        # Those of a parent are in its log.
+        fold.landmarks, fold.listed = Landmarks(), None
         if self.parent is None:
             fold.conversation.set_history(heal_history(self.history))
         else:
@@ -105,8 +108,12 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
     def apply(self, fold: "SessionFold") -> None:
         """Take over what is named."""
         changes = self.changes
-        if FOLDED in changes:
-            fold.folded_at = self.seq
+        if FOLDED in changes and (place := self.state_place) is not None:
+            fold.landmarks = fold.landmarks and fold.landmarks.with_state(place)
+            # Off the path that the session is on, it says nothing of its messages.
+            last = fold.conversation.tip
+            if last is not None and changes[FOLDED]["tip"].get("id") == last.id:
+                fold.folded_at, fold.listed = self.seq, last.id
         title = changes.get("title", fold.title)
         fold.title = title if title is None or isinstance(title, str) else fold.title
         fold.native = fold.native.changed(self)
@@ -115,6 +122,15 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
             # What an opening has named is not set by `configure` any more.
             is_configured = self.origin == "configure"
             fold.configured = fold.configured | names if is_configured else fold.configured - names
+
+    @property
+    def state_place(self) -> StatePlace | None:
+        """Where it says what the session was, if it does."""
+        stored = self.changes.get(FOLDED)
+        if not isinstance(stored, dict) or not isinstance(stored.get("tip"), dict):
+            return None
+        at = stored.get("at")
+        return StatePlace(self.seq, at) if type(at) is int and 0 < at < self.seq else None
 
 
 class SessionImported(Entry, frozen=True, kw_only=True, tag="session.imported"):
@@ -131,6 +147,7 @@ class SessionImported(Entry, frozen=True, kw_only=True, tag="session.imported"):
     def apply(self, fold: "SessionFold") -> None:
         """End everything that is open."""
         fold.end_all()
+        fold.landmarks = fold.landmarks and fold.landmarks.without_states()
 
     def note_query(self, unended: dict[QueryId, None]) -> None:
         """Count every query as ended."""

@@ -188,11 +188,11 @@ def open_calls(answer: AssistantMessage, following: Message | None = None) -> li
     parts = following.parts if following is not None else ()
     results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
     records: list[CallRecord] = []
-    for given, call in zip(answer.tool_calls, with_distinct_calls(answer).tool_calls, strict=True):
+    for own, call in zip(answer.tool_calls, with_distinct_calls(answer).tool_calls, strict=True):
         record = CallRecord(part=call)
         if call.call_id in results:
             record.state, record.ended = "ended", results[call.call_id]
-        elif call.call_id != given.call_id:
+        elif call.call_id != own.call_id:
             # As started, so that nothing runs it.
             record.start(idempotent=False)
         records.append(record)

@@ -302,12 +302,12 @@ class OpenTurn:
         )
 
     def _kept_parts(self) -> tuple[Part, ...]:
-        kept: list[Part] = []
+        parts: list[Part] = []
         for item in self._parts.values():
             part = self._unfinished(item) if isinstance(item, PartStarted) else item
             if part is not None and not _is_empty(part):
-                kept.append(part)
-        return tuple(kept)
+                parts.append(part)
+        return tuple(parts)
 
     def _unfinished(self, started: PartStarted) -> Part | None:
         text = self._texts.text_of(started.part_id)

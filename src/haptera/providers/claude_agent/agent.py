@@ -27,7 +27,6 @@ from haptera.ports.native_agent import (
     Refuse,
 )
 from haptera.ports.session_store import Store
-from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.agent_process import AgentProcess
 from haptera.providers.claude_agent.callbacks import Callbacks, Extras
 from haptera.providers.claude_agent.command_line import (
@@ -37,6 +36,7 @@ from haptera.providers.claude_agent.command_line import (
     refuse_missing_credentials,
 )
 from haptera.providers.claude_agent.connection import ClaudeConnection
+from haptera.providers.claude_agent.sdk import require_sdk
 from haptera.providers.claude_agent.session import ClaudeSession, SessionLimits
 from haptera.providers.claude_agent.transcript_copies import (
     ConversationPlace,
@@ -86,7 +86,7 @@ class ClaudeAgent:
             ProviderError: when the agent could not be started.
 
         """
-        sdk.require_sdk()
+        require_sdk()
         environment = await self._environment()
         refuse_missing_credentials(environment, platform=sys.platform)
         transcripts = self._transcripts_of(opening.owner)
@@ -161,7 +161,7 @@ class ClaudeAgent:
         self, native_session_id: str, *, owner: str, known: KnownTranscript
     ) -> FoundTranscript | None:
         """Find the longest transcript that agrees with the log, here or in the store."""
-        sdk.require_sdk()
+        require_sdk()
         local = self._local(await self._environment())
         return await local.find(self._transcripts_of(owner), native_session_id, known)
 
@@ -169,7 +169,7 @@ class ClaudeAgent:
         self, native_session_id: str, *, owner: str, is_own: bool
     ) -> ReadTranscript | None:
         """Read the transcript of a session of this machine's user, or of sessions of the owner."""
-        sdk.require_sdk()
+        require_sdk()
         local = self._local(await self._environment()) if is_own else None
         return await read_transcript(local, self._transcripts_of(owner), native_session_id)
 
@@ -230,8 +230,8 @@ class ClaudeAgent:
     def _executable(self) -> str:
         if self._settings.executable is not None:
             return str(Path(self._settings.executable).expanduser())
-        found = importlib.util.find_spec("claude_agent_sdk")
-        folder = Path(found.origin).parent if found is not None and found.origin else Path()
+        spec = importlib.util.find_spec("claude_agent_sdk")
+        folder = Path(spec.origin).parent if spec is not None and spec.origin else Path()
         return str(folder / "_bundled" / "claude")
 
 

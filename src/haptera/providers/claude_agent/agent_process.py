@@ -118,10 +118,10 @@ class AgentProcess:
         """Make the error of a process that is gone."""
         code = None if self._process is None else self._process.exit_status
         last = self._tail.last_lines(1)
-        told = f": {last}" if last else ""
-        said = self.said.lower()
-        is_unknown = _UNKNOWN_SESSION in said
-        if not is_unknown and any(words in said for words in _CONFIGURATION_FAULTS):
+        line = f": {last}" if last else ""
+        printed = self.said.lower()
+        is_unknown = _UNKNOWN_SESSION in printed
+        if not is_unknown and any(words in printed for words in _CONFIGURATION_FAULTS):
             return ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 f"the agent refused its settings: {self.said}",
@@ -130,7 +130,7 @@ class AgentProcess:
         return ProviderError(
             # BAD_REQUEST makes `ClaudeAgent.open` restore the transcript from the store.
             ErrorCode.BAD_REQUEST if is_unknown else ErrorCode.SERVER_ERROR,
-            f"the agent's process has ended{'' if code is None else f' with status {code}'}{told}",
+            f"the agent's process has ended{'' if code is None else f' with status {code}'}{line}",
             provider=CLAUDE_AGENT,
         )
 

@@ -12,8 +12,8 @@ from haptera.model.json_types import JsonObject
 from haptera.model.parts import MediaPart
 from haptera.model.tools import ToolSpec
 from haptera.ports.native_agent import Allow, CallResult, NativeCall, NativeHost, NativeOpening
-from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.frames import OWN_SERVER, is_own, own_name
+from haptera.providers.claude_agent.sdk import package as sdk
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool, ToolPermissionContext
@@ -138,7 +138,7 @@ class Callbacks:
         async def run(arguments: JsonObject) -> JsonObject:
             # A model may make the same call twice in one answer: equal calls run in order.
             wanted = (name, canonical_json(arguments))
-            waiting = (known for known, asked in self._announced.items() if asked == wanted)
+            waiting = (key for key, asked in self._announced.items() if asked == wanted)
             call_id = next(waiting, None)
             self._announced.pop(call_id or "", None)
             call = NativeCall(call_id=call_id, tool=name, arguments=arguments)

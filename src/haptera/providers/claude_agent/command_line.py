@@ -67,8 +67,8 @@ def clean_environment(
 
 def config_folder(environment: Mapping[str, str]) -> Path:
     """Return where the CLI keeps its transcripts and its login."""
-    given = environment.get("CLAUDE_CONFIG_DIR")
-    return Path(given) if given else Path(environment.get("HOME") or Path.home()) / ".claude"
+    folder = environment.get("CLAUDE_CONFIG_DIR")
+    return Path(folder) if folder else Path(environment.get("HOME") or Path.home()) / ".claude"
 
 
 def refuse_missing_credentials(environment: Mapping[str, str], *, platform: str) -> None:
@@ -177,8 +177,8 @@ def _own_options(settings: ClaudeAgentSettings) -> list[str]:
         command.append(f"--fallback-model={settings.fallback_model}")
     if settings.betas:
         command.append(f"--betas={','.join(settings.betas)}")
-    if (told := _settings_text(settings)) is not None:
-        command.append(f"--settings={told}")
+    if (text := _settings_text(settings)) is not None:
+        command.append(f"--settings={text}")
     return command
 
 
@@ -189,21 +189,21 @@ def _settings_text(settings: ClaudeAgentSettings) -> str | None:
         ConfigError: CONFIG_INVALID when they cannot be read.
 
     """
-    told = settings.settings
+    given_settings = settings.settings
     if settings.sandbox is None:
-        return told
+        return given_settings
     try:
-        text = (told or "{}").strip()
+        text = (given_settings or "{}").strip()
         if not text.startswith("{"):
             text = Path(text).expanduser().read_text(encoding="utf-8-sig")
-        known = msgspec.json.decode(text, type=dict[str, Any])
+        fields = msgspec.json.decode(text, type=dict[str, Any])
     except (OSError, ValueError) as error:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"claude_agent.settings cannot be read: {error}",
             provider=CLAUDE_AGENT,
         ) from error
-    return msgspec.json.encode({**known, "sandbox": settings.sandbox}).decode()
+    return msgspec.json.encode({**fields, "sandbox": settings.sandbox}).decode()
 
 
 def _servers(servers: Mapping[str, Any]) -> Sequence[str]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from haptera.model.errors import AgentError, ErrorCode, ProviderError, RequestError
 from haptera.model.json_types import JsonObject
 from haptera.model.vendors import CLAUDE_AGENT
-from haptera.providers.claude_agent import sdk
 from haptera.providers.claude_agent.agent_process import AgentProcess
 from haptera.providers.claude_agent.frames import Head, decode_line, read_head
+from haptera.providers.claude_agent.sdk import package as sdk
 from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 
@@ -126,10 +126,10 @@ class ClaudeConnection:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await client.connect()
         except TimeoutError:
-            said = f"; it printed: {self.process.said}" if self.process.said else ""
+            detail = f"; it printed: {self.process.said}" if self.process.said else ""
             raise RequestError(
                 ErrorCode.TIMEOUT,
-                f"the agent did not answer within {CONNECT_SECONDS:g} s{said}",
+                f"the agent did not answer within {CONNECT_SECONDS:g} s{detail}",
                 provider=CLAUDE_AGENT,
             ) from None
 

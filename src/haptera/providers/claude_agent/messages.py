@@ -150,11 +150,11 @@ class MessageDecoder:
                 self._streams.pop(parent, None)
 
     def _take_answer(self, frame: JsonObject, out: list[NativeMessage]) -> None:
-        said = convert_leniently(frame, MessageFrame)
-        message, parent = said.message or AgentMessage(), said.parent_tool_use_id
-        if said.error or message.model == _SYNTHETIC:
-            self._error = said.error or self._error
-            facts = {"error": said.error, "text": _text_in(message.content)}
+        decoded = convert_leniently(frame, MessageFrame)
+        message, parent = decoded.message or AgentMessage(), decoded.parent_tool_use_id
+        if decoded.error or message.model == _SYNTHETIC:
+            self._error = decoded.error or self._error
+            facts = {"error": decoded.error, "text": _text_in(message.content)}
             out.append(NativeNotice(name="api_error", facts=facts))
             return
         if message.id in self._streamed_ids:
@@ -169,12 +169,12 @@ class MessageDecoder:
             out.append(_answer(whole.message_id, parts, parent, whole=True))
 
     def _take_user(self, frame: JsonObject, out: list[NativeMessage]) -> None:
-        said = convert_leniently(frame, MessageFrame)
-        parent, content = said.parent_tool_use_id, said.message and said.message.content
+        decoded = convert_leniently(frame, MessageFrame)
+        parent, content = decoded.parent_tool_use_id, decoded.message and decoded.message.content
         self._finish_whole(parent, out)
         refused = {
             as_text(meta.get("id"))
-            for meta in said.tool_result_meta or ()
+            for meta in decoded.tool_result_meta or ()
             if isinstance(decision := meta.get("permission_decision"), dict)
             and decision.get("decision") == "reject"
         }
@@ -192,38 +192,38 @@ class MessageDecoder:
                 )
 
     def _take_system(self, frame: JsonObject, out: list[NativeMessage]) -> None:
-        said = convert_leniently(frame, SystemFrame)
-        match said.subtype:
+        system = convert_leniently(frame, SystemFrame)
+        match system.subtype:
             case "init":
-                self._session_id = said.session_id or self._session_id
-                tools = tuple(own_name(tool) for tool in said.tools or ())
+                self._session_id = system.session_id or self._session_id
+                tools = tuple(own_name(tool) for tool in system.tools or ())
                 out.append(
                     NativeStarted(
-                        session_id=said.session_id or "",
-                        model=said.model or "",
+                        session_id=system.session_id or "",
+                        model=system.model or "",
                         tools=tools,
                         facts={name: frame[name] for name in frame if name not in _OTHER_FACTS},
                     )
                 )
             case "compact_boundary":
-                if said.compact_metadata is not None:
-                    out.append(_boundary(said.compact_metadata))
+                if system.compact_metadata is not None:
+                    out.append(_boundary(system.compact_metadata))
             case "api_retry":
                 out.append(
                     NativeRetry(
-                        attempt=said.attempt or 1,
-                        delay=(said.retry_delay_ms or 0) / 1000,
-                        max_retries=said.max_retries,
-                        status=said.error_status,
-                        error=as_text(said.error),
+                        attempt=system.attempt or 1,
+                        delay=(system.retry_delay_ms or 0) / 1000,
+                        max_retries=system.max_retries,
+                        status=system.error_status,
+                        error=as_text(system.error),
                     )
                 )
             case "task_started" | "task_progress" | "task_notification" | "task_updated":
-                out.append(_subagent(said))
+                out.append(_subagent(system))
             case "session_state_changed":
                 pass  # the session reads it itself
             case _:
-                out.append(NativeNotice(name=said.subtype, facts=frame))
+                out.append(NativeNotice(name=system.subtype, facts=frame))
 
     def _take_reset(self, _frame: JsonObject, out: list[NativeMessage]) -> None:
         # The frame names the session that ended; the next frame has the new id.
@@ -233,27 +233,27 @@ class MessageDecoder:
         for parent in tuple(self._whole):
             self._finish_whole(parent, out)
         self._streams.clear()
-        said = convert_leniently(frame, ResultFrame)
-        total = said.total_cost_usd
-        bases = [as_text(used.get("costBasis")) for used in (said.model_usage or {}).values()]
-        errors = said.errors if isinstance(said.errors, list) else ()
+        result = convert_leniently(frame, ResultFrame)
+        total = result.total_cost_usd
+        bases = [as_text(used.get("costBasis")) for used in (result.model_usage or {}).values()]
+        errors = result.errors if isinstance(result.errors, list) else ()
         out.append(
             NativeResult(
-                subtype=said.subtype,
+                subtype=result.subtype,
                 # One that says `success` can be an error, too.
-                is_error=said.is_error or said.subtype.startswith("error"),
-                session_id=said.session_id,
-                text=said.result or "",
-                turns=said.num_turns or 0,
-                stop_reason=said.stop_reason,
-                terminal_reason=said.terminal_reason,
+                is_error=result.is_error or result.subtype.startswith("error"),
+                session_id=result.session_id,
+                text=result.result or "",
+                turns=result.num_turns or 0,
+                stop_reason=result.stop_reason,
+                terminal_reason=result.terminal_reason,
                 usage=None
-                if said.usage is None
-                else read_usage(convert_leniently(said.usage, WireUsage)),
-                model_usage=said.model_usage,
+                if result.usage is None
+                else read_usage(convert_leniently(result.usage, WireUsage)),
+                model_usage=result.model_usage,
                 total_cost_usd=None if total is None else Decimal(str(total)),
                 cost_is_known="unknown" not in bases,
-                status=said.api_error_status,
+                status=result.api_error_status,
                 error=self._error,
                 errors=tuple(as_text(each) for each in errors),
             )
@@ -327,14 +327,14 @@ def _content_of(content: Json) -> tuple[ResultContent, ...]:
         return ()
     if isinstance(content, str):
         return (TextPart(text=content),) if content else ()
-    found: list[ResultContent] = []
+    pieces: list[ResultContent] = []
     for block in content if isinstance(content, list) else [content]:
         source = block.get("source") if isinstance(block, dict) else None
         if isinstance(block, dict) and block.get("type") == "text":
-            found.append(TextPart(text=as_text(block.get("text"))))
+            pieces.append(TextPart(text=as_text(block.get("text"))))
         elif isinstance(source, dict) and source.get("type") == "base64":
             media = MediaPart(mime=as_text(source.get("media_type")), data=as_text(source["data"]))
-            found.append(media if media.is_readable else TextPart(text="[unreadable media]"))
+            pieces.append(media if media.is_readable else TextPart(text="[unreadable media]"))
         else:
-            found.append(TextPart(text=_encode(block).decode()))
-    return tuple(found)
+            pieces.append(TextPart(text=_encode(block).decode()))
+    return tuple(pieces)

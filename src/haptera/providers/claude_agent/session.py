@@ -114,8 +114,8 @@ class ClaudeSession:
             async with asyncio.timeout(within):
                 return await self.session_id()
         except TimeoutError:
-            told = f"the agent did not name its session within {within:g} s"
-            raise RequestError(ErrorCode.TIMEOUT, told, provider=CLAUDE_AGENT) from None
+            message = f"the agent did not name its session within {within:g} s"
+            raise RequestError(ErrorCode.TIMEOUT, message, provider=CLAUDE_AGENT) from None
 
     def _name(self, session_id: str) -> None:
         failed = self._id.done() and self._id.exception() is not None
@@ -156,8 +156,8 @@ class ClaudeSession:
         """Follow what was said into the transcript; those of sub-agents have files of their own."""
         lines = frame.get("entries")
         if is_native_id(PurePath(str(frame.get("filePath", ""))).stem) and isinstance(lines, list):
-            said = [each for each in lines if isinstance(each, dict)]
-            self._place = self._place.after(said)
+            entries = [each for each in lines if isinstance(each, dict)]
+            self._place = self._place.after(entries)
 
     def _note_prompt(self, frame: JsonObject) -> None:
         """Follow a prompt to its end: one that came in a turn is answered with the one before."""
@@ -337,11 +337,11 @@ class ClaudeSession:
         total = decode_line(line).get("total_cost_usd")
         notice = {"type": "system", "subtype": "turn_left", "total_cost_usd": total}
         # The notice is put before the lines that wait, which belong to the next turn.
-        kept, self._buffer = self._buffer, _SpillBuffer(self._limits.buffer_bytes)
+        waiting, self._buffer = self._buffer, _SpillBuffer(self._limits.buffer_bytes)
         self._buffer.put(msgspec.json.encode(notice))
-        while kept:
-            self._buffer.put(kept.get())
-        kept.close()
+        while waiting:
+            self._buffer.put(waiting.get())
+        waiting.close()
 
     # The end.
 

@@ -16,7 +16,7 @@ from haptera.model.errors import AgentError
 from haptera.model.ids import new_id
 from haptera.model.json_types import JsonObject
 from haptera.ports.native_agent import FoundTranscript, KnownTranscript, ReadTranscript
-from haptera.providers.claude_agent import sdk
+from haptera.providers.claude_agent.sdk import package as sdk
 from haptera.providers.claude_agent.transcripts import TranscriptStore, is_native_id
 from haptera.system.logs import scrubbed_logger
 
@@ -63,10 +63,10 @@ def choose_copy(
 ) -> tuple[TranscriptCopy, FoundTranscript] | None:
     """Return the copy to go on with; None when none of them agrees with the log."""
     ranked = []
-    said = [conversation_ids(copy.lines) for copy in copies]
+    ids_of_copies = [conversation_ids(copy.lines) for copy in copies]
     # Without a place in the log, copies can only be compared with each other.
-    longest = max(said, key=len, default=[])
-    for copy, ids in zip(copies, said, strict=True):
+    longest = max(ids_of_copies, key=len, default=[])
+    for copy, ids in zip(copies, ids_of_copies, strict=True):
         agrees = _agrees(copy, ids, known) if known.entry else longest[: len(ids)] == ids
         if not agrees and not known.entry:
             return None
@@ -138,7 +138,7 @@ class LocalTranscripts:
         chosen = choose_copy([copy for copy in every if copy.lines], known)
         if chosen is None:
             return None
-        copy, found = chosen
+        copy, transcript = chosen
         if copy.path is None and transcripts is not None:
             await self.restore(transcripts, native_session_id)
         elif not copy.is_whole or copy.path != copies[0].path:
@@ -146,7 +146,7 @@ class LocalTranscripts:
             await asyncio.to_thread(_write_private, self._target(native_session_id), copy.lines)
         if copy.path is not None and transcripts is not None:
             await _catch_up(transcripts, key, stored=stored, lines=copy.lines)
-        return found
+        return transcript
 
     async def restore(self, transcripts: TranscriptStore, native_session_id: str) -> bool:
         """Write what the store has of a session; False when it has nothing."""
@@ -177,8 +177,8 @@ class LocalTranscripts:
             return []
         target = self._target(native_session_id)
         # Of several the CLI takes the one of the folder in which it runs.
-        found = sorted(self._projects.glob(f"*/{native_session_id}.jsonl"))
-        return sorted(found, key=lambda path: path != target)
+        paths = sorted(self._projects.glob(f"*/{native_session_id}.jsonl"))
+        return sorted(paths, key=lambda path: path != target)
 
 
 async def read_transcript(
@@ -210,8 +210,8 @@ async def _catch_up(
     lines: Sequence[JsonObject],
 ) -> None:
     """Store what the store lacks of a longer copy here, as after a process that was killed."""
-    known, ids = conversation_ids(stored), conversation_ids(lines)
-    if len(ids) <= len(known) or ids[: len(known)] != known:
+    stored_ids, ids = conversation_ids(stored), conversation_ids(lines)
+    if len(ids) <= len(stored_ids) or ids[: len(stored_ids)] != stored_ids:
         return
     try:
         await transcripts.append(key, [line for line in lines if line.get("uuid")])

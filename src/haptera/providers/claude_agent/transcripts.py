@@ -17,7 +17,7 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.native import TranscriptMirrored
 from haptera.model.log.sessions import SessionOpened
 from haptera.ports.session_store import SessionRecord, Store
-from haptera.providers.claude_agent import sdk
+from haptera.providers.claude_agent.sdk import package as sdk
 from haptera.system.clock import Clock, Stamp
 
 _PROJECT = "claude-agent"
@@ -154,8 +154,8 @@ class TranscriptStore:
                 )
                 opening, head = [opened], 1
             else:
-                found = await self._find(project, name)  # another process may have gone on with it
-                head = found.head if found is not None else record.head
+                latest = await self._find(project, name)  # another process may have gone on with it
+                head = latest.head if latest is not None else record.head
             mirrored = TranscriptMirrored(**stamp(), seq=head + 1, lines=tuple(lines))
             await store.log.append(lease, [*opening, mirrored])
         finally:

@@ -10,9 +10,9 @@ import importlib.util
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
@@ -33,6 +33,7 @@ from haptera.providers.transport.http import AiohttpTransport
 from haptera.providers.vendors import VENDORS, key_advice
 from haptera.providers.wire import chat_completions
 from haptera.providers.wire.chat_completions.dialects import LLAMA_CPP
+from haptera.providers.wire.lenient_decoding import read_token_count
 from haptera.providers.wire.protocol import WireProtocol, WireRequest
 from haptera.system.token_sources import StaticTokenSource
 
@@ -182,15 +183,15 @@ class LocalModelClient:
         return self._parameters(path.resolve(), path.stat().st_size, None)
 
     def _parameters(self, path: Path, size: int, weights: LocalWeights | None) -> ServeParameters:
-        known = ServeParameters(
+        parameters = ServeParameters(
             weights=str(path),
             alias=weights.name if weights else path.stem,
             template=read_template(weights) if weights else "",
             memory=2 * size + _MEMORY_SPARE,
         )
         if weights is not None:
-            known = replace(known, context=weights.context, batch=weights.batch)
-        return replace(known, context=self._context or known.context)
+            parameters = replace(parameters, context=weights.context, batch=weights.batch)
+        return replace(parameters, context=self._context or parameters.context)
 
     async def _client(self, served: _ServedModel) -> WireModelClient:
         """Return the client of a model's process, which is started if it does not run."""
@@ -236,7 +237,7 @@ def _protocol() -> WireProtocol:
         history=replace(protocol.history, media=("text/",), result_media=()),
         new_encoder=lambda: _reporting(new_encoder()),
         encode_count=encode_count,
-        decode_count=_decode_count,
+        decode_count=partial(read_token_count, field="input_tokens"),
     )
 
 
@@ -255,11 +256,3 @@ def _reporting(
         return replace(wire, body=b'{"return_progress":true,' + wire.body.removeprefix(b"{"))
 
     return encode_with_reports
-
-
-class _Count(msgspec.Struct):
-    input_tokens: int
-
-
-def _decode_count(body: bytes) -> int:
-    return msgspec.json.decode(body, type=_Count).input_tokens

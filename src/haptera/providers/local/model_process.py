@@ -171,8 +171,8 @@ class ModelProcess:
             return
         # Without the working folder: nothing must be imported from wherever the user is.
         path = [folder for folder in sys.path if Path(folder).is_absolute()]
-        told = {"parent": os.getpid(), "path": path, "key": self._key}
-        message = msgspec.json.encode(msgspec.to_builtins(self._parameters) | told)
+        parameters = {"parent": os.getpid(), "path": path, "key": self._key}
+        message = msgspec.json.encode(msgspec.to_builtins(self._parameters) | parameters)
         try:
             child.stdin.write(message + b"\n")
             child.stdin.flush()

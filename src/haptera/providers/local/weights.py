@@ -87,15 +87,15 @@ def find_weights(name: str) -> LocalWeights:
         ConfigError: CONFIG_INVALID if there is none; the message lists the names.
 
     """
-    known = load_catalogue()
-    if name not in known:
+    models = load_catalogue()
+    if name not in models:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"there is no local model {name!r}; there are {', '.join(sorted(known))}, "
+            f"there is no local model {name!r}; there are {', '.join(sorted(models))}, "
             "and local:/path/to.gguf for a file of your own",
             provider=LOCAL,
         )
-    return known[name]
+    return models[name]
 
 
 def read_template(weights: LocalWeights) -> str:

@@ -81,10 +81,10 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
     def error_of_reply(self, status: int, headers: Mapping[str, str], body: bytes) -> AgentError:
         """Return the error of a reply that is not a success, or not one the protocol can read."""
         failure = self.read(_json_of(body))
-        said = _shortened(failure.message) or _readable(body, status)
+        words = _shortened(failure.message) or _readable(body, status)
         if status >= _FIRST_ERROR_STATUS:
             code, basis = self._judge(
-                replace(failure, status=status, message=failure.message or said)
+                replace(failure, status=status, message=failure.message or words)
             )
         elif failure.message or failure.codes:
             code, basis = self._judge(failure)
@@ -95,7 +95,7 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
         asked = _wait_in_headers(lowered)
         return error_with_code(
             code,
-            said,
+            words,
             basis=basis,
             status=status,
             request_id=failure.request_id or request_id_in(lowered),
@@ -241,9 +241,9 @@ def _reported_wait(failure: Failure) -> float | None:
     """Return the wait in seconds that the report asks for, in a field or in its message."""
     if failure.retry_after is not None:
         return _possible_wait(failure.retry_after)
-    if found := re.search(_WAIT, failure.message):
+    if match := re.search(_WAIT, failure.message):
         # Three letters tell all spellings of the units apart.
-        return _possible_wait(round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3))
+        return _possible_wait(round(float(match[1]) * _SECONDS_IN[match[2].lower()[:3]], 3))
     return None
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar, Union, get_args, get_origin
 import msgspec
 
 from haptera.formats.lenient_json import without_surrogates
-from haptera.model.errors import ErrorCode, ProviderError
+from haptera.model.errors import ErrorCode, ProviderError, RequestError
 from haptera.model.json_types import Json, JsonObject
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -27,6 +27,19 @@ _MOST_DIGITS = 300
 """Of an integer; a float holds no more, and a strict decoder refuses more than a few thousand."""
 _USD_PER_TICK = Decimal("0.0000000001")
 _LARGEST_COST = 10**18
+
+
+# Errors
+
+
+def malformed(what: str) -> ProviderError:
+    """Make the error of something that a provider should not have sent."""
+    return ProviderError(ErrorCode.PROTOCOL, f"the provider {what}", basis="type")
+
+
+def cut_off(message: str) -> RequestError:
+    """Make the error of an answer that ended too early."""
+    return RequestError(ErrorCode.STREAM_INTERRUPTED, message, basis="type")
 
 
 # JSON
@@ -54,9 +67,7 @@ def decode_lenient(data: bytes) -> Json:
     except (ValueError, RecursionError) as error:
         # The message does not quote the text, which may hold anything.
         words = "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
-        raise ProviderError(
-            ErrorCode.PROTOCOL, f"the provider sent something that is {words}", basis="type"
-        ) from error
+        raise malformed(f"sent something that is {words}") from error
 
 
 def _integer(digits: str) -> int | None:
@@ -81,9 +92,7 @@ def read_token_count(body: bytes, field: str) -> int:
     reply = decode_lenient(body)
     count = reply.get(field) if isinstance(reply, dict) else None
     if not isinstance(count, int):
-        raise ProviderError(
-            ErrorCode.PROTOCOL, "the provider's token count is malformed", basis="type"
-        )
+        raise malformed("sent a malformed token count")
     return count
 
 
@@ -95,14 +104,14 @@ def convert_leniently(value: JsonObject, kind: type[StructT]) -> StructT:
 
     Every field of `kind` must have a default.
     """
-    made = kind()
+    struct = kind()
     for field in _fields_of(kind):
         if field.encode_name in value:
             try:
-                setattr(made, field.name, _converted(value[field.encode_name], field.type))
+                setattr(struct, field.name, _converted(value[field.encode_name], field.type))
             except msgspec.ValidationError:
                 continue
-    return made
+    return struct
 
 
 def decode_object_as(data: bytes, kind: type[StructT]) -> StructT:
@@ -139,13 +148,13 @@ def _converted(value: Json, kind: Json) -> Json:
 
 
 def _converted_items(values: list[Json], kind: Json) -> list[Json]:
-    kept = []
+    items = []
     for value in values:
         try:
-            kept.append(_converted(value, kind))
+            items.append(_converted(value, kind))
         except msgspec.ValidationError:
             continue
-    return kept
+    return items
 
 
 # Costs

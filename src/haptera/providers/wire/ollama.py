@@ -11,7 +11,6 @@ import msgspec
 
 from haptera.formats.lenient_json import encode_lenient
 from haptera.formats.tool_texts import marked_result
-from haptera.model.errors import ErrorCode, RequestError
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.messages import AssistantMessage, Message, UserMessage
 from haptera.model.parts import (
@@ -43,6 +42,7 @@ from haptera.providers.wire.failures import Failure, FailureRules, error_object,
 from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     as_text,
+    cut_off,
     decode_lenient,
     decode_object_as,
 )
@@ -125,8 +125,7 @@ class OllamaDecoder:
     def finish(self) -> Sequence[StreamPart]:
         """Raise STREAM_INTERRUPTED unless the model was done; no parts are left."""
         if not self._is_finished:
-            words = "the stream ended before the model was done"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+            raise cut_off("the stream ended before the model was done")
         return ()
 
     def resume(self) -> str | None:

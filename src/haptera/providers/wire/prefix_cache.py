@@ -120,11 +120,11 @@ class EncodedMessages:
     ) -> tuple[bytes, ...]:
         """Return pieces of an array of the objects that `lower` makes of the messages."""
         stable = stable_length(messages)
-        known, head = self._cache.get(messages)
+        length, head = self._cache.get(messages)
         # After a rewind, what is cached may end behind the last user message.
-        if head is None or known > stable:
-            known, head = 0, ()
-        head = self._append(head, _items(messages[known:stable], lower))
+        if head is None or length > stable:
+            length, head = 0, ()
+        head = self._append(head, _items(messages[length:stable], lower))
         self._cache.put(messages[:stable], head, weight=sum(map(len, head)))
         return (*head, *_items(messages[stable:], lower))
 

@@ -136,8 +136,8 @@ class GitRepository:
         except subprocess.TimeoutExpired:
             raise unavailable(f"git {arguments[0]} took longer than {self._seconds:g} s") from None
         if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
-            raise unavailable(f"git {arguments[0]} failed: {said or done.returncode}")
+            words = done.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
+            raise unavailable(f"git {arguments[0]} failed: {words or done.returncode}")
         return done.stdout
 
     def _environment(self, index: str) -> dict[str, str]:

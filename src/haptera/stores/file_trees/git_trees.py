@@ -203,8 +203,8 @@ class GitTrees:
         return self._known[tree]
 
     def _read_facts(self, tree: str) -> TreeFacts | None:
-        said = self._repository.run("cat-file", "--batch", given=f"{tree}\n".encode())
-        head, _, content = said.partition(b"\n")
+        output = self._repository.run("cat-file", "--batch", given=f"{tree}\n".encode())
+        head, _, content = output.partition(b"\n")
         if head.endswith(b" missing"):
             raise unavailable(f"the snapshot {tree} is kept no longer")
         if head.split(b" ")[1] != b"commit":
@@ -259,11 +259,11 @@ class GitTrees:
             return "a repository of its own"
         full = self._folder / os.fsdecode(path)
         try:
-            found = full.lstat()
+            state = full.lstat()
         except OSError:
             return None
-        if stat.S_ISREG(found.st_mode):
-            if found.st_size > self._limits.file_bytes:
+        if stat.S_ISREG(state.st_mode):
+            if state.st_size > self._limits.file_bytes:
                 return f"larger than {self._limits.file_bytes:,} bytes"
             # One such file would make git refuse the whole list.
             if not os.access(full, os.R_OK):
@@ -328,12 +328,12 @@ class GitTrees:
         if old == new:
             return ""
         with self._repository.locked():
-            said = self._repository.run(
+            output = self._repository.run(
                 *("diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv"),
                 trees=(old, new),
             )
-        text = said[:_LONGEST_PATCH].decode("utf-8", "replace")
-        return text if len(said) <= _LONGEST_PATCH else f"{text}\n[the rest was left out]\n"
+        text = output[:_LONGEST_PATCH].decode("utf-8", "replace")
+        return text if len(output) <= _LONGEST_PATCH else f"{text}\n[the rest was left out]\n"
 
     def _plan(
         self, trees: tuple[str, str], paths: Collection[str], session: str | None
@@ -361,14 +361,14 @@ class GitTrees:
                 ),
                 folder_mode=lambda folder: facts.folder_mode(folder) if facts else None,
             )
-            kept = ""
+            copies = ""
             if session is not None and examined.wanted:
-                kept = self._keep(examined, target, session)
+                copies = self._keep(examined, target, session)
         return PlannedChanges(
             changes=examined.changes(),
             left=tuple(sorted(left, key=lambda item: item.path)),
             refused=tuple(examined.refused),
-            kept=kept,
+            kept=copies,
         )
 
     def _wanted(
@@ -422,14 +422,14 @@ class GitTrees:
 
     def _keep(self, examined: Examined, target: str, session: str) -> str:
         """Get the content of a tree out of git, and copy what it replaces."""
-        made = [item.path for item in examined.wanted if item.state.kind != "absent"]
+        paths_written = [item.path for item in examined.wanted if item.state.kind != "absent"]
         place = self._repository.git_folder / "checkout"
         shutil.rmtree(place, ignore_errors=True)
         try:
             git = self._repository.run
             git("read-tree", trees=(target,), index=_REWIND_INDEX)
             words = ("checkout-index", "-z", "--stdin", f"--prefix={place}/")
-            git(*words, given=_list_of(made), index=_REWIND_INDEX)
+            git(*words, given=_list_of(paths_written), index=_REWIND_INDEX)
             examined.wanted = [
                 msgspec.structs.replace(item, source=place / os.fsdecode(item.path))
                 if item.state.kind != "absent"
@@ -441,22 +441,22 @@ class GitTrees:
             shutil.rmtree(place, ignore_errors=True)
 
     def _plan_undo(self, name: str, session: str, *, force: bool) -> PlannedChanges:
-        kept = self._kept(session)
+        files = self._kept(session)
         with self._repository.locked():
-            exchange = kept.read(name)
+            exchange = files.read(name)
             if exchange is None:
                 raise unavailable("what the rewind replaced is kept no longer")
-            found = list(kept.undoing(exchange, name))
-            conflicts = tuple(os.fsdecode(item.path) for item, is_changed in found if is_changed)
-            examined = kept.examine_undo(exchange, [item for item, _ in found])
-            made = ""
+            problems = list(files.undoing(exchange, name))
+            conflicts = tuple(os.fsdecode(item.path) for item, is_changed in problems if is_changed)
+            examined = files.examine_undo(exchange, [item for item, _ in problems])
+            copies = ""
             if examined.wanted and (force or not conflicts):
-                made = kept.keep(examined)
+                copies = files.keep(examined)
         return PlannedChanges(
             changes=examined.changes(),
             refused=tuple(examined.refused),
             conflicts=conflicts,
-            kept=made,
+            kept=copies,
         )
 
 
@@ -481,8 +481,8 @@ def _state_of(path: str, mode: bytes, facts: TreeFacts | None) -> FileState:
     if mode == _LINK:
         return FileState(kind="link")
     is_run = mode == _PROGRAM
-    known = OF_CALLER if facts is None else facts.mode(path, is_run=is_run)
-    return FileState(kind="file", mode=known, is_run=is_run)
+    mode_of_file = OF_CALLER if facts is None else facts.mode(path, is_run=is_run)
+    return FileState(kind="file", mode=mode_of_file, is_run=is_run)
 
 
 def _changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

@@ -132,9 +132,9 @@ class KeptFiles:
 
         A folder that `is_needed` stays when it is empty.
         """
-        found = Examined(exchange=FileExchange(), wanted=[], refused=[])
+        examined = Examined(exchange=FileExchange(), wanted=[], refused=[])
         gone = set[bytes]()
-        removable, modes, made = dict[bytes, int](), dict[bytes, int](), dict[bytes, None]()
+        removable, modes, folders_made = dict[bytes, int](), dict[bytes, int](), dict[bytes, None]()
         moves = list[Move]()
         # What goes first is not in the way of what comes.
         for item in sorted(wanted, key=lambda item: (item.state.kind != "absent", item.path)):
@@ -145,43 +145,43 @@ class KeptFiles:
                 self._check_size(old, sum(move.old.size for move in moves))
             except (RefusedError, OSError) as error:
                 left = FileLeft(path=os.fsdecode(item.path), reason=str(error))
-                found.refused.append(left)
+                examined.refused.append(left)
                 continue
             if item.state.kind == "absent":
                 gone.add(item.path)
                 folders |= self._emptied(item.path, is_needed)
             removable |= folders
-            made |= dict.fromkeys(missing)
+            folders_made |= dict.fromkeys(missing)
             for folder in missing:
                 if (mode := folder_mode(os.fsdecode(folder))) is not None:
                     modes[folder] = mode
             name = item.path.decode(_BYTES)
             old = FileState() if old.kind == "folder" else old
             moves.append(Move(number=len(moves), name=name, old=old, new=item.state))
-            found.wanted.append(item)
-        found.exchange = FileExchange(
+            examined.wanted.append(item)
+        examined.exchange = FileExchange(
             moves=tuple(moves),
             removable=_named(removable),
-            made=tuple(folder.decode(_BYTES) for folder in made),
+            made=tuple(folder.decode(_BYTES) for folder in folders_made),
             folder_modes=_named(modes),
         )
-        return found
+        return examined
 
     def examine_undo(self, exchange: FileExchange, wanted: Sequence[Wanted]) -> Examined:
         """Find out the same of what takes an exchange back, its folders with it."""
-        made, modes = _folder_names(exchange.made), _folder_names(exchange.removable)
-        found = self.examine(
-            wanted, is_needed=lambda folder: folder not in made, folder_mode=modes.get
+        folders_made, modes = _folder_names(exchange.made), _folder_names(exchange.removable)
+        examined = self.examine(
+            wanted, is_needed=lambda folder: folder not in folders_made, folder_mode=modes.get
         )
         lost = {
             folder: mode
             for folder, mode in exchange.removable.items()
             if self._places.state(folder.encode(_BYTES)).kind == "absent"
         }
-        found.exchange = msgspec.structs.replace(
-            found.exchange, folder_modes=found.exchange.folder_modes | lost
+        examined.exchange = msgspec.structs.replace(
+            examined.exchange, folder_modes=examined.exchange.folder_modes | lost
         )
-        return found
+        return examined
 
     def _check(self, item: Wanted, old: FileState, gone: set[bytes]) -> dict[bytes, int]:
         """Refuse what cannot be copied or replaced; returns the folders in the way."""
@@ -204,12 +204,12 @@ class KeptFiles:
                 raise RefusedError(f"more than {limit:,} bytes would have to be copied")
 
     def _emptied(self, path: bytes, is_needed: Callable[[str], bool]) -> dict[bytes, int]:
-        found = dict[bytes, int]()
+        folders = dict[bytes, int]()
         folder = path.rpartition(b"/")[0]
         while folder and not is_needed(os.fsdecode(folder)):
-            found[folder] = self._places.state(folder).mode
+            folders[folder] = self._places.state(folder).mode
             folder = folder.rpartition(b"/")[0]
-        return found
+        return folders
 
     def keep(self, examined: Examined) -> str:
         """Copy what is to be replaced and what replaces it; returns the id of the copies.
@@ -289,12 +289,12 @@ class KeptFiles:
             return ()
         moves, left = list[Move](), list[FileLeft]()
         for move in exchange.moves:
-            found = self._places.whole_state(move.path)
-            if found.is_as(move.old):
+            state = self._places.whole_state(move.path)
+            if state.is_as(move.old):
                 continue
-            is_made = found.kind == "folder" and move.name in exchange.made
-            if found.is_as(move.new) or found.kind == "absent" or is_made:
-                moves.append(move.backwards(FileState() if is_made else found))
+            is_made = state.kind == "folder" and move.name in exchange.made
+            if state.is_as(move.new) or state.kind == "absent" or is_made:
+                moves.append(move.backwards(FileState() if is_made else state))
             else:
                 reason = "it was changed since the rewind was cut off"
                 left.append(FileLeft(path=os.fsdecode(move.path), reason=reason))
@@ -304,17 +304,17 @@ class KeptFiles:
     def undoing(self, exchange: FileExchange, name: str) -> Iterator[tuple[Wanted, bool]]:
         """Yield what stood at each path before a rewind, and whether it was changed since."""
         for move in exchange.moves:
-            found = self._places.whole_state(move.path)
-            if found.is_as(move.old):
+            state = self._places.whole_state(move.path)
+            if state.is_as(move.old):
                 continue
-            is_made = found.kind == "folder" and move.name in exchange.made
+            is_made = state.kind == "folder" and move.name in exchange.made
             source = self._folder / name / "old" / str(move.number)
             wanted = Wanted(
                 path=move.path,
                 state=move.old,
                 source=source if move.old.kind != "absent" else None,
             )
-            yield wanted, not (found.is_as(move.new) or is_made)
+            yield wanted, not (state.is_as(move.new) or is_made)
 
     def _make(self, exchange: FileExchange, name: str, *, sources: str) -> None:
         work = _Exchanging(
@@ -439,8 +439,8 @@ def _stage(move: Move, staging: int, source: Path) -> None:
         os.symlink(source.readlink(), aside, dir_fd=staging)
     else:
         copy_file(source, staging, aside, mode=0o777 if new.is_run else 0o666)
-    found = os.stat(aside, dir_fd=staging, follow_symlinks=False)
-    if new.owner is not None and new.owner != (found.st_uid, found.st_gid):
+    state = os.stat(aside, dir_fd=staging, follow_symlinks=False)
+    if new.owner is not None and new.owner != (state.st_uid, state.st_gid):
         with suppress(PermissionError):
             os.chown(aside, *new.owner, dir_fd=staging, follow_symlinks=False)
     if new.kind == "file" and new.mode != OF_CALLER:
@@ -520,8 +520,8 @@ def _named(modes: Mapping[bytes, int]) -> dict[str, int]:
 
 
 def _was_changed(changed: ChangedError) -> StoreError:
-    told = f"{changed} was changed while the files were brought back; nothing was changed"
-    return StoreError(ErrorCode.CONFLICT, told)
+    message = f"{changed} was changed while the files were brought back; nothing was changed"
+    return StoreError(ErrorCode.CONFLICT, message)
 
 
 def _is_gone() -> StoreError:

@@ -103,17 +103,17 @@ class Places:
 
     def whole_state(self, path: bytes) -> FileState:
         """Return what stands at a path, with its content; without it what cannot be read."""
-        found = self.state(path)
-        if found.kind != "file":
-            return found
+        state = self.state(path)
+        if state.kind != "file":
+            return state
         digest = hashlib.sha256()
         try:
             with self.parent(path) as folder:
                 descriptor = os.open(name_in(path), _LOOK, dir_fd=folder)
             _read(descriptor, digest.update)
         except OSError:
-            return found
-        return msgspec.structs.replace(found, digest=digest.hexdigest())
+            return state
+        return msgspec.structs.replace(state, digest=digest.hexdigest())
 
     def keep(self, path: bytes, expected: FileState, copy: Path) -> str:
         """Copy a file, for its owner only and durably; returns the digest of its content.
@@ -166,15 +166,15 @@ class Places:
         for count, folder in enumerate(on_way):
             full = self.full(folder)
             try:
-                found = os.lstat(full)
+                facts = os.lstat(full)
             except OSError:
                 _check_writable(last)
                 return on_way[count:]
-            if not stat.S_ISDIR(found.st_mode):
+            if not stat.S_ISDIR(facts.st_mode):
                 if folder in gone:
                     return on_way[count:]
                 raise RefusedError("a file or link is in the place of its folder")
-            if found.st_dev != device:
+            if facts.st_dev != device:
                 raise RefusedError("it is on another file system")
             last = full
         _check_writable(last)
@@ -185,12 +185,12 @@ class Places:
 
         Refuses if anything stays in them when `gone` has gone.
         """
-        found = dict[bytes, int]()
+        folders = dict[bytes, int]()
         pending = [path]
         while pending:
             folder = pending.pop()
             full = self.full(folder)
-            found[folder] = stat.S_IMODE(os.lstat(full).st_mode)
+            folders[folder] = stat.S_IMODE(os.lstat(full).st_mode)
             with os.scandir(full) as entries:
                 for entry in entries:
                     below = folder + b"/" + entry.name
@@ -198,7 +198,7 @@ class Places:
                         pending.append(below)
                     elif below not in gone:
                         raise RefusedError("a folder with other files is in its place")
-        return found
+        return folders
 
 
 def name_in(path: bytes) -> bytes:
@@ -209,22 +209,22 @@ def name_in(path: bytes) -> bytes:
 def state_in(folder: int, name: bytes | str) -> FileState:
     """Return what stands under a name in an open folder, without the content of a file."""
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return FileState()
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(facts.st_mode):
         leads_to = os.fsencode(os.readlink(os.fsdecode(name), dir_fd=folder))
         digest = hashlib.sha256(leads_to).hexdigest()
-        return FileState(kind="link", digest=digest, mtime_ns=found.st_mtime_ns, inode=found.st_ino)
-    if stat.S_ISDIR(found.st_mode):
-        return FileState(kind="folder", mode=stat.S_IMODE(found.st_mode))
+        return FileState(kind="link", digest=digest, mtime_ns=facts.st_mtime_ns, inode=facts.st_ino)
+    if stat.S_ISDIR(facts.st_mode):
+        return FileState(kind="folder", mode=stat.S_IMODE(facts.st_mode))
     return FileState(
-        kind="file" if stat.S_ISREG(found.st_mode) else "other",
-        mode=stat.S_IMODE(found.st_mode),
-        size=found.st_size,
-        mtime_ns=found.st_mtime_ns,
-        owner=(found.st_uid, found.st_gid),
-        inode=found.st_ino,
+        kind="file" if stat.S_ISREG(facts.st_mode) else "other",
+        mode=stat.S_IMODE(facts.st_mode),
+        size=facts.st_size,
+        mtime_ns=facts.st_mtime_ns,
+        owner=(facts.st_uid, facts.st_gid),
+        inode=facts.st_ino,
     )
 
 

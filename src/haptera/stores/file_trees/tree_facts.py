@@ -97,10 +97,10 @@ def look_at(
     pending = [b""]
     while pending:
         prefix = pending.pop()
-        found = _entries(folder + b"/" + prefix)
-        if prefix and not found:
-            unrecorded[os.fsdecode(prefix)] = "" if found is None else _EMPTY
-        for name, facts in found or ():
+        entries = _entries(folder + b"/" + prefix)
+        if prefix and not entries:
+            unrecorded[os.fsdecode(prefix)] = "" if entries is None else _EMPTY
+        for name, facts in entries or ():
             path, mode = prefix + name, stat.S_IMODE(facts.st_mode)
             if is_apart(path):
                 continue
@@ -123,28 +123,28 @@ def look_at(
 
 def _entries(folder: bytes) -> list[tuple[bytes, os.stat_result]] | None:
     """Return what is in a folder; None of one that cannot be read."""
-    found = []
+    listed = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 try:
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+                    listed.append((entry.name, entry.stat(follow_symlinks=False)))
                 except FileNotFoundError:  # it has gone since
                     continue
     except OSError:
         return None
-    return found
+    return listed
 
 
 def _folders_above(folders: Collection[bytes]) -> set[bytes]:
     """Return folders with all that are above them, each with a `/` at its end."""
-    found = set[bytes]()
+    above = set[bytes]()
     for each in folders:
         folder = each
-        while folder and folder + b"/" not in found:
-            found.add(folder + b"/")
+        while folder and folder + b"/" not in above:
+            above.add(folder + b"/")
             folder = folder.rpartition(b"/")[0]
-    return found
+    return above
 
 
 def _written(name: str) -> str:

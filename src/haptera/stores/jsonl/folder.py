@@ -31,8 +31,6 @@ from haptera.system.private_files import open_or_create, read_or_empty
 from haptera.system.processes import monotonic_seconds
 
 LOCK_TIMEOUT_SECONDS = 30.0
-# Shorter: the caller gets BUSY, and tries again if it wants to wait.
-OPENING_LOCK_TIMEOUT_SECONDS = 2.0
 _FIRST_RETRY_SECONDS = 0.001
 _LONGEST_RETRY_SECONDS = 0.05
 _FORMER_CACHES = ("index.json", "lookup.jsonl")
@@ -76,16 +74,16 @@ class SessionFolder:
     def side_files(self, folder: SideFolder, session_id: SessionId) -> dict[str, Path]:
         """Return the side files that a session has, by the ending of their names."""
         start = f"{_checked(session_id)}."
-        found: dict[str, Path] = {}
+        by_ending: dict[str, Path] = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as files:
             for file in files:
                 if file.name.startswith(start):
-                    found[file.name.removeprefix(start)] = Path(file.path)
-        return found
+                    by_ending[file.name.removeprefix(start)] = Path(file.path)
+        return by_ending
 
     @contextlib.contextmanager
     def names_locked(self) -> Iterator[None]:
-        """Keep every other process from taking a name; raises StillLockedError."""
+        """Keep every other process from taking a name; raises UNAVAILABLE."""
         path = self.root / "index.lock"
         descriptor = open_or_create(path, os.O_RDWR)
         try:
@@ -110,21 +108,16 @@ def _checked(session_id: SessionId) -> str:
     return session_id
 
 
-class StillLockedError(StoreError):
-    """UNAVAILABLE: another process kept a file locked until the timeout."""
-
-
 @contextlib.contextmanager
-def descriptor_lock(
-    descriptor: int, path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS
-) -> Iterator[None]:
-    """Hold the lock of an open file; raises StillLockedError after the timeout."""
-    deadline = monotonic_seconds() + timeout
+def descriptor_lock(descriptor: int, path: Path) -> Iterator[None]:
+    """Hold the lock of an open file; raises UNAVAILABLE when another process keeps it."""
+    deadline = monotonic_seconds() + LOCK_TIMEOUT_SECONDS
     wait = _FIRST_RETRY_SECONDS
     while not try_lock(descriptor):
         if monotonic_seconds() >= deadline:
-            raise StillLockedError(
-                ErrorCode.UNAVAILABLE, f"another process keeps {path} locked for {timeout:g} s"
+            raise StoreError(
+                ErrorCode.UNAVAILABLE,
+                f"another process keeps {path} locked for {LOCK_TIMEOUT_SECONDS:g} s",
             )
         # `flock` has no timeout. Random waits keep processes that wait for one lock from trying in
         # step.

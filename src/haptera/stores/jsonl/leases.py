@@ -13,13 +13,12 @@ from haptera.stores.jsonl.lock_file import read_lease_state
 from haptera.stores.jsonl.resources import JsonlResources
 from haptera.stores.jsonl.session_writer import SessionWriter
 from haptera.stores.lease_rules import (
-    NOT_WAITING,
     LinePosition,
+    acquire_in_line,
     busy_error,
     is_abandoned,
     lease_of_thread,
     result_of_thread,
-    wait_for_lease,
 )
 from haptera.stores.notifications import PeriodicThread
 from haptera.system.private_files import open_or_create, translated_os_errors
@@ -45,14 +44,13 @@ class JsonlLeases:
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
     ) -> Lease:
         """Become the writer of a session."""
-        if busy == "wait":
-            return await wait_for_lease(
-                self._resources.notifier,
-                self,
-                session_id,
-                attempt=lambda position: self._try_acquire(session_id, holder, position),
-            )
-        return await self._try_acquire(session_id, holder)
+        return await acquire_in_line(
+            self._resources.notifier,
+            self,
+            session_id,
+            busy=busy,
+            attempt=lambda position: self._try_acquire(session_id, holder, position),
+        )
 
     async def renew(self, lease: Lease) -> None:
         """Stay the writer; raises FENCED when another holder took over."""
@@ -89,7 +87,7 @@ class JsonlLeases:
             os.close(open_or_create(path, os.O_WRONLY))
 
     async def _try_acquire(
-        self, session_id: SessionId, holder: str, position: LinePosition = NOT_WAITING
+        self, session_id: SessionId, holder: str, position: LinePosition
     ) -> Lease:
         # Filled by the thread, so that a lease is given back even if its caller was cancelled
         # before it got the result.

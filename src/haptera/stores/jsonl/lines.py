@@ -169,16 +169,16 @@ def commands_in(content: bytes) -> dict[CommandId, Command]:
 
 def damaged_commands(content: bytes) -> list[DamagedBytes]:
     """Return the lines of an inbox that hold no command of any version."""
-    found = []
+    damage = []
     # A last line without its end was cut off by a crash, before `put` returned: no damage.
     ended = content[: content.rfind(b"\n") + 1]
     for offset, line in _lines_of(ended):
         parsed = _parse(line, _inbox_decoder)
         if line and parsed is None:
-            found.append(DamagedBytes(offset, len(line), "a command cannot be read"))
+            damage.append(DamagedBytes(offset, len(line), "a command cannot be read"))
         elif parsed is not None and (reason := command_damage(bytes(parsed.command))):
-            found.append(DamagedBytes(offset, len(line), reason))
-    return found
+            damage.append(DamagedBytes(offset, len(line), reason))
+    return damage
 
 
 def encode_quarantined(damage: DamagedBytes, content: bytes) -> bytes:
@@ -192,17 +192,17 @@ def encode_quarantined(damage: DamagedBytes, content: bytes) -> bytes:
 
 def quarantined_in(content: bytes) -> list[DamagedBytes]:
     """Return what a quarantine holds, without the pieces themselves."""
-    found = []
+    pieces = []
     for line in content.splitlines():
         try:
             record = _quarantine_decoder.decode(line) if line else None
         except UNREADABLE:
             reason = "what is said of a piece that was cut off cannot be read"
-            found.append(DamagedBytes(0, len(line), reason))
+            pieces.append(DamagedBytes(0, len(line), reason))
             continue
         if record is not None:
-            found.append(DamagedBytes(record.offset, record.length, record.reason))
-    return found
+            pieces.append(DamagedBytes(record.offset, record.length, record.reason))
+    return pieces
 
 
 def _lines_of(content: bytes) -> Iterator[tuple[int, bytes]]:

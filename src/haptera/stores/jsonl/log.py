@@ -119,14 +119,14 @@ class JsonlLog:
             scan.head, scan.end, scan.torn = piece.head, piece.end, piece.torn
         with translated_os_errors(path):
             quarantine = read_or_empty(self._folder.quarantine(session_id))
-            found = [*quarantined_in(quarantine), *scan.damaged]
+            damage = [*quarantined_in(quarantine), *scan.damaged]
             reached = read_lease_state(self._folder.lease(session_id)).head
             # A holder may be writing just now; only without one is the tail really torn.
             if not self._is_held(session_id):
-                found += [scan.torn] if scan.torn is not None else []
-                found += [missing_end(scan, reached)] if scan.head < reached else []
+                damage += [scan.torn] if scan.torn is not None else []
+                damage += [missing_end(scan, reached)] if scan.head < reached else []
             inbox = self._folder.inbox(session_id)
-            marks = [(path, mark) for mark in found]
+            marks = [(path, mark) for mark in damage]
             marks += [(inbox, mark) for mark in damaged_commands(read_or_empty(inbox))]
         return tuple(
             Damage(session_id=session_id, place=f"byte {mark.offset} of {file}", reason=mark.reason)

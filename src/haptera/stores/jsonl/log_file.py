@@ -165,14 +165,14 @@ class LogFile:
         The append went as a whole, because its lines count those that follow.
         """
         epoch = lost.lines[-1].line.epoch
-        consumed = [item for found in lost.lines for item in found.line.consumed]
-        kept = [
-            (found.line.seq, bytes(found.line.entry))
-            for found in lost.lines
-            if found.line.has_entry and found.line.seq < lost.seq
+        consumed = [item for place in lost.lines for item in place.line.consumed]
+        bodies = [
+            (place.line.seq, bytes(place.line.entry))
+            for place in lost.lines
+            if place.line.has_entry and place.line.seq < lost.seq
         ]
-        if kept:
-            self.append_to(descriptor, encode_append(kept, epoch=epoch, consumed=consumed))
+        if bodies:
+            self.append_to(descriptor, encode_append(bodies, epoch=epoch, consumed=consumed))
         elif consumed:
             self.append_to(descriptor, encode_consumed(consumed, head=head, epoch=epoch))
 

@@ -91,11 +91,11 @@ class SessionReader:
     def records(self) -> list[SessionRecord]:
         """Return the record of every session."""
         with translated_os_errors(self._folder.root):
-            found = {each: self._record(each, stat) for each, stat in self._logs()}
+            listed = {each: self._record(each, stat) for each, stat in self._logs()}
             # What is known of other sessions is of no use: they are gone.
-            self._known = {each: self._known[each] for each in found if each in self._known}
-            self._ends = {each: end for each, end in self._ends.copy().items() if each in found}
-        return [record for record in found.values() if record is not None]
+            self._known = {each: self._known[each] for each in listed if each in self._known}
+            self._ends = {each: end for each, end in self._ends.copy().items() if each in listed}
+        return [record for record in listed.values() if record is not None]
 
     def rebuild(self) -> int:
         """Read all logs, write their records to the lock files that are free, and count them."""
@@ -117,9 +117,9 @@ class SessionReader:
 
     def _record(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
         seen = (found.st_ino, found.st_size, found.st_mtime_ns)
-        known = self._known.get(session_id)
-        if known is not None and known[0] == seen:
-            return known[1]
+        cached = self._known.get(session_id)
+        if cached is not None and cached[0] == seen:
+            return cached[1]
         held = read_lease_state(f"{self._folder.leases}/{session_id}.lock")
         record = held.record
         if record is None or held.size != found.st_size:

@@ -8,12 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import SessionId
 from haptera.stores.jsonl.folder import SessionFolder
 from haptera.stores.jsonl.reader import SessionReader
 from haptera.stores.jsonl.session_writer import SessionWriter
 from haptera.stores.notifications import ChangeNotifier
+from haptera.stores.stored_records import closed_error
 from haptera.system.processes import ForkGuard
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class WorkerThreads:
     def _refuse_closed(self) -> None:
         self._fork_guard.refuse_forks()
         if self._is_closed:
-            raise SessionError(ErrorCode.CLOSED, "the store is closed")
+            raise closed_error()
 
 
 class JsonlResources:

@@ -165,8 +165,8 @@ def lost_at_end(scan: LogScan) -> LostEnd | None:
     readable = scan.entries[-1].seq if scan.entries else 0
     lost = (
         index
-        for index, found in enumerate(scan.lines)
-        if found.line.has_entry and found.line.seq > readable
+        for index, place in enumerate(scan.lines)
+        if place.line.has_entry and place.line.seq > readable
     )
     if (first := next(lost, None)) is None:
         return None
@@ -242,22 +242,22 @@ def _decode_lines(
     """Decode the wanted entries of a scan; one that cannot be decoded is added to the damage."""
     # What is not wanted is not decoded: it may have a large blob.
     wanted = [
-        found
-        for found in scan.lines
-        if found.line.has_entry
-        and found.line.seq > after
-        and (kinds is None or kind_of(found.line) in kinds)
+        place
+        for place in scan.lines
+        if place.line.has_entry
+        and place.line.seq > after
+        and (kinds is None or kind_of(place.line) in kinds)
     ]
     try:
         # All at once is faster, and nearly always succeeds. Its error does not say which entry it
         # was.
-        scan.entries = from_stored_bodies([bytes(found.line.entry) for found in wanted], find_blob)
+        scan.entries = from_stored_bodies([bytes(place.line.entry) for place in wanted], find_blob)
     except StoreError:
-        for found in wanted:
+        for place in wanted:
             try:
-                scan.entries.append(from_stored_body(bytes(found.line.entry), find_blob))
+                scan.entries.append(from_stored_body(bytes(place.line.entry), find_blob))
             except StoreError as error:
-                scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
+                scan.damaged.append(DamagedBytes(place.offset, 0, error.message))
 
 
 def _marks_of(content: bytes, offset: int) -> tuple[list[_Mark], int | None]:
@@ -284,9 +284,9 @@ def _marks_of(content: bytes, offset: int) -> tuple[list[_Mark], int | None]:
         else:
             # Where another append begins, lines of the open one are missing, but not torn off.
             open_from = open_from if line.left == left - 1 else None
-            found = FoundLine(offset + skipped, line, starts_append=open_from is None)
+            mark = FoundLine(offset + skipped, line, starts_append=open_from is None)
             open_from = len(marks) if open_from is None else open_from
-            marks.append(found)
+            marks.append(mark)
             left = line.left
         open_from = open_from if left > 0 else None
         offset += len(piece) + 1

@@ -29,9 +29,9 @@ from haptera.stores.notifications import NotifiedInbox
 from haptera.stores.stored_records import (
     blob_name,
     blob_not_found_error,
+    blob_or_error,
     is_blob_name,
     no_session_error,
-    verified_blob,
 )
 from haptera.stores.text_search import SEARCHABLE_KINDS, TextScan
 from haptera.system.atomic_files import write_all
@@ -249,9 +249,7 @@ class JsonlBlobs:
             raise blob_not_found_error(session_id, name)
         with translated_os_errors(folder / name):
             content = find_blob(folder, name)
-        if content is None:
-            raise blob_not_found_error(session_id, name)
-        return verified_blob(name, content)
+        return blob_or_error(session_id, name, content)
 
 
 def _append_line(descriptor: int, content: bytes, line: bytes) -> None:

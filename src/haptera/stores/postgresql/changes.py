@@ -167,12 +167,12 @@ class ChangeWatch:
         else:
             rows = self._database.query(connection, _PENDING, owner, owner)
         before, now = self._found[kind], {row[0]: row[1:] for row in rows}
-        known, self._watched[kind] = self._watched[kind], set(watched)
+        earlier, self._watched[kind] = self._watched[kind], set(watched)
         self._found[kind] = now
         return {
             session_id
             for session_id in watched
-            if session_id not in known or now.get(session_id) != before.get(session_id)
+            if session_id not in earlier or now.get(session_id) != before.get(session_id)
         }
 
     def _take_notifications(self, connection: PgConnection) -> None:

@@ -23,9 +23,9 @@ from haptera.stores.postgresql.database import (
     PgConnection,
     Row,
     close_quietly,
-    closed_error,
 )
 from haptera.stores.postgresql.group_writer import Append, GroupWriter
+from haptera.stores.stored_records import closed_error
 from haptera.system.processes import ForkGuard
 
 READERS = 2

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError, StoreError
+from haptera.model.errors import AgentError, ConfigError, ErrorCode, StoreError
 from haptera.model.json_types import writable
 from haptera.stores.postgresql.migrations import migrate
 from haptera.stores.postgresql.watches import (
@@ -23,6 +23,7 @@ from haptera.stores.postgresql.watches import (
     SilenceWatch,
     replication_warning,
 )
+from haptera.stores.stored_records import closed_error
 from haptera.system.logs import scrubbed_logger
 from haptera.system.processes import monotonic_seconds
 
@@ -65,14 +66,14 @@ class Database:
     def __init__(self, url: str, *, owner: str | None) -> None:
         url, self.lease_seconds = _without_lease(url)
         try:
-            given = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
         except psycopg.Error as error:
             # The text of the error may hold the password.
             del error
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID, "the URL of the PostgreSQL store is not valid"
             ) from None
-        self._parameters: dict[str, Any] = {**_DEFAULTS, **given}
+        self._parameters: dict[str, Any] = {**_DEFAULTS, **parameters}
         self.owner = owner
         self.owner_text = None if owner is None else to_text(owner)
         self._migrated = threading.Lock()
@@ -189,13 +190,8 @@ def _without_lease(url: str) -> tuple[str, float | None]:
             f"lease_seconds of a PostgreSQL store is a number from {_SHORTEST_LEASE} to "
             f"{_LONGEST_LEASE}",
         )
-    kept = "&".join(field for field in fields if field not in named)
-    return (f"{base}?{kept}" if kept else base), seconds
-
-
-def closed_error() -> SessionError:
-    """Make the error of a store that is closed."""
-    return SessionError(ErrorCode.CLOSED, "the store is closed")
+    remaining = "&".join(field for field in fields if field not in named)
+    return (f"{base}?{remaining}" if remaining else base), seconds
 
 
 def is_transient(error: psycopg.Error) -> bool:
@@ -209,18 +205,18 @@ def is_transient(error: psycopg.Error) -> bool:
 
 def store_error_from(error: psycopg.Error) -> AgentError:
     """Translate an error of the database."""
-    state, said = error.sqlstate or "", str(error).strip().split("\n")[0]
+    state, text = error.sqlstate or "", str(error).strip().split("\n")[0]
     if state == "54000":  # owner, project and name are one key of an index
         return ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"an owner, a project or a name is too long for PostgreSQL: {said}",
+            f"an owner, a project or a name is too long for PostgreSQL: {text}",
         )
     # The class is about resources. 53300, too many connections, has nothing to do with space.
     if state.startswith("53") and state != "53300":
-        return StoreError(ErrorCode.FULL, f"PostgreSQL has no space left: {said}")
+        return StoreError(ErrorCode.FULL, f"PostgreSQL has no space left: {text}")
     if state.startswith("XX"):
-        return StoreError(ErrorCode.CORRUPT, f"PostgreSQL reports damage: {said}")
-    return StoreError(ErrorCode.UNAVAILABLE, f"PostgreSQL cannot be used: {said}")
+        return StoreError(ErrorCode.CORRUPT, f"PostgreSQL reports damage: {text}")
+    return StoreError(ErrorCode.UNAVAILABLE, f"PostgreSQL cannot be used: {text}")
 
 
 def close_quietly(connection: PgConnection) -> None:

@@ -34,10 +34,10 @@ from haptera.stores.postgresql.database import (
     TOTAL_WAIT_SECONDS,
     PgConnection,
     close_quietly,
-    closed_error,
     from_text,
     to_text,
 )
+from haptera.stores.stored_records import closed_error, no_session_error
 from haptera.system.logs import scrubbed_logger
 from haptera.system.processes import (
     is_of_this_machine,
@@ -184,8 +184,8 @@ class PostgresLeases:
                 if (lease := await self._try_unless_locked(claim)) is not None:
                     return lease
                 wait = min(2 * wait, _WAIT_SECONDS)
-        told = f"another transaction keeps session {session_id} locked"
-        raise StoreError(ErrorCode.UNAVAILABLE, told)
+        message = f"another transaction keeps session {session_id} locked"
+        raise StoreError(ErrorCode.UNAVAILABLE, message)
 
     async def _try_unless_locked(self, claim: "_Claim") -> Lease | None:
         """Acquire a session; None while its row is another transaction's."""
@@ -262,7 +262,7 @@ class PostgresLeases:
                 )
             case "line":
                 raise WaitersFirstError(session_id, "")
-        raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
+        raise no_session_error(session_id)
 
     def _join(self, connection: PgConnection, session_id: SessionId) -> int:
         row = connection.execute(
@@ -375,14 +375,14 @@ class PostgresLeases:
                 ).fetchone()
                 timeline, ids, epochs = row or (0, None, None)
                 # The list comes only when the leases differ from what this node holds.
-                known = None if ids is None else set(zip(ids, epochs, strict=True))
-                self._give_back_unused(self._renewing, known or set(), but=acquiring)
+                stored = None if ids is None else set(zip(ids, epochs, strict=True))
+                self._give_back_unused(self._renewing, stored or set(), but=acquiring)
         # Whether leases were lost shows when the database can be reached again.
         except (psycopg.Error, AgentError):
             self._close_renewing()
             return
         for lease in held:
-            is_known = known is None or (lease.session_id, lease.epoch) in known
+            is_known = stored is None or (lease.session_id, lease.epoch) in stored
             if not is_known or lease.epoch >> _TIMELINE_BITS != timeline:
                 self._lose(lease)
 

@@ -65,18 +65,18 @@ class PostgresLog:
         """Read entries in order; an unknown session has none."""
 
         def work(connection: PgConnection) -> list[Entry]:
-            found: list[Entry] = []
+            entries: list[Entry] = []
             last = after
-            while limit is None or len(found) < limit:
-                size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            while limit is None or len(entries) < limit:
+                size = _PAGE if limit is None else min(_PAGE, limit - len(entries))
                 rows = read_rows(self._connections, connection, session_id, after=last, limit=size)
-                found += [entry for _, entry in rows if not isinstance(entry, str)]
+                entries += [entry for _, entry in rows if not isinstance(entry, str)]
                 # By rows, not by entries: one that cannot be read is left out, and the log still
                 # goes on.
                 if len(rows) < size:
                     break
                 last = rows[-1][0]
-            return found
+            return entries
 
         return await self._connections.readers.run(work)
 
@@ -92,11 +92,11 @@ class PostgresLog:
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""
-        found = await self._connections.readers.run(
+        damage = await self._connections.readers.run(
             lambda connection: _find_damage(self._connections, connection, session_id)
         )
         return tuple(
-            Damage(session_id=session_id, place=place, reason=reason) for place, reason in found
+            Damage(session_id=session_id, place=place, reason=reason) for place, reason in damage
         )
 
     async def delete(self, session_id: SessionId) -> None:
@@ -167,20 +167,20 @@ def _refuse_gaps(entries: Sequence[Entry]) -> None:
 def _find_damage(
     connections: PostgresConnections, connection: PgConnection, session_id: SessionId
 ) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    damage: list[tuple[str, str]] = []
     seq = 0
     for row_seq, entry in read_rows(connections, connection, session_id, after=0, limit=None):
         if row_seq > seq + 1:
-            found.append((f"row {row_seq}", f"entries {seq + 1} to {row_seq - 1} are missing"))
+            damage.append((f"row {row_seq}", f"entries {seq + 1} to {row_seq - 1} are missing"))
         if isinstance(entry, str):
-            found.append((f"row {row_seq}", entry))
+            damage.append((f"row {row_seq}", entry))
         seq = row_seq
     owner = connections.database.owner_text
     values = (to_text(session_id), owner, owner)
     for arrived, body in connections.database.query(connection, _COMMANDS, *values):
         if (reason := command_damage(bytes(body))) is not None:
-            found.append((f"command {arrived}", reason))
+            damage.append((f"command {arrived}", reason))
     for (head,) in connections.database.query(connection, _HEAD, *values):
         if head > seq:
-            found.append((f"row {seq}", f"the log had reached {head}"))
-    return found
+            damage.append((f"row {seq}", f"the log had reached {head}"))
+    return damage

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haptera.model.errors import AgentError, ErrorCode, SessionError
+from haptera.model.errors import AgentError
 from haptera.model.ids import SessionId
 from haptera.model.operations.session import Command
 from haptera.ports.session_store import UnownedQuery
@@ -23,9 +23,9 @@ from haptera.stores.postgresql.migrations import grant_access
 from haptera.stores.postgresql.search import PostgresSearch
 from haptera.stores.stored_records import (
     blob_name,
-    blob_not_found_error,
+    blob_or_error,
     decode_command,
-    verified_blob,
+    no_session_error,
 )
 
 _PENDING = (
@@ -140,9 +140,7 @@ class PostgresBlobs:
         rows = await self._connections.readers.query(
             _BLOB, to_text(session_id), to_text(name), owner, owner, owner, owner
         )
-        if not rows:
-            raise blob_not_found_error(session_id, name)
-        return verified_blob(name, bytes(rows[0][0]))
+        return blob_or_error(session_id, name, bytes(rows[0][0]) if rows else None)
 
 
 class PostgresUnownedQueries:
@@ -180,4 +178,4 @@ class PostgresUnownedQueries:
 def _refuse_foreign(session_id: SessionId, *, found: bool) -> None:
     if not found:
         # Not ACCESS_DENIED, which would tell that another owner has a session of this id.
-        raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
+        raise no_session_error(session_id)

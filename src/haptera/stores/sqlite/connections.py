@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import apsw
 
-from haptera.model.errors import ErrorCode, SessionError, StoreError
+from haptera.model.errors import StoreError
 from haptera.model.ids import SessionId
 from haptera.stores.notifications import ChangeNotifier
 from haptera.stores.sqlite.database import (
@@ -24,6 +24,7 @@ from haptera.stores.sqlite.database import (
     is_at_its_path,
 )
 from haptera.stores.sqlite.group_writer import GroupWriter
+from haptera.stores.stored_records import closed_error
 from haptera.system.processes import ForkGuard
 
 READERS = 2
@@ -49,7 +50,7 @@ class Readers:
         """Run a function that only reads, on a thread."""
         self._fork_guard.refuse_forks()
         if self._is_closed:
-            raise SessionError(ErrorCode.CLOSED, "the store is closed")
+            raise closed_error()
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
 
     async def close(self) -> None:

@@ -16,14 +16,13 @@ from haptera.ports.session_store import Lease, SessionRecord
 from haptera.stores.append_rules import fenced_error
 from haptera.stores.lease_rules import (
     GIVING_BACK_SECONDS,
-    NOT_WAITING,
     LinePosition,
+    acquire_in_line,
     busy_error,
     is_abandoned,
     is_lease_lost,
     lease_of_thread,
     result_of_thread,
-    wait_for_lease,
 )
 from haptera.stores.notifications import PeriodicThread
 from haptera.stores.sqlite.connections import SqliteConnections
@@ -34,6 +33,7 @@ from haptera.stores.sqlite.rows import (
     move_damaged_end_aside,
     session_key_or_new,
 )
+from haptera.stores.stored_records import closed_error
 from haptera.system.processes import (
     monotonic_seconds,
     parse_identity,
@@ -88,14 +88,13 @@ class SqliteLeases:
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
     ) -> Lease:
         """Become the writer of a session."""
-        if busy == "wait":
-            return await wait_for_lease(
-                self._connections.notifier,
-                self,
-                session_id,
-                attempt=lambda position: self._try_acquire(session_id, holder, position),
-            )
-        return await self._try_acquire(session_id, holder)
+        return await acquire_in_line(
+            self._connections.notifier,
+            self,
+            session_id,
+            busy=busy,
+            attempt=lambda position: self._try_acquire(session_id, holder, position),
+        )
 
     async def renew(self, lease: Lease) -> None:
         """Stay the writer; raises FENCED when another holder took over."""
@@ -130,7 +129,7 @@ class SqliteLeases:
     async def join(self, session_id: SessionId, ticket: str) -> None:
         """Store a ticket, and remove the tickets of processes that have ended."""
         if self._is_closed:
-            raise SessionError(ErrorCode.CLOSED, "the store is closed")
+            raise closed_error()
         # Noted first, so that closing the store removes it even if the caller is gone.
         self._tickets.add((session_id, ticket))
         await self._connections.writer.write(
@@ -164,7 +163,7 @@ class SqliteLeases:
         return key
 
     async def _try_acquire(
-        self, session_id: SessionId, holder: str, position: LinePosition = NOT_WAITING
+        self, session_id: SessionId, holder: str, position: LinePosition
     ) -> Lease:
         claim = _Claim(session_id, holder, str(this_process()), position, self._unused)
         # Reading first keeps callers that are refused from writing.
@@ -176,7 +175,7 @@ class SqliteLeases:
             # Asked in the thread, which works in order: nothing is acquired behind the release of
             # all leases.
             if self._is_closed:
-                raise SessionError(ErrorCode.CLOSED, "the store is closed")
+                raise closed_error()
             gained.append(_acquire(connection, claim, seconds=self._seconds))
             # Noted at once, so that closing the store releases it even if the caller is gone.
             self._held[session_id] = gained[0]

@@ -23,6 +23,7 @@ from haptera.stores.notifications import follow_log
 from haptera.stores.sqlite.connections import SqliteConnections
 from haptera.stores.sqlite.leases import SqliteLeases
 from haptera.stores.sqlite.rows import (
+    ROWS_AT_ONCE,
     SELECT_RECORDS,
     blob_finder,
     damaged_commands,
@@ -59,8 +60,8 @@ class SqliteLog:
         def work(connection: apsw.Connection) -> SessionRecord | None:
             key = self._leases.hold(connection, lease)
             refuse_other_sessions(lease.session_id, entries)
-            known = self._leases.records.get(lease.session_id)
-            record = _append(connection, key, entries, known=known)
+            before = self._leases.records.get(lease.session_id)
+            record = _append(connection, key, entries, known=before)
             if consumed:
                 _consume(connection, key, consumed)
             return record
@@ -94,12 +95,12 @@ class SqliteLog:
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""
         path = self._connections.database.path
-        found = await self._connections.readers.read(
+        damage = await self._connections.readers.read(
             lambda connection: _find_damage(connection, session_id)
         )
         return tuple(
             Damage(session_id=session_id, place=f"{place} of {path}", reason=reason)
-            for place, reason in found
+            for place, reason in damage
         )
 
     async def delete(self, session_id: SessionId) -> None:
@@ -124,18 +125,18 @@ def _append(
     )
     if not fresh:
         return None
-    kept = [(entry, to_stored_entry(entry)) for entry in fresh]
+    pairs = [(entry, to_stored_entry(entry)) for entry in fresh]
     try:
         connection.executemany(
             "INSERT INTO entry (place, id, kind, crc, body) VALUES (?, ?, ?, ?, ?)",
-            [entry_row(key, entry, stored) for entry, stored in kept],
+            [entry_row(key, entry, stored) for entry, stored in pairs],
         )
     except apsw.ConstraintError:
         raise StoreError(
             ErrorCode.CONFLICT, f"one of {len(fresh)} entries has another place in the log"
         ) from None
     # In one transaction, so a pointer may be written before its blob.
-    for _, stored in kept:
+    for _, stored in pairs:
         if stored.content is not None:
             save_blob(connection, key, name=stored.name, content=stored.content)
     is_current = known is not None and known.head == head
@@ -179,10 +180,10 @@ def _record(connection: apsw.Connection, key: int) -> SessionRecord | None:
 
 
 def _id_at(connection: apsw.Connection, place: int) -> EntryId | None:
-    found: bytes | None = connection.execute(
+    stored: bytes | None = connection.execute(
         "SELECT CAST(id AS BLOB) FROM entry WHERE place = ?", (place,)
     ).get
-    text = decode_text(found)
+    text = decode_text(stored)
     return None if text is None else EntryId(text)
 
 
@@ -195,7 +196,8 @@ def _read(
     # Closing ends the query: one that was read only in part would keep its snapshot open.
     if limit is None:
         return list(readable_entries(connection, key, after=after))
-    with closing(readable_entries(connection, key, after=after, at_once=max(limit, 1))) as entries:
+    at_once = min(max(limit, 1), ROWS_AT_ONCE)
+    with closing(readable_entries(connection, key, after=after, at_once=at_once)) as entries:
         return list(islice(entries, limit))
 
 
@@ -203,27 +205,27 @@ def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tup
     key = session_key(connection, session_id)
     if key is None:
         return []
-    found = read_quarantine(connection, key)
+    damage = read_quarantine(connection, key)
     find_blob = blob_finder(connection, key)
     seq = 0
     try:
         for row in entry_rows(connection, *span_of(key)):
             if seq_of(row[0]) > seq + 1:
-                found.append(
+                damage.append(
                     (f"row {row[0]}", f"entries {seq + 1} to {seq_of(row[0]) - 1} are missing")
                 )
             seq = seq_of(row[0])
             if isinstance(reason := decode_entry_row(row, find_blob), str):
-                found.append((f"row {row[0]}", reason))
-        found += damaged_commands(connection, key)
+                damage.append((f"row {row[0]}", reason))
+        damage += damaged_commands(connection, key)
         reached: int | None = connection.execute(
             "SELECT CAST(head AS INTEGER) FROM session WHERE key = ?", (key,)
         ).get
         if reached is not None and reached > seq:
-            found.append((f"row {place_of(key, seq)}", f"the log had reached {reached}"))
+            damage.append((f"row {place_of(key, seq)}", f"the log had reached {reached}"))
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        found.append((f"rows after {place_of(key, seq)}", str(error)))
-    return found
+        damage.append((f"rows after {place_of(key, seq)}", str(error)))
+    return damage
 
 
 def _delete(connection: apsw.Connection, session_id: SessionId) -> None:

@@ -37,7 +37,7 @@ _SEQ_BITS = 32
 _LARGEST_SEQ = (1 << _SEQ_BITS) - 1
 # A place is a signed integer of 64 bits: 31 for the session, 32 for the `seq`.
 LARGEST_KEY = (1 << 31) - 1
-_ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 500
 """Fewer than the 700 new objects after which Python collects garbage: each row is one."""
 
 _SELECT_ENTRIES = (
@@ -154,7 +154,7 @@ def readable_entries(
     *,
     after: int = 0,
     kinds: Collection[str] | None = None,
-    at_once: int = _ROWS_AT_ONCE,
+    at_once: int = ROWS_AT_ONCE,
 ) -> Generator[Entry, None, None]:
     """Yield the entries of a session after a `seq`, all or of some kinds, without damaged rows.
 

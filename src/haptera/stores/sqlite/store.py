@@ -31,10 +31,9 @@ from haptera.stores.sqlite.rows import (
 from haptera.stores.sqlite.search import SqliteSearch
 from haptera.stores.stored_records import (
     blob_name,
-    blob_not_found_error,
+    blob_or_error,
     decode_command,
     no_session_error,
-    verified_blob,
 )
 from haptera.system.own_places import hold_store
 
@@ -114,9 +113,7 @@ class SqliteBlobs:
         content = await self._connections.readers.read(
             lambda connection: blob_finder(connection, session_key(connection, session_id))(name)
         )
-        if content is None:
-            raise blob_not_found_error(session_id, name)
-        return verified_blob(name, content)
+        return blob_or_error(session_id, name, content)
 
 
 def _put_command(connection: apsw.Connection, session_id: SessionId, command: Command) -> None:

@@ -77,8 +77,8 @@ async def check_an_answer_wakes_its_call(make: MakeCoordinator) -> None:
     one, two = log.coordinator.park(_ONE), log.coordinator.park(_TWO)
     require(await log.coordinator.settle(_ONE, Approve({"x": 1}, by="ana")), "it is the first")
     settled = await one
-    told = (settled.decision, settled.arguments, settled.by, settled.call_id)
-    require_same(told, ("approved", {"x": 1}, "ana", "call_apr_1"), "what the call is told")
+    answer = (settled.decision, settled.arguments, settled.by, settled.call_id)
+    require_same(answer, ("approved", {"x": 1}, "ana", "call_apr_1"), "what the call is told")
     require(not two.done(), "no other call goes on")
 
 
@@ -151,8 +151,8 @@ async def check_open_questions_can_be_cancelled(make: MakeCoordinator) -> None:
     waiting = log.coordinator.park(_ONE)
     await log.coordinator.settle(_TWO, Approve())
     entries = log.coordinator.cancellations("the query ended")
-    told = [(entry.approval_id, entry.decision, entry.reason) for entry in entries]
-    require_same(told, [(_ONE, "cancelled", "the query ended")], "what is open is cancelled")
+    answers = [(entry.approval_id, entry.decision, entry.reason) for entry in entries]
+    require_same(answers, [(_ONE, "cancelled", "the query ended")], "what is open is cancelled")
     log.coordinator.wake(entries)
     require_same((await waiting).decision, "cancelled", "the call hears of it")
 
@@ -177,19 +177,6 @@ async def check_what_was_left_staged_can_be_recorded(make: MakeCoordinator) -> N
     require_same(str(waiting.exception()), str(log.failure), "with what the log said")
 
 
-CHECKS = (
-    check_an_answer_wakes_its_call,
-    check_a_denial_has_its_reason,
-    check_the_first_answer_stands,
-    check_no_call_goes_on_before_its_answer_is_written,
-    check_an_unknown_question_has_no_answer,
-    check_a_log_that_fails_ends_every_wait,
-    check_open_questions_can_be_cancelled,
-    check_forgetting_ends_every_wait,
-    check_what_was_left_staged_can_be_recorded,
-)
-
-
 async def approval_coordinator_contract(make: MakeCoordinator) -> Report:
     """Check an approval coordinator; `make` is its class, or a function like it."""
-    return await run_contract(CHECKS, lambda: make)
+    return await run_contract(__name__, lambda: make)

@@ -200,20 +200,6 @@ def _require_closed(attempt: Callable[[], None], what: str) -> None:
         require(condition=False, promise=f"{what} raises CLOSED")
 
 
-CHECKS = (
-    check_every_handler_sees_everything_in_order,
-    check_an_async_handler_is_awaited_before_its_next_event,
-    check_a_handler_that_fails_disturbs_nothing,
-    check_a_handler_can_ask_for_one_kind_and_leave,
-    check_publishing_does_not_wait_but_says_when_to,
-    check_commands_reach_the_receiver,
-    check_closing_delivers_and_ends,
-    check_a_subscription_that_is_pulled_gets_every_batch,
-    check_a_wait_for_space_can_be_given_up,
-    check_an_excused_handler_is_not_waited_for,
-)
-
-
 async def control_channel_contract(make: Callable[[], ControlChannelInterface]) -> Report:
     """Check a control channel; `make` returns a new one."""
-    return await run_contract(CHECKS, make)
+    return await run_contract(__name__, make)

@@ -17,12 +17,12 @@ async def check_messages_stay_in_order(subject: ConversationInterface) -> None:
     """What was pushed comes back in the same order."""
     require_same(subject.messages, (), "a new conversation is empty")
     require(subject.tip is None, "an empty conversation has no tip")
-    said = (user("1"), assistant("2"), user("3"))
-    for message in said:
+    messages = (user("1"), assistant("2"), user("3"))
+    for message in messages:
         subject.push(message)
-    require_same(subject.messages, said, "messages come back in order")
-    require_same(subject.wire_view(), said, "without a compaction everything is sent")
-    require_same(subject.tip, said[-1], "the tip is the last message")
+    require_same(subject.messages, messages, "messages come back in order")
+    require_same(subject.wire_view(), messages, "without a compaction everything is sent")
+    require_same(subject.tip, messages[-1], "the tip is the last message")
     require_same(len(subject), 3, "the length is the number of messages")
 
 
@@ -47,11 +47,11 @@ async def check_a_compaction_drops_nothing_and_begins_the_view(
     subject: ConversationInterface,
 ) -> None:
     """The history is whole; what is sent begins with the last compaction."""
-    said = (user("1"), assistant("2"), compaction("3"), assistant("4"), compaction("5"))
-    for message in said:
+    messages = (user("1"), assistant("2"), compaction("3"), assistant("4"), compaction("5"))
+    for message in messages:
         subject.push(message)
-    require_same(subject.messages, said, "the history keeps everything")
-    require_same(subject.wire_view(), said[-1:], "the view begins with the last compaction")
+    require_same(subject.messages, messages, "the history keeps everything")
+    require_same(subject.wire_view(), messages[-1:], "the view begins with the last compaction")
 
 
 async def check_a_compaction_keeps_what_it_is_told_to(subject: ConversationInterface) -> None:
@@ -92,18 +92,6 @@ async def check_a_history_replaces_everything(subject: ConversationInterface) ->
     require_same(_words(subject.messages)[-1], ["2", "3"], "a push merges with its last message")
 
 
-CHECKS = (
-    check_messages_stay_in_order,
-    check_user_messages_that_follow_each_other_are_merged,
-    check_assistant_messages_are_not_merged,
-    check_a_compaction_drops_nothing_and_begins_the_view,
-    check_a_compaction_keeps_what_it_is_told_to,
-    check_a_view_does_not_change,
-    check_the_last_message_can_be_removed,
-    check_a_history_replaces_everything,
-)
-
-
 async def conversation_contract(make: Callable[[], ConversationInterface]) -> Report:
     """Check a conversation; `make` returns an empty one."""
-    return await run_contract(CHECKS, make)
+    return await run_contract(__name__, make)

@@ -1,7 +1,7 @@
 """The contract of model clients: the grammar of a stream, errors, closing and independence."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import aclosing
 
 import msgspec
@@ -19,7 +19,7 @@ from haptera.model.stream_parts import (
 )
 from haptera.ports.model_client import ModelClient
 from haptera.testing.contracts.samples import assistant, user
-from haptera.testing.promises import Report, require, require_same, run_checks
+from haptera.testing.promises import Report, checks_in, require, require_same, run_checks
 
 _SECONDS = 60.0
 """How long one check may take: a client may ask a real model."""
@@ -28,21 +28,19 @@ _KINDS = (StreamOpened, PartOpened, PartDelta, PartClosed, PartOpaque, StreamFin
 
 
 def _request(*texts: str) -> ModelRequest:
-    messages = [user(text) if index % 2 == 0 else assistant(text) for index, text in _count(texts)]
+    messages = [
+        user(text) if index % 2 == 0 else assistant(text) for index, text in enumerate(texts)
+    ]
     return ModelRequest(model="any", messages=tuple(messages), max_tokens=200)
 
 
-def _count(texts: Sequence[str]) -> list[tuple[int, str]]:
-    return list(enumerate(texts))
-
-
 async def _parts(client: ModelClient, request: ModelRequest) -> list[StreamPart]:
-    found: list[StreamPart] = []
+    parts: list[StreamPart] = []
     async with aclosing(client.stream(request)) as stream:
         async for batch in stream:
             require(len(batch) > 0, "a stream yields no empty lists")
-            found.extend(batch)
-    return found
+            parts.extend(batch)
+    return parts
 
 
 def _check_grammar(parts: list[StreamPart]) -> None:
@@ -146,19 +144,6 @@ async def check_a_closed_client_refuses(client: ModelClient) -> None:
     require(condition=False, promise="a stream of a closed client raises")
 
 
-CHECKS = (
-    check_an_answer_keeps_to_the_grammar,
-    check_a_conversation_is_answered,
-    check_nothing_is_sent_before_the_first_step,
-    check_a_stream_can_be_left,
-    check_a_stream_can_be_cancelled,
-    check_requests_do_not_mix,
-    check_tokens_are_counted,
-    check_the_provider_has_a_name,
-    check_a_closed_client_refuses,
-)
-
-
 async def model_client_contract(
     make: Callable[[], ModelClient], *, skip: Collection[str] = ()
 ) -> Report:
@@ -166,4 +151,4 @@ async def model_client_contract(
 
     A client without connections may skip `check_a_closed_client_refuses`.
     """
-    return await run_checks(CHECKS, make, skip=skip, seconds=_SECONDS)
+    return await run_checks(checks_in(__name__), make, skip=skip, seconds=_SECONDS)

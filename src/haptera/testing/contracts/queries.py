@@ -52,8 +52,8 @@ async def check_tool_results_start_the_next_turn(make: MakeRunner) -> None:
     stage = CheckStage(steps, tools=[look], make_runner=make)
     await stage.held.run("hi")
     results = stage.provider.requests[1].messages[-1].parts
-    told = [(part.call_id, part.name) for part in results if isinstance(part, ToolResultPart)]
-    require_same(told, [("1", "look"), ("2", "look")], "results answer the calls by their ids")
+    answered = [(part.call_id, part.name) for part in results if isinstance(part, ToolResultPart)]
+    require_same(answered, [("1", "look"), ("2", "look")], "results answer the calls by their ids")
     require("seen b" in stage.sent(1), "the next request has the results")
 
 
@@ -200,22 +200,6 @@ async def check_two_queries_share_the_wiring(make: MakeRunner) -> None:
     stage.held.channel.publish([])  # raises if a runner had closed it
 
 
-CHECKS = (
-    check_a_prompt_is_recorded_before_the_model_is_asked,
-    check_tool_results_start_the_next_turn,
-    check_a_call_that_cannot_run_is_answered,
-    check_reminders_are_sent_with_the_first_request_only,
-    check_a_summary_comes_before_every_turn,
-    check_every_finish_has_its_stop_reason,
-    check_an_answer_that_names_no_tool_is_tried_again,
-    check_a_limit_of_turns_ends_the_query,
-    check_settings_are_read_for_every_turn,
-    check_a_prompt_can_join_a_running_query,
-    check_an_abort_answers_every_call,
-    check_two_queries_share_the_wiring,
-)
-
-
 async def query_runner_contract(make: MakeRunner) -> Report:
     """Check a query runner; `make` returns one that is made of these blocks."""
-    return await run_contract(CHECKS, lambda: make)
+    return await run_contract(__name__, lambda: make)

@@ -90,22 +90,12 @@ async def check_settings_reach_the_request(build: RequestBuilder) -> None:
 async def check_extras_reach_the_request(build: RequestBuilder) -> None:
     """Whatever belongs to this request only is in it."""
     request = build(_SETTINGS, _MESSAGES, _EXTRAS)
-    told = build(_SETTINGS, _MESSAGES, msgspec.structs.replace(_EXTRAS, context=("file",)))
-    require_same(told.system, (*_SETTINGS.system_prompts, "file"), "context follows the system")
+    asked = build(_SETTINGS, _MESSAGES, msgspec.structs.replace(_EXTRAS, context=("file",)))
+    require_same(asked.system, (*_SETTINGS.system_prompts, "file"), "context follows the system")
     for name in ("model", "tools", "require_tool", "output_schema", "fresh_media"):
         require_same(getattr(request, name), getattr(_EXTRAS, name), name)
 
 
-CHECKS = (
-    check_the_same_arguments_give_an_equal_request,
-    check_nothing_to_send_is_an_error,
-    check_messages_are_sent_as_they_are,
-    check_reminders_end_the_last_user_message,
-    check_settings_reach_the_request,
-    check_extras_reach_the_request,
-)
-
-
 async def request_builder_contract(make: Callable[[], RequestBuilder]) -> Report:
     """Check a request builder; `make` returns one."""
-    return await run_contract(CHECKS, make)
+    return await run_contract(__name__, make)

@@ -1,7 +1,7 @@
 """Messages, entries and a joined conversation that several contract suites use."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ from haptera.model.settings import RetrySettings, Settings
 from haptera.model.usage import Usage
 from haptera.ports.model_client import ModelClient
 from haptera.testing.clocks import AutoClock
-from haptera.testing.promises import Report, SubjectT, run_checks
+from haptera.testing.promises import Report, checks_in, run_checks
 from haptera.testing.scripted_provider import EventRecorder, ScriptedProvider, Step
 
 _SECONDS = 10.0
@@ -108,8 +108,6 @@ async def other_tasks() -> None:
     await turn
 
 
-async def run_contract(
-    checks: Sequence[Callable[[SubjectT], Awaitable[None]]], make: Callable[[], SubjectT]
-) -> Report:
-    """Run the checks of one contract."""
-    return await run_checks(checks, make, seconds=_SECONDS)
+async def run_contract(module: str, make: Callable[[], object]) -> Report:
+    """Run the checks of one contract: those that its module defines."""
+    return await run_checks(checks_in(module), make, seconds=_SECONDS)

@@ -60,10 +60,10 @@ async def check_arguments_are_parsed_when_a_call_is_complete(
     """Pieces of JSON are joined; no text is no arguments; what is no object is kept as text."""
     answer = _begin(subject)
     _feed(answer, calls(("a", {"x": 1}), ("b", ""), ("c", "[1]"), ids=("1", "2", "3")))
-    made = [part for part in answer.parts if isinstance(part, ToolCallPart)]
-    require_same([part.arguments for part in made], [{"x": 1}, {}, {}], "arguments")
-    require_same([part.invalid for part in made], [None, None, "[1]"], "what is no object")
-    require_same([str(part.call_id) for part in made], ["1", "2", "3"], "the provider's ids")
+    tool_calls = [part for part in answer.parts if isinstance(part, ToolCallPart)]
+    require_same([part.arguments for part in tool_calls], [{"x": 1}, {}, {}], "arguments")
+    require_same([part.invalid for part in tool_calls], [None, None, "[1]"], "what is no object")
+    require_same([str(part.call_id) for part in tool_calls], ["1", "2", "3"], "the provider's ids")
 
 
 async def check_a_call_id_is_not_used_twice(subject: StreamProcessorInterface) -> None:
@@ -143,20 +143,6 @@ async def check_what_cannot_be_read_back_fails_the_answer(
     require_same(out, [], "no entry has what cannot be read back")
 
 
-CHECKS = (
-    check_text_comes_as_deltas_and_then_whole,
-    check_reasoning_keeps_its_signature,
-    check_arguments_are_parsed_when_a_call_is_complete,
-    check_a_call_id_is_not_used_twice,
-    check_what_is_out_of_order_is_dropped,
-    check_answers_do_not_mix,
-    check_an_answer_that_breaks_off_keeps_its_text,
-    check_checkpoints_save_each_text_once,
-    check_an_answer_beyond_its_bounds_fails,
-    check_what_cannot_be_read_back_fails_the_answer,
-)
-
-
 async def stream_processor_contract(make: Callable[[], StreamProcessorInterface]) -> Report:
     """Check a stream processor; `make` returns a new one."""
-    return await run_contract(CHECKS, make)
+    return await run_contract(__name__, make)

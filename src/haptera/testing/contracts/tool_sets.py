@@ -122,9 +122,9 @@ async def check_an_unknown_tool_is_not_found(make: MakeRegistry) -> None:
 
 async def check_arguments_that_do_not_fit_are_refused(make: MakeRegistry) -> None:
     """The tool does not run, and the message names what is wrong."""
-    found = _resolve(make([double]).current(), "double", {"number": "many"})
-    require(isinstance(found, InvalidInput), "arguments of a wrong type are refused")
-    require("number" in getattr(found, "message", ""), "the message names the parameter")
+    resolved = _resolve(make([double]).current(), "double", {"number": "many"})
+    require(isinstance(resolved, InvalidInput), "arguments of a wrong type are refused")
+    require("number" in getattr(resolved, "message", ""), "the message names the parameter")
 
 
 async def check_a_tool_that_fails_is_a_result(make: MakeRegistry) -> None:
@@ -143,19 +143,6 @@ async def check_calls_run_at_the_same_time(make: MakeRegistry) -> None:
     require_same(outcomes, expected, "each call has its own result")
 
 
-CHECKS = (
-    check_every_tool_is_offered_in_order,
-    check_the_set_is_the_same_until_something_changes,
-    check_a_changed_source_counts_from_the_next_set_on,
-    check_of_two_tools_with_one_name_the_first_counts,
-    check_a_call_is_found_parsed_and_run,
-    check_an_unknown_tool_is_not_found,
-    check_arguments_that_do_not_fit_are_refused,
-    check_a_tool_that_fails_is_a_result,
-    check_calls_run_at_the_same_time,
-)
-
-
 async def tool_registry_contract(make: MakeRegistry) -> Report:
     """Check a tool registry; `make` returns one that offers the functions and sources given."""
-    return await run_contract(CHECKS, lambda: make)
+    return await run_contract(__name__, lambda: make)

@@ -10,24 +10,24 @@ Opening it twice gives two handles on the same place, as two processes would hav
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeAlias
 
-from haptera.testing.promises import FailedCheck, Report, run_checks
-from haptera.testing.store_conformance.inbox_checks import INBOX_CHECKS
-from haptera.testing.store_conformance.index_checks import INDEX_CHECKS
-from haptera.testing.store_conformance.lease_checks import LEASE_CHECKS
-from haptera.testing.store_conformance.log_checks import LOG_CHECKS
+from haptera.testing.promises import FailedCheck, Report, checks_in, run_checks
+from haptera.testing.store_conformance import (
+    inbox_checks,
+    index_checks,
+    lease_checks,
+    log_checks,
+    search_checks,
+)
 from haptera.testing.store_conformance.samples import OpenStore
-from haptera.testing.store_conformance.search_checks import SEARCH_CHECKS
 
 __all__ = ["CHECKS", "FailedCheck", "Report", "run_store_conformance"]
 
 Check: TypeAlias = Callable[[OpenStore], Awaitable[None]]
 
-CHECKS: tuple[Check, ...] = (
-    *LOG_CHECKS,
-    *INDEX_CHECKS,
-    *LEASE_CHECKS,
-    *INBOX_CHECKS,
-    *SEARCH_CHECKS,
+CHECKS: tuple[Check, ...] = tuple(
+    check
+    for module in (log_checks, index_checks, lease_checks, inbox_checks, search_checks)
+    for check in checks_in(module.__name__)
 )
 
 

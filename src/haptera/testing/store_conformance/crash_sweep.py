@@ -82,13 +82,13 @@ async def check_acknowledged_is_there(open_store: OpenStore, acks: Path) -> None
     """Everything acknowledged is there, every log is whole, and it can be appended to."""
     for session_id, seq in read_acknowledged(acks).items():
         async with opened(open_store) as store:
-            found = [entry.seq for entry in await store.log.read(session_id)]
-            require_same(found, list(range(1, len(found) + 1)), "a log without gaps")
-            require(len(found) >= seq, f"{seq} was acknowledged, but {len(found)} is the last")
+            seqs = [entry.seq for entry in await store.log.read(session_id)]
+            require_same(seqs, list(range(1, len(seqs) + 1)), "a log without gaps")
+            require(len(seqs) >= seq, f"{seq} was acknowledged, but {len(seqs)} is the last")
             lease = await store.leases.acquire(session_id, "after the crash")
-            await store.log.append(lease, [note(len(found) + 1)])
+            await store.log.append(lease, [note(len(seqs) + 1)])
             again = [entry.seq for entry in await store.log.read(session_id)]
-            require_same(again, [*found, len(found) + 1], "a log that goes on")
+            require_same(again, [*seqs, len(seqs) + 1], "a log that goes on")
 
 
 async def find_crash_points(worker: Worker, folder: Path) -> list[CrashPoint]:
@@ -130,10 +130,10 @@ def spread(points: Sequence[CrashPoint], count: int) -> list[CrashPoint]:
 
 
 def _points_in(trace: str) -> list[CrashPoint]:
-    made = Counter(found.groups() for found in _CALL.finditer(trace))
+    calls = Counter(match.groups() for match in _CALL.finditer(trace))
     # By thread and call, because `strace` counts like that when it injects the signal.
     most: dict[str, int] = {}
-    for (_, call), number in made.items():
+    for (_, call), number in calls.items():
         most[call] = max(most.get(call, 0), number)
     return [
         CrashPoint(call, number) for call in sorted(most) for number in range(1, most[call] + 1)

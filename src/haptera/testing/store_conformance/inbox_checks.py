@@ -129,8 +129,8 @@ async def check_blobs_come_back_by_their_name(open_store: OpenStore) -> None:
             require_same(again, names[content], "equal content has one name")
     async with opened(open_store) as store:
         for content, name in names.items():
-            found = await store.blobs.get(lease.session_id, name)
-            require(found == content, "content comes back as it was")
+            content_read = await store.blobs.get(lease.session_id, name)
+            require(content_read == content, "content comes back as it was")
             missing = store.blobs.get(other.session_id, name)
             await require_error(ErrorCode.NOT_FOUND, missing, "a blob of another session")
         for wrong in ("", "../../etc/passwd", "0" * 64, names[big].upper()):
@@ -146,15 +146,3 @@ async def check_a_closed_store_says_so(open_store: OpenStore) -> None:
     await store.close()
     await require_error(ErrorCode.CLOSED, store.log.read(lease.session_id), "reading")
     await require_error(ErrorCode.CLOSED, store.log.append(lease, [note(2)]), "appending")
-
-
-INBOX_CHECKS = (
-    check_commands_wait_in_the_order_they_came,
-    check_the_same_command_counts_once,
-    check_an_append_consumes_commands_in_one_step,
-    check_waiting_ends_when_an_unseen_command_is_there,
-    check_waiting_goes_on_when_the_session_is_made_again,
-    check_a_command_for_no_session_is_refused,
-    check_blobs_come_back_by_their_name,
-    check_a_closed_store_says_so,
-)

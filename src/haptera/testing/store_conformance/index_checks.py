@@ -303,19 +303,3 @@ async def check_links_to_a_session_are_in_its_record(open_store: OpenStore) -> N
         require_same(await shown(), (links[0], links[2]), "revoked")
         await store.log.append(lease, [change(8), change(9), change(10), change(11, unshared=[])])
         require_same(await shown(), (links[2],), "expired")
-
-
-INDEX_CHECKS = (
-    check_a_session_is_found_by_id_and_by_name,
-    check_owners_and_projects_are_kept_apart,
-    check_a_taken_name_is_a_conflict,
-    check_a_name_that_was_given_up_is_free,
-    check_fields_change_and_can_be_cleared,
-    check_sessions_are_listed_last_updated_first_in_pages,
-    check_rebuilding_changes_nothing,
-    check_lists_are_filtered,
-    check_a_deleted_session_is_hidden,
-    check_the_record_says_how_the_last_query_went,
-    check_sessions_with_notes_for_their_project_are_listed,
-    check_links_to_a_session_are_in_its_record,
-)

@@ -268,20 +268,3 @@ async def _take_steps(count: int) -> None:
 
 async def _no_work() -> None:
     """Take one step of the loop."""
-
-
-LEASE_CHECKS = (
-    check_a_held_session_is_busy_for_others,
-    check_a_released_session_can_be_acquired,
-    check_waiting_ends_with_the_release,
-    check_an_old_lease_is_fenced,
-    check_a_made_up_lease_is_fenced,
-    check_deleting_fences_the_holder,
-    check_only_one_of_many_acquires,
-    check_writers_of_many_sessions_do_not_disturb_each_other,
-    check_one_session_handed_from_writer_to_writer,
-    check_waiting_callers_are_served_in_order,
-    check_a_cancelled_waiter_blocks_no_other_caller,
-    check_a_cancelled_acquire_holds_nothing,
-    check_a_cancelled_release_releases,
-)

@@ -39,8 +39,8 @@ async def check_entries_come_back_in_order_as_they_were(open_store: OpenStore) -
         written = notes(2, 40)
         for start in range(0, len(written), 7):
             await store.log.append(lease, written[start : start + 7])
-        found = await store.log.read(lease.session_id)
-        require_same(found[1:], written, "entries come back as they were")
+        entries = await store.log.read(lease.session_id)
+        require_same(entries[1:], written, "entries come back as they were")
 
 
 async def check_reading_starts_and_stops_where_asked(open_store: OpenStore) -> None:
@@ -120,8 +120,8 @@ async def check_falsy_values_come_back(open_store: OpenStore) -> None:
     async with opened(open_store) as store:
         lease = await new_session(store, name="", owner="", project="")
         await store.log.append(lease, [note(2, "", time=0)])
-        (found,) = await store.log.read(lease.session_id, after=1)
-        require_same((found.time, getattr(found, "text", None)), (0, ""), "falsy values")
+        (entry,) = await store.log.read(lease.session_id, after=1)
+        require_same((entry.time, getattr(entry, "text", None)), (0, ""), "falsy values")
         record = await store.index.find("", "", name="")
         require(record is not None and record.name == "", "a session may be named ''")
 
@@ -138,8 +138,8 @@ async def check_unknown_entries_come_back_byte_for_byte(open_store: OpenStore) -
         lease = await new_session(store)
         await store.log.append(lease, [decode_entry(newer), decode_entry(wider)])
     async with opened(open_store) as store:
-        found = await store.log.read(lease.session_id, after=1)
-        require_same([encode_entry(entry) for entry in found], [newer, wider], "unknown entries")
+        entries = await store.log.read(lease.session_id, after=1)
+        require_same([encode_entry(entry) for entry in entries], [newer, wider], "unknown entries")
 
 
 async def check_every_text_survives(open_store: OpenStore) -> None:
@@ -158,8 +158,8 @@ async def check_every_text_survives(open_store: OpenStore) -> None:
         written: list[Entry] = [note(seq, text) for seq, text in enumerate(texts, start=2)]
         await store.log.append(lease, written)
     async with opened(open_store) as store:
-        found = await store.log.read(lease.session_id, after=1)
-        require(found == written, "any text comes back as it was")
+        entries = await store.log.read(lease.session_id, after=1)
+        require(entries == written, "any text comes back as it was")
 
 
 async def check_followers_see_every_entry_once(open_store: OpenStore) -> None:
@@ -233,9 +233,9 @@ async def check_deleting_takes_everything_of_one_session(open_store: OpenStore) 
     """Log, commands, blobs and name go; another session keeps all of its own."""
     async with opened(open_store) as store:
         doomed = await new_session(store, name="doomed")
-        kept = await new_session(store, name="kept")
+        neighbour = await new_session(store, name="kept")
         names = {}
-        for lease in (doomed, kept):
+        for lease in (doomed, neighbour):
             await store.log.append(lease, notes(2, 3))
             await store.inbox.put(lease.session_id, command("c1"))
             names[lease.session_id] = await store.blobs.put(lease.session_id, b"big")
@@ -246,9 +246,11 @@ async def check_deleting_takes_everything_of_one_session(open_store: OpenStore) 
         blob = store.blobs.get(doomed.session_id, names[doomed.session_id])
         await require_error(ErrorCode.NOT_FOUND, blob, "the blobs are gone")
         require(await store.index.find(OWNER, PROJECT, name="doomed") is None, "the name is free")
-        require_same(await seqs_of(store, kept.session_id), [1, 2, 3], "the other log is there")
-        require_same(len(await store.inbox.pending(kept.session_id)), 1, "its inbox, too")
-        content = await store.blobs.get(kept.session_id, names[kept.session_id])
+        require_same(
+            await seqs_of(store, neighbour.session_id), [1, 2, 3], "the other log is there"
+        )
+        require_same(len(await store.inbox.pending(neighbour.session_id)), 1, "its inbox, too")
+        content = await store.blobs.get(neighbour.session_id, names[neighbour.session_id])
         require_same(content, b"big", "and its blobs")
 
 
@@ -265,22 +267,3 @@ async def check_what_was_appended_is_there_after_reopening(open_store: OpenStore
         await store.log.append(again, [note(301)])
         record = await store.index.find(OWNER, PROJECT, name="again")
         require_same(record and record.head, 301, "the index after reopening")
-
-
-LOG_CHECKS = (
-    check_entries_come_back_in_order_as_they_were,
-    check_reading_starts_and_stops_where_asked,
-    check_an_unknown_session_has_no_entries,
-    check_append_is_idempotent_by_entry_id,
-    check_a_gap_is_a_conflict,
-    check_a_foreign_entry_is_a_conflict,
-    check_ids_that_begin_alike_are_different,
-    check_falsy_values_come_back,
-    check_unknown_entries_come_back_byte_for_byte,
-    check_every_text_survives,
-    check_followers_see_every_entry_once,
-    check_a_follower_comes_to_its_end_with_the_session,
-    check_a_follower_of_an_empty_session_sees_it_made_again,
-    check_deleting_takes_everything_of_one_session,
-    check_what_was_appended_is_there_after_reopening,
-)

@@ -227,17 +227,3 @@ async def _find(store: Store, query: str) -> Sequence[SearchHit]:
 
 async def _seqs(store: Store, query: str) -> set[int]:
     return {hit.seq for hit in await _find(store, query)}
-
-
-SEARCH_CHECKS = (
-    check_what_users_and_models_said_is_found,
-    check_words_are_found_whole_in_any_case_and_order,
-    check_a_query_has_no_operators,
-    check_only_what_was_said_is_searched,
-    check_an_answer_that_was_searched_for_while_it_grew_is_found_whole,
-    check_search_stays_with_its_owner_and_project,
-    check_deleted_sessions_are_not_found,
-    check_the_best_hits_come_first_up_to_the_limit,
-    check_a_restored_history_is_found,
-    check_a_snippet_shows_the_words_of_a_long_text,
-)

@@ -52,9 +52,9 @@ async def answer_of_person(
         return types.ElicitResult(action="decline")
     if isinstance(asked, types.ElicitRequestURLParams):
         return types.ElicitResult(action="accept")
-    given = decision.arguments if isinstance(decision.arguments, dict) else {}
+    arguments = decision.arguments if isinstance(decision.arguments, dict) else {}
     filled = {name: field["default"] for name, field in fields.items() if "default" in field}
-    filled |= {name: given[name] for name in fields if name in given}
+    filled |= {name: arguments[name] for name in fields if name in arguments}
     required = asked.requested_schema.get("required")
     for name in required if isinstance(required, list) else ():
         if name not in filled:

@@ -48,18 +48,18 @@ class ServerRequests:
         if client.server_capabilities.tools is None:
             self._on_tools((), resources)
             return
-        found: list[types.Tool] = []
+        listed: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             async with self.connection.reported():
                 page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-            found += page.tools
+            listed += page.tools
             cursor = page.next_cursor
-            if cursor is None or len(found) > MOST_TOOLS:
+            if cursor is None or len(listed) > MOST_TOOLS:
                 break
         else:
             _logger.warning("MCP server %r: its list of tools does not end", self.connection.name)
-        self._on_tools([_listed(item) for item in found], resources)
+        self._on_tools([_listed(item) for item in listed], resources)
 
     async def call(
         self, tool: str, arguments: JsonObject, context: ToolContext[Any]
@@ -85,8 +85,8 @@ class ServerRequests:
             self.connection.calls.remove(context)
         content = await bounded(context, content_of(result.content, result.structured_content))
         if result.is_error:
-            told = lines_of(content)
-            raise ToolError(ErrorCode.TOOL_FAILED, told or "the tool failed")
+            text = lines_of(content)
+            raise ToolError(ErrorCode.TOOL_FAILED, text or "the tool failed")
         return content
 
     async def resources(self) -> tuple[McpResource, ...]:
@@ -94,16 +94,16 @@ class ServerRequests:
         client = self.connection.client
         if client.server_capabilities.resources is None:
             return ()
-        found: list[McpResource] = []
+        listed: list[McpResource] = []
         async with self.connection.reported():
             cursor: str | None = None
             for _ in range(MOST_PAGES):
                 page = await client.list_resources(cursor=cursor, cache_mode="refresh")
-                found += [_resource(item, item.uri) for item in page.resources]
+                listed += [_resource(item, item.uri) for item in page.resources]
                 if (cursor := page.next_cursor) is None:
                     break
-        found += await self._if_any("templates", self._templates())
-        return tuple(found)
+        listed += await self._if_any("templates", self._templates())
+        return tuple(listed)
 
     async def _templates(self) -> tuple[McpResource, ...]:
         # An error that the server answers with is none: not every server knows templates.
@@ -144,15 +144,15 @@ class ServerRequests:
         client = self.connection.client
         if client.server_capabilities.prompts is None:
             return ()
-        found: list[McpPrompt] = []
+        listed: list[McpPrompt] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             async with self.connection.reported():
                 page = await client.list_prompts(cursor=cursor, cache_mode="refresh")
-            found += map(_prompt, page.prompts)
+            listed += map(_prompt, page.prompts)
             if (cursor := page.next_cursor) is None:
                 break
-        return tuple(found)
+        return tuple(listed)
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> tuple[McpPromptMessage, ...]:
         """Fill in a prompt."""

@@ -33,9 +33,9 @@ from haptera.tools.mcp.server_settings import (
 )
 from haptera.tools.mcp.supervision import Supervisor
 
+_MOST_INSTRUCTIONS = 4_000
 _LIST_RESOURCES = "list_resources"
 _READ_RESOURCE = "read_resource"
-_MOST_INSTRUCTIONS = 4_000
 
 _logger = scrubbed_logger(__name__)
 
@@ -128,11 +128,7 @@ class McpServer:
         await self._supervisor.requests()
         return self.status
 
-    async def close(self) -> None:
-        """End the server. Closing twice is fine; the next need starts it again."""
-        await self._supervisor.close()
-
-    # What a program can get of it beside its tools. Each starts it if need be.
+    # Each of these starts the server if need be.
 
     async def resources(self) -> tuple[McpResource, ...]:
         """List what the server lets read, templates included."""
@@ -162,10 +158,14 @@ class McpServer:
         """
         return await (await self._supervisor.requests()).prompt(name, dict(arguments or {}))
 
+    async def close(self) -> None:
+        """End the server. Closing twice is fine; the next need starts it again."""
+        await self._supervisor.close()
+
     def _take_list(self, listed: Sequence[ListedTool], resources: int) -> None:
         """Offer what the server lists now."""
         offered = offered_tools(self._settings, listed, self._call)
-        for tool in resource_tools(self._settings, self._supervisor) if resources else ():
+        for tool in _resource_tools(self._settings, self._supervisor) if resources else ():
             offered.setdefault(tool.spec.name, tool)
         tools = tuple(offered.values())
         # A tool that did not change stays the same object, and an unchanged list the same list.
@@ -183,28 +183,15 @@ class McpServer:
         return content or ""
 
 
-def mcp_servers(shape: Mapping[str, Any]) -> list[McpServer]:
-    """Make the servers of the shape `{"mcpServers": {name: {"command": …}}}`.
-
-    Raises:
-        ConfigError: CONFIG_INVALID naming the server and the field that is wrong.
-
-    """
-    servers = shape.get("mcpServers")
-    if not isinstance(servers, Mapping):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, "mcpServers must be an object")
-    return [McpServer(name, **mcp_options_of(name, table)) for name, table in servers.items()]
-
-
-def resource_tools(settings: ResolvedServer, supervisor: Supervisor) -> list[McpTool]:
+def _resource_tools(settings: ResolvedServer, supervisor: Supervisor) -> list[McpTool]:
     """Return the tools by which a model finds and reads resources."""
     reading = ListedTool(name="", description="", schema={}, reads_only=True)
     rules = rules_for(settings, reading)
 
     async def list_all(_: str, __: JsonObject, context: ToolContext[Any]) -> object:
         with failing_as_tool():
-            found = await (await supervisor.requests()).resources()
-        written = msgspec.json.encode(found).decode()
+            listed = await (await supervisor.requests()).resources()
+        written = msgspec.json.encode(listed).decode()
         return await OUTPUTS.shown(context, written, reader=READER)
 
     async def read_one(_: str, arguments: JsonObject, context: ToolContext[Any]) -> object:
@@ -237,3 +224,16 @@ def resource_tools(settings: ResolvedServer, supervisor: Supervisor) -> list[Mcp
             call=read_one,
         ),
     ]
+
+
+def mcp_servers(shape: Mapping[str, Any]) -> list[McpServer]:
+    """Make the servers of the shape `{"mcpServers": {name: {"command": …}}}`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the server and the field that is wrong.
+
+    """
+    servers = shape.get("mcpServers")
+    if not isinstance(servers, Mapping):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "mcpServers must be an object")
+    return [McpServer(name, **mcp_options_of(name, table)) for name, table in servers.items()]

@@ -66,10 +66,10 @@ class ResolvedServer(
     def variables(self) -> dict[str, str]:
         """Return the environment of the program: the few variables, and those it was given."""
         own = {name: revealed(value) for name, value in self.env.items()}
-        found = self.environment
-        if found is None:
-            found = {"PATH": os.pathsep.join(os.get_exec_path())}
-        return choose_variables(found, own)
+        environment = self.environment
+        if environment is None:
+            environment = {"PATH": os.pathsep.join(os.get_exec_path())}
+        return choose_variables(environment, own)
 
     def plain_headers(self) -> dict[str, str]:
         """Return the headers with their secrets; only for the requests themselves."""
@@ -111,18 +111,18 @@ def check_settings(name: str, options: Mapping[str, Any]) -> ResolvedServer:
             f"and not {RESERVED!r}: {name!r}",
         )
     check(options, McpOptions, function=f"MCP server {name!r}")
-    given: dict[str, Any] = dict(options)
-    _check_transport(name, given)
-    token = given.pop("token", None)
-    if "cwd" in given:
-        given["cwd"] = os.fspath(given["cwd"])
+    values: dict[str, Any] = dict(options)
+    _check_transport(name, values)
+    token = values.pop("token", None)
+    if "cwd" in values:
+        values["cwd"] = os.fspath(values["cwd"])
     for option in ("env", "headers"):
-        given[option] = dict(given.get(option, {}))
-    remember_headers({key: value for key, value in given["headers"].items() if type(value) is str})
-    given["args"] = tuple(given.get("args", ()))
+        values[option] = dict(values.get(option, {}))
+    remember_headers({key: value for key, value in values["headers"].items() if type(value) is str})
+    values["args"] = tuple(values.get("args", ()))
     if token is not None:
-        given["token"] = BoundTokenSource(_source_of(token), origin_of(given["url"]))
-    return ResolvedServer(name=name, **given)
+        values["token"] = BoundTokenSource(_source_of(token), origin_of(values["url"]))
+    return ResolvedServer(name=name, **values)
 
 
 def mcp_options_of(name: str, table: object) -> Mapping[str, Any]:
@@ -134,15 +134,15 @@ def mcp_options_of(name: str, table: object) -> Mapping[str, Any]:
     """
     if not isinstance(table, Mapping):
         raise _wrong(name, "", "must be an object")
-    given = dict(table)
-    kind = given.pop("type", given.pop("transport", None))
+    fields = dict(table)
+    kind = fields.pop("type", fields.pop("transport", None))
     if kind is not None:
         wanted = _TRANSPORTS.get(kind) if isinstance(kind, str) else None
         if wanted is None:
             raise _wrong(name, "type", f"must be stdio or http, not {kind!r}")
-        if wanted not in given:
+        if wanted not in fields:
             raise _wrong(name, "type", f"is {kind!r}, and there is no {wanted}")
-    return given
+    return fields
 
 
 def _check_transport(name: str, given: Mapping[str, object]) -> None:
@@ -171,5 +171,5 @@ def _source_of(token: McpToken) -> TokenSource:
 
 
 def _wrong(name: str, option: str, fault: str) -> ConfigError:
-    told = f"option {option!r} {fault}" if option else fault
-    return ConfigError(ErrorCode.CONFIG_INVALID, f"MCP server {name!r}: {told}")
+    message = f"option {option!r} {fault}" if option else fault
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"MCP server {name!r}: {message}")

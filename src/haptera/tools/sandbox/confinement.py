@@ -100,14 +100,14 @@ def not_held(plan: Plan, *, landlock_version: int) -> list[str]:
     """Say what the layers of a plan do not keep from a command, with this version of Landlock."""
     has_view = "namespaces" in plan.layers
     version = landlock_version if "landlock" in plan.layers else 0
-    found = [] if has_view else [*_HELD_BY_NAMESPACES]
+    lacking = [] if has_view else [*_HELD_BY_NAMESPACES]
     if not has_view and version < landlock.TRUNCATION_SINCE:
-        found.append("files outside: they can be truncated (needs Linux 6.2)")
+        lacking.append("files outside: they can be truncated (needs Linux 6.2)")
     if not has_view and version < landlock.SCOPES_SINCE:
-        found.append("processes outside: those of the user can be signalled (needs Linux 6.12)")
+        lacking.append("processes outside: those of the user can be signalled (needs Linux 6.12)")
     if has_view and plan.network and version < landlock.SCOPES_SINCE:
-        found.append("abstract sockets are reached with the network (needs Linux 6.12)")
-    return found if "seccomp" in plan.layers else [*found, *_HELD_BY_SECCOMP]
+        lacking.append("abstract sockets are reached with the network (needs Linux 6.12)")
+    return lacking if "seccomp" in plan.layers else [*lacking, *_HELD_BY_SECCOMP]
 
 
 def _restrict_files(plan: Plan) -> None:
@@ -168,8 +168,8 @@ def _filter_calls(plan: Plan) -> None:
 
 def _enter_folder(plan: Plan) -> None:
     root = os.open(plan.root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-    found = os.fstat(root)
-    if [found.st_dev, found.st_ino] != plan.root_identity:
+    facts = os.fstat(root)
+    if [facts.st_dev, facts.st_ino] != plan.root_identity:
         raise OSError(errno.ESTALE, f"{plan.root} is not the folder that it was")
     flags, resolve = os.O_PATH | os.O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
     os.fchdir(openat2(root, os.fsencode(plan.folder), flags=flags, resolve=resolve))

@@ -106,29 +106,29 @@ class Home(NamedTuple):
         home = os.path.realpath(user.home)
         usual = {"config": ".config", "data": ".local/share", "state": ".local/state"}
         usual["cache"] = ".cache"
-        found = {}
+        folders = {}
         for kind, default in usual.items():
-            given = getattr(user, kind) or ""
-            path = os.path.realpath(given if given.startswith("/") else f"{home}/{default}")
+            named = getattr(user, kind) or ""
+            path = os.path.realpath(named if named.startswith("/") else f"{home}/{default}")
             # Who keeps configuration in the home folder itself does not mean to hide all of it.
-            found[kind] = f"{home}/{default}" if is_beneath(home, path) else path
-        return cls(path=home, **found)
+            folders[kind] = f"{home}/{default}" if is_beneath(home, path) else path
+        return cls(path=home, **folders)
 
 
 def known_secrets(home: Home, root: str) -> list[str]:
     """Return what is secret by its path alone; it need not exist, and may be a link."""
-    found = [f"{home.path}/{name}" for name in (*_SECRET, *_SECRET_IN_ROOT)]
-    found += [f"{home.cache}/{name}" for name in _SECRET_IN_CACHE]
-    found += [home.config, home.state]
+    paths = [f"{home.path}/{name}" for name in (*_SECRET, *_SECRET_IN_ROOT)]
+    paths += [f"{home.cache}/{name}" for name in _SECRET_IN_CACHE]
+    paths += [home.config, home.state]
     if home.data != root:
-        found += [f"{home.data}/{name}" for name in _names(home.data) if name not in _SHOWN_SHARED]
+        paths += [f"{home.data}/{name}" for name in _names(home.data) if name not in _SHOWN_SHARED]
     if not is_beneath(home.path, root):
-        found += [
+        paths += [
             f"{home.path}/{name}"
             for name in _names(home.path)
             if name.startswith(".") and name not in _SHOWN
         ]
-    return found
+    return paths
 
 
 def shown_paths(home: Home) -> list[str]:
@@ -150,7 +150,7 @@ def found_by_name(
     tops = [top for home in homes for top in (home.path, home.data, home.cache) if top != "/"]
     skipped = {*closed, *left}
     waiting = deque(dict.fromkeys(top for top in tops if top not in skipped))
-    seen, found, number = {*waiting}, list[str](), 0
+    seen, secrets, number = {*waiting}, list[str](), 0
     fits = re.compile(SECRET_NAMES, re.IGNORECASE | re.DOTALL).fullmatch
     end = time.perf_counter() + _MOST_SECONDS
     while waiting:
@@ -160,7 +160,7 @@ def found_by_name(
             if entry.path in skipped or entry.path in seen or entry.is_symlink():
                 continue
             if fits(entry.name):
-                found.append(entry.path)
+                secrets.append(entry.path)
             elif entry.name not in _NOT_WALKED and entry.is_dir(follow_symlinks=False):
                 seen.add(entry.path)
                 waiting.append(entry.path)
@@ -168,7 +168,7 @@ def found_by_name(
             break
     if waiting:
         _warn_once(", ".join(tops))
-    return found
+    return secrets
 
 
 @cache

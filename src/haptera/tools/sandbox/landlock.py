@@ -47,8 +47,8 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
     A path that does not exist is left out. Without `tcp` neither bind nor connect is allowed.
     """
     version = kernel_version()
-    known = (1 << _FILE_RIGHTS_BY_VERSION.get(version, _FILE_RIGHTS_NOW)) - 1
-    attributes = [known]
+    handled = (1 << _FILE_RIGHTS_BY_VERSION.get(version, _FILE_RIGHTS_NOW)) - 1
+    attributes = [handled]
     if version >= _TCP_SINCE:
         attributes.append(0 if tcp else _TCP_RIGHTS)
     if version >= SCOPES_SINCE:
@@ -58,7 +58,7 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
     ruleset = call("landlock_create_ruleset", _CREATE_RULESET, packed, len(packed), 0)
     try:
         for path, rights in rules:
-            _add_rule(ruleset, path, rights & known)
+            _add_rule(ruleset, path, rights & handled)
         call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

@@ -113,8 +113,8 @@ def _grace(line: bytes) -> float:
 
 def _exit_code(pid: int) -> int | None:
     """Return how a child ended, the way a shell says it; None while it runs."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return process_tree.shell_code(status) if found else None
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return process_tree.shell_code(status) if ended else None
 
 
 def _guard(plan: Plan, status: int, alive: int, *, sockets: list[str] | None) -> NoReturn:

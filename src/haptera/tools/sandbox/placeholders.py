@@ -67,16 +67,16 @@ class Placeholders:
     def _mark(self, name: str) -> None:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         # By descriptor: `chmod` would follow a link that was put in its place.
-        made = os.open(name, flags, dir_fd=self._folder)
+        folder = os.open(name, flags, dir_fd=self._folder)
         try:
-            os.fchmod(made, _MARK)
+            os.fchmod(folder, _MARK)
         finally:
-            os.close(made)
+            os.close(folder)
 
     def _remove(self, name: str) -> None:
         try:
-            found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-            if stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == _MARK:
+            facts = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+            if stat.S_ISDIR(facts.st_mode) and stat.S_IMODE(facts.st_mode) == _MARK:
                 os.rmdir(name, dir_fd=self._folder)
         except OSError:  # it is not there, or is not empty
             return

@@ -91,14 +91,14 @@ def make_plan(
     """
     users = _users(command, sandbox)
     writable = [os.path.realpath(path) for path in sandbox.writable]
-    given = [os.path.realpath(path) for path in sandbox.readable]
+    paths = [os.path.realpath(path) for path in sandbox.readable]
     hidden: list[str] = []
     if layers:
         hold_names_of_databases([command.root, *writable])
-        hidden = hidden_paths(users, root=command.root, opened=[*writable, *given])
+        hidden = hidden_paths(users, root=command.root, opened=[*writable, *paths])
         hidden += [os.path.realpath(path) for path in sandbox.hidden]
     has_view = "namespaces" in layers
-    readable = [] if has_view or not layers else [*_readable(users, hidden), *given]
+    readable = [] if has_view or not layers else [*_readable(users, hidden), *paths]
     if layers and not has_view:
         _check_hidden(hidden, [*readable, command.root, *writable])
     limits = {**_LIMITS, **sandbox.limits} if layers else dict(sandbox.limits)

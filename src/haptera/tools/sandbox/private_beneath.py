@@ -53,7 +53,7 @@ def _compiled(names: str) -> "re.Pattern[str]":
 
 
 def _and_above(path: str) -> list[str]:
-    found = [path]
+    paths = [path]
     while path := path.rpartition("/")[0]:
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths

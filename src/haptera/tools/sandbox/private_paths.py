@@ -67,9 +67,9 @@ class PrivatePaths:
 
     def _find(self, places: OwnPlaces) -> PrivateBeneath:
         homes = _homes(known_users(places))
-        known = [*_own_paths(places, homes, self._root)]
-        known += [path for home in homes for path in known_secrets(home, self._root)]
-        real = {*known, *(os.path.realpath(path) for path in known)} - {self._root}
+        private = [*_own_paths(places, homes, self._root)]
+        private += [path for home in homes for path in known_secrets(home, self._root)]
+        real = {*private, *(os.path.realpath(path) for path in private)} - {self._root}
         inside = [home.path for home in homes if is_beneath(home.path, self._root)]
         return PrivateBeneath(
             closed=frozenset(self._relative(real)),
@@ -86,14 +86,14 @@ class PrivatePaths:
 
 def store_files() -> set[tuple[int, int]]:
     """Return device and inode of every file of every database that is there now."""
-    found = set()
+    files = set()
     for path in _database_files(own_places()):
         try:
             state = os.stat(path)
         except OSError:
             continue
-        found.add((state.st_dev, state.st_ino))
-    return found
+        files.add((state.st_dev, state.st_ino))
+    return files
 
 
 def known_users(places: OwnPlaces, *more: UserFolders) -> tuple[UserFolders, ...]:
@@ -122,12 +122,12 @@ def hidden_paths(users: Iterable[UserFolders], *, root: str, opened: Iterable[st
     What is in the `opened` folders is not looked for by name: the user gave it to commands.
     """
     places, homes = own_places(), _homes(users)
-    known = [*_own_paths(places, homes, root), *_database_files(places)]
-    known += [path for home in homes for path in known_secrets(home, root)]
+    private = [*_own_paths(places, homes, root), *_database_files(places)]
+    private += [path for home in homes for path in known_secrets(home, root)]
     if os.geteuid() == 0:
         # Root can read what others cannot.
-        known += [path for folder in _OF_ROOT for path in _closed_to_others(folder)]
-    real = {os.path.realpath(path) for path in known if os.path.lexists(path)} - {root}
+        private += [path for folder in _OF_ROOT for path in _closed_to_others(folder)]
+    real = {os.path.realpath(path) for path in private if os.path.lexists(path)} - {root}
     is_outside = not any(is_beneath(home.path, root) for home in homes)
     left = frozenset(
         path
@@ -158,8 +158,8 @@ def hold_names_of_databases(folders: Iterable[str]) -> None:
 def stores_in(root: str) -> list[str]:
     """Return the files and folders of stores that are beneath a root."""
     places = own_places()
-    found = [*_databases(places), *(os.path.realpath(path) for path in places.stores)]
-    return [path for path in found if is_beneath(path, root)]
+    paths = [*_databases(places), *(os.path.realpath(path) for path in places.stores)]
+    return [path for path in paths if is_beneath(path, root)]
 
 
 @lru_cache(maxsize=16)

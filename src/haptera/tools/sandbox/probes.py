@@ -185,9 +185,9 @@ def main() -> None:
             os._exit(0)
         os.close(writer)
         os.waitpid(child, 0)
-        told = os.read(reader, 65536)
+        request = os.read(reader, 65536)
         os.close(reader)
-        outcome = json.loads(told) if told else {"allowed": False, "detail": "it was killed"}
+        outcome = json.loads(request) if request else {"allowed": False, "detail": "it was killed"}
         sys.stdout.write(json.dumps({"probe": probe.__name__, **outcome}) + "\n")
         sys.stdout.flush()
 

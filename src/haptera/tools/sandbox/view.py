@@ -118,8 +118,8 @@ def _enter(root: int, folder: str) -> None:
 
 def _clone(path: str, *, identity: list[int] | None = None) -> int:
     descriptor = _open(path)
-    found = os.fstat(descriptor)
-    if identity is not None and [found.st_dev, found.st_ino] != identity:
+    facts = os.fstat(descriptor)
+    if identity is not None and [facts.st_dev, facts.st_ino] != identity:
         raise OSError(errno.ESTALE, f"{path} is not the folder that it was")
     return clone_tree(descriptor)
 

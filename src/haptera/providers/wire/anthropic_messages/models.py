@@ -105,11 +105,11 @@ def traits_of(model: str) -> ModelTraits:
     # Its name has no version.
     if "claude-mythos-preview" in model:
         return _ALWAYS_THINKING
-    found = _NAME.search(model.lower())
-    if found is None:
+    match = _NAME.search(model.lower())
+    if match is None:
         return ModelTraits()
-    family = found["family"] or found["old_family"]
-    numbers = re.split(r"[-.]", found["version"] or found["old_version"])
+    family = match["family"] or match["old_family"]
+    numbers = re.split(r"[-.]", match["version"] or match["old_version"])
     version = (int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
     for name, since, traits in _BY_FAMILY:
         if family == name and version >= since:

@@ -5,7 +5,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from haptera.model.errors import ErrorCode, ProviderError, RequestError
+from haptera.model.errors import ProviderError
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.stream_parts import (
     PartDelta,
@@ -47,7 +47,9 @@ from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     as_text,
     convert_leniently,
+    cut_off,
     decode_lenient,
+    malformed,
 )
 from haptera.providers.wire.protocol import Frame
 
@@ -99,9 +101,7 @@ class MessagesDecoder:
     def finish(self) -> Sequence[StreamPart]:
         """Raise STREAM_INTERRUPTED unless `message_stop` was received; no parts are left."""
         if not self._is_finished:
-            raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED, "the answer ended before message_stop", basis="type"
-            )
+            raise cut_off("the answer ended before message_stop")
         return ()
 
     def resume(self) -> str | None:
@@ -136,11 +136,7 @@ class MessagesDecoder:
     def _open(self, head: MessageHead | WholeMessage, out: list[StreamPart]) -> None:
         if self._block_count:
             # A second answer in one body: the first was cut off, and its parts are out already.
-            raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED,
-                "the provider started its answer a second time",
-                basis="type",
-            )
+            raise cut_off("the provider started its answer a second time")
         _override(self._usage, head.usage)
         # Some gateways send `message_start` twice before any content.
         if not self._is_open:
@@ -196,9 +192,7 @@ class MessagesDecoder:
                 self._close_block(index, out)
         reason = self._tail.stop_reason
         if not reason:
-            raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED, "the answer ended without a stop reason", basis="type"
-            )
+            raise cut_off("the answer ended without a stop reason")
         self._is_finished = True
         out.append(
             StreamFinished(
@@ -244,15 +238,13 @@ def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     )
     if not is_known:
         return None
-    said = {name: _without_nulls(part) for name, part in _without_nulls(value).items()}
+    fields = {name: _without_nulls(part) for name, part in _without_nulls(value).items()}
     try:
-        return convert_event({**said, "type": kind})
+        return convert_event({**fields, "type": kind})
     except msgspec.ValidationError as error:
         if (frame_kind := _ENVELOPES.get(str(kind))) is not None:
-            return convert_leniently(said, frame_kind)
-        raise ProviderError(
-            ErrorCode.PROTOCOL, f"the provider sent a malformed {kind}: {error}", basis="type"
-        ) from error
+            return convert_leniently(fields, frame_kind)
+        raise malformed(f"sent a malformed {kind}: {error}") from error
 
 
 def _report(data: bytes) -> JsonObject:

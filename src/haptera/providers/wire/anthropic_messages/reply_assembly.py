@@ -163,8 +163,8 @@ class OpaqueBlock:
         """Append the block, unless it could not be sent back: without a type, or cut off."""
         if not self._block.get("type"):
             return
-        if said := self._text.whole():
-            self._block["text"] = as_text(self._block.get("text")) + said
+        if added := self._text.whole():
+            self._block["text"] = as_text(self._block.get("text")) + added
         if self._citations:
             self._block["citations"] = [*objects_in(self._block.get("citations")), *self._citations]
         if text := self._input.whole():

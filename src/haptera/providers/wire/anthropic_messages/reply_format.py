@@ -1,7 +1,7 @@
 """Anthropic Messages: the events of a reply, and how its usage and errors are read."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import msgspec
 
@@ -179,31 +179,8 @@ ReplyEvent: TypeAlias = (
 )
 
 decode_event: Callable[[bytes], ReplyEvent] = msgspec.json.Decoder(ReplyEvent).decode
-EVENT_TYPES = frozenset(
-    str(event.__struct_config__.tag)
-    for event in (
-        MessageStart,
-        BlockStart,
-        BlockDelta,
-        BlockStop,
-        MessageDelta,
-        MessageStop,
-        WholeMessage,
-        Ping,
-        ErrorEvent,
-    )
-)
-DELTA_TYPES = frozenset(
-    str(delta.__struct_config__.tag)
-    for delta in (
-        TextDelta,
-        ThinkingDelta,
-        InputJsonDelta,
-        SignatureDelta,
-        CitationsDelta,
-        CompactionDelta,
-    )
-)
+EVENT_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ReplyEvent))
+DELTA_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ContentDelta))
 
 
 def convert_event(value: JsonObject) -> ReplyEvent:

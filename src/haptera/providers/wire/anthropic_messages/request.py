@@ -63,12 +63,12 @@ class RequestEncoder:
         cache = self._caches.setdefault((request.cache_ttl, features.compacts), PrefixCache())
         messages = request.messages
         settled = stable_length(messages)
-        known, head = cache.get(messages)
+        length, head = cache.get(messages)
         # After a rewind, the last user message may be inside what is cached, without its cache
         # mark.
-        if head is None or known > settled:
-            known, head = 0, ()
-        head = append_joined(head, _encode_messages(messages, range(known, settled), features))
+        if head is None or length > settled:
+            length, head = 0, ()
+        head = append_joined(head, _encode_messages(messages, range(length, settled), features))
         cache.put(messages[:settled], head, weight=sum(map(len, head)))
         rest = _encode_messages(messages, range(settled, len(messages)), features)
         return body_with_array(fields, "messages", [*head, *rest])
@@ -128,12 +128,12 @@ def _tools(request: ModelRequest, features: Features) -> list[JsonObject]:
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
-    made: JsonObject = {"name": tool.name, "input_schema": tool.input_schema}
+    fields: JsonObject = {"name": tool.name, "input_schema": tool.input_schema}
     if tool.description:
-        made["description"] = tool.description
+        fields["description"] = tool.description
     if tool.input_examples:
-        made["input_examples"] = list(tool.input_examples)
-    return made
+        fields["input_examples"] = list(tool.input_examples)
+    return fields
 
 
 def _output_config(request: ModelRequest, features: Features) -> JsonObject:

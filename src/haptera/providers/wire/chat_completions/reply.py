@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from haptera.kernel.blocks.stream_processor.aggregators import GrowingText
-from haptera.model.errors import ErrorCode, error_with_code
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.stream_parts import (
     PartClosed,
@@ -39,7 +38,7 @@ from haptera.providers.wire.chat_completions.reply_format import (
     read_cost,
     read_usage,
 )
-from haptera.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_lenient
+from haptera.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, cut_off, decode_lenient
 from haptera.providers.wire.protocol import Frame
 
 _Kind: TypeAlias = Literal["text", "reasoning"]
@@ -99,11 +98,7 @@ class ChatDecoder:
         if self._is_ended:
             return []
         if not self._finish_reason:
-            raise error_with_code(
-                ErrorCode.STREAM_INTERRUPTED,
-                "The provider's stream ended before the answer did.",
-                basis="type",
-            )
+            raise cut_off("The provider's stream ended before the answer did.")
         failure = failed_finish(self._finish_reason)
         if failure is not None:
             raise failure
@@ -234,9 +229,9 @@ class ChatDecoder:
         for detail in details if not text else ():
             text += text_of_detail(detail)
         self._say("reasoning", text, out)
-        kept = self._details if self._kind == "reasoning" else self._detached_details
+        joined = self._details if self._kind == "reasoning" else self._detached_details
         for detail in details:
-            merge_detail(kept, detail)
+            merge_detail(joined, detail)
 
     def _take_item(self, item: Json, out: list[StreamPart]) -> None:
         """Take one item of a content array: text, thinking (text or an array), or a citation."""

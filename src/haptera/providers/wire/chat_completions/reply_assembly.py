@@ -124,8 +124,8 @@ class CallAssembler:
             # A piece without index and id continues the last call.
             return max(self._at)
         # Mistral sends whole calls without an index.
-        known = (index for index, call in self._at.items() if call.call_id == piece.id)
-        return next(known, len(self._calls))
+        indexes = (index for index, call in self._at.items() if call.call_id == piece.id)
+        return next(indexes, len(self._calls))
 
     def _announce(self, call: _Call, out: list[StreamPart]) -> None:
         call.is_announced = True
@@ -190,9 +190,9 @@ _GROWING_FIELDS = ("text", "summary")
 def text_of_detail(detail: JsonObject) -> str:
     """Return the readable text of a reasoning detail; encrypted ones have none."""
     for name in _GROWING_FIELDS:
-        found = detail.get(name)
-        if isinstance(found, str):
-            return found
+        text = detail.get(name)
+        if isinstance(text, str):
+            return text
     return ""
 
 

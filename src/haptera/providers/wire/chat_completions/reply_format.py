@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from haptera.model.errors import AgentError, ErrorCode, ProviderError, error_with_code
+from haptera.model.errors import AgentError, ErrorCode, error_with_code
 from haptera.model.json_types import Json, JsonObject
 from haptera.model.stream_parts import FinishKind
 from haptera.model.usage import Usage
@@ -21,6 +21,7 @@ from haptera.providers.wire.lenient_decoding import (
     cost_in_dollars,
     cost_in_ticks,
     decode_lenient,
+    malformed,
 )
 
 
@@ -119,9 +120,7 @@ def decode_unusual(data: bytes) -> AnswerPiece | None:
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
-        raise ProviderError(
-            ErrorCode.PROTOCOL, "the provider sent a frame that is not a JSON object", basis="type"
-        )
+        raise malformed("sent a frame that is not a JSON object")
     return convert_leniently(value, AnswerPiece)
 
 
@@ -222,13 +221,13 @@ def read_cost(reported: JsonObject | None, field: CostField) -> Decimal | None:
 
 
 def _object(container: JsonObject, name: str) -> JsonObject:
-    found = container.get(name)
-    return found if isinstance(found, dict) else {}
+    value = container.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _count(container: JsonObject, name: str) -> int:
-    found = container.get(name)
-    return max(0, int(found)) if isinstance(found, int | float) else 0
+    value = container.get(name)
+    return max(0, int(value)) if isinstance(value, int | float) else 0
 
 
 def _first(*counts: int) -> int:
@@ -320,8 +319,8 @@ def _read(report: Json) -> Failure:
 
 
 def _message(details: JsonObject) -> str:
-    found = details.get("message") or details.get("detail") or details.get("msg") or ""
-    message = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    reported = details.get("message") or details.get("detail") or details.get("msg") or ""
+    message = reported if isinstance(reported, str) else msgspec.json.encode(reported).decode()
     metadata = details.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     # A router adds the message of the model's own server to its own.
@@ -333,9 +332,9 @@ def _codes(details: JsonObject) -> Iterator[str]:
     inner = details.get("innererror")
     for container in (details, inner if isinstance(inner, dict) else {}):
         for name in ("code", "type"):
-            found = container.get(name)
-            if isinstance(found, str | int):
-                yield str(found)
+            code = container.get(name)
+            if isinstance(code, str | int):
+                yield str(code)
 
 
 ERRORS = FailureRules(read=_read, codes=CODES)

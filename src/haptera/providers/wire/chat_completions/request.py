@@ -81,13 +81,13 @@ class RequestEncoder:
     def _messages(self, request: ModelRequest) -> list[bytes]:
         messages = request.messages
         settled = stable_length(messages)
-        known, head = self._cache.get(messages)
+        length, head = self._cache.get(messages)
         # After a rewind, the last user message may be inside what is cached. There it may
         # be encoded already, so that nothing could be joined to it and it could not be marked.
-        if head is None or known > settled:
-            known, head = 0, _EncodedPrefix()
+        if head is None or length > settled:
+            length, head = 0, _EncodedPrefix()
         # The last message of the head is kept open: the next one may be joined to it.
-        head = self._extended(head, messages[known:settled])
+        head = self._extended(head, messages[length:settled])
         self._cache.put(messages[:settled], head, weight=sum(map(len, head.done)))
         whole = self._extended(head, messages[settled:])
         if whole.last is None or whole.last["role"] == "assistant":

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict, replace
 
-from haptera.model.errors import ErrorCode, RequestError
 from haptera.model.json_types import Json, JsonObject, objects_in
 from haptera.model.parts import PartKind
 from haptera.model.stream_parts import (
@@ -37,6 +36,7 @@ from haptera.providers.wire.gemini.reply_format import (
 from haptera.providers.wire.lenient_decoding import (
     DECODE_ERRORS,
     convert_leniently,
+    cut_off,
     decode_lenient,
 )
 from haptera.providers.wire.protocol import Frame
@@ -94,8 +94,7 @@ class GeminiDecoder:
         """Return the last parts of the answer; STREAM_INTERRUPTED if it has no finish reason."""
         out = self._out = []
         if self._reason is None and self._blocked is None:
-            words = "the stream ended without a finish reason"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+            raise cut_off("the stream ended without a finish reason")
         if not self._is_open:
             self._open_stream("")
         self._end_call(is_cut=True)

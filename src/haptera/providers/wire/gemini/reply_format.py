@@ -205,8 +205,8 @@ def _is_spent(details: list[JsonObject], message: str) -> bool:
 
 def _retry_delay(details: list[JsonObject]) -> float | None:
     for detail in details:
-        if found := _SECONDS.fullmatch(str(detail.get("retryDelay") or "")):
-            return float(found[1])
+        if match := _SECONDS.fullmatch(str(detail.get("retryDelay") or "")):
+            return float(match[1])
     return None
 
 

@@ -70,8 +70,8 @@ class RequestEncoder:
                 contents[-1][1].append(parts)
             else:
                 contents.append((role, [parts]))
-        made = [body_with_array({"role": role}, "parts", parts) for role, parts in contents]
-        return body_with_array(_fields(request), "contents", made)
+        bodies = [body_with_array({"role": role}, "parts", parts) for role, parts in contents]
+        return body_with_array(_fields(request), "contents", bodies)
 
 
 def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:

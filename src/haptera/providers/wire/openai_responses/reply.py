@@ -20,7 +20,12 @@ from haptera.model.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from haptera.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_object_as
+from haptera.providers.wire.lenient_decoding import (
+    DECODE_ERRORS,
+    as_text,
+    cut_off,
+    decode_object_as,
+)
 from haptera.providers.wire.openai_responses.reply_assembly import OutputItems, Piece, PieceKind
 from haptera.providers.wire.openai_responses.reply_format import (
     ERRORS,
@@ -88,8 +93,7 @@ class ResponsesDecoder:
     def finish(self) -> Sequence[StreamPart]:
         """Raise STREAM_INTERRUPTED unless the response has ended; no parts are left."""
         if not self._is_finished:
-            words = "the stream ended before the response did"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+            raise cut_off("the stream ended before the response did")
         return ()
 
     def resume(self) -> str | None:

@@ -96,12 +96,12 @@ class OutputItems:
     def item_of(self, event: Event, kind: str) -> Item:
         """Return the item that `event` is about; a new one if there is none yet."""
         if event.output_index is not None:
-            found = self._by_name.get(event.output_index)
+            item = self._by_name.get(event.output_index)
         elif event.item_id is not None and event.item_id in self._by_name:
-            found = self._by_name[event.item_id]
+            item = self._by_name[event.item_id]
         else:
-            found = self._latest(kind)
-        return found or self.add({"type": kind, "id": event.item_id}, event.output_index)
+            item = self._latest(kind)
+        return item or self.add({"type": kind, "id": event.item_id}, event.output_index)
 
     def _latest(self, kind: str) -> Item | None:
         unfinished = (item for item in reversed(self._items) if not item.is_closed)
@@ -206,8 +206,8 @@ class OutputItems:
                 self._refuse(item, piece.words.whole())
             elif piece.is_open:
                 native = self._identity(item) | item.facts("phase")
-                if found := objects_in(annotations.get(piece.key)):
-                    native["annotations"] = found
+                if cited := objects_in(annotations.get(piece.key)):
+                    native["annotations"] = cited
                 self._close(piece, native)
 
     def _refuse(self, item: Item, words: str) -> None:
@@ -280,9 +280,11 @@ class OutputItems:
             return
         is_custom = item.type == "custom_tool_call"
         if not item.length:
-            given = item.value.get("input" if is_custom else "arguments") or ""
+            arguments = item.value.get("input" if is_custom else "arguments") or ""
             # Some servers send the arguments as an object.
-            text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+            text = (
+                arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            )
             self.add_arguments(item, text)
         native = item.facts("namespace", "caller")
         if is_custom:

@@ -150,11 +150,11 @@ def _read(report: Json) -> Failure:
     outer = report if isinstance(report, dict) else {}
     inner = outer.get("error")
     # xAI sends the message as a string under `error`, and the code beside it.
-    found = inner if isinstance(inner, dict) else outer
+    details = inner if isinstance(inner, dict) else outer
     return Failure(
-        codes=tuple(str(found[name]) for name in ("code", "type") if found.get(name)),
-        message=inner if isinstance(inner, str) else as_text(found.get("message")),
-        status=status_among(found.get("code"), outer.get("status"), outer.get("status_code")),
+        codes=tuple(str(details[name]) for name in ("code", "type") if details.get(name)),
+        message=inner if isinstance(inner, str) else as_text(details.get("message")),
+        status=status_among(details.get("code"), outer.get("status"), outer.get("status_code")),
     )
 
 

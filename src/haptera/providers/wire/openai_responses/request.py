@@ -46,12 +46,12 @@ class RequestEncoder:
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
         fields, after = _fields(request, self._dialect)
-        known = BODY_SWITCHES | SERVER_TOOLS.keys() | {CHAIN}
+        names = BODY_SWITCHES | SERVER_TOOLS.keys() | {CHAIN}
         # A beta with a date in its name is Anthropic's.
         betas = [
             name
             for name, is_on in request.betas.items()
-            if is_on and name not in known and not re.search(r"-20\d\d", name)
+            if is_on and name not in names and not re.search(r"-20\d\d", name)
         ]
         return WireRequest(
             path=self._dialect.path,

@@ -58,15 +58,15 @@ def last_migration(connection: psycopg.Connection[tuple[object, ...]]) -> int:
         StoreError: VERSION_UNSUPPORTED when the database is newer.
 
     """
-    (found,) = connection.execute("SELECT to_regclass('haptera.migration')").fetchone() or (None,)
-    if found is None:
+    (table,) = connection.execute("SELECT to_regclass('haptera.migration')").fetchone() or (None,)
+    if table is None:
         return 0
     row = connection.execute("SELECT coalesce(max(number), 0) FROM haptera.migration").fetchone()
-    version, known = int(str(row[0])) if row else 0, len(migration_files())
-    if version > known:
+    version, newest = int(str(row[0])) if row else 0, len(migration_files())
+    if version > newest:
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"the database has schema {version}; this version supports up to {known}",
+            f"the database has schema {version}; this version supports up to {newest}",
         )
     return version
 

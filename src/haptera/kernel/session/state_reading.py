@@ -1,0 +1,198 @@
+"""What a session is, and was, by the states that are stored in its log: little of it is read."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from haptera.kernel.session.log_reading import beside_the_loop, last_seq_in, refuse_newer
+from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.entry import Entry
+from haptera.model.log.landmarks import Landmarks, StatePlace
+from haptera.model.log.paths import current_path
+from haptera.model.log.session_fold import SessionFold
+from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.stored_state import (
+    STORED_EVERY,
+    fold_at_state,
+    fold_further,
+    fold_on,
+    needs_messages,
+    stored_state,
+)
+from haptera.model.messages import Message
+from haptera.ports.session_store import SessionLog
+
+LONGEST_STRETCH = 4 * STORED_EVERY
+"""How many entries are read of what follows a state; where more are needed, the whole log is."""
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A session at an earlier entry, and entries that follow that without a gap."""
+
+    base: Callable[[], SessionFold | None]
+    """Makes the session at that entry; None when it cannot be read."""
+    near: Sequence[Entry]
+
+    async def folded(self, later: Sequence[Entry], *, between: SessionFold) -> SessionFold | None:
+        """Fold the session from there on, by what is near and what came later in its log.
+
+        None where that does not suffice.
+        """
+
+        def fold() -> SessionFold | None:
+            base = self.base()
+            return None if base is None else fold_on(base, self.near, later, between=between)
+
+        length = len(self.near) + len(later) + len(between.conversation)
+        return await beside_the_loop(length, fold)
+
+    async def find(self, message_id: MessageId) -> "MessagePlace | None":
+        """Find a message that is added near; None when none is."""
+
+        def find() -> MessagePlace | None:
+            fold, again = self.base(), self.base()
+            if fold is None or again is None or needs_messages(self.near):
+                return None
+            seq = last_seq_in(fold, current_path(self.near), message_id)
+            if seq is None:
+                return None
+            again.apply_all(current_path(self.near, through=seq))
+            return MessagePlace(seq, again.messages(), self)
+
+        return await beside_the_loop(len(self.near), find)
+
+
+class MessagePlace(msgspec.Struct, frozen=True):
+    """Where a message is the last one, the messages there, and what to read to go back there."""
+
+    seq: int
+    messages: Sequence[Message]
+    """The messages there, as far as they are near."""
+    stretch: Stretch
+
+
+async def read_to_look(
+    log: SessionLog, session_id: SessionId, folded: tuple[int, int] | None
+) -> SessionFold | None:
+    """Fold what a session is, perhaps without its messages; None when all has to be read for that.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
+
+    """
+    if folded is None:
+        return None
+    last = StatePlace(*folded)
+    opening = await log.read(session_id, limit=1)
+    # `read` leaves a damaged opening out: then all entries are folded as usual.
+    if not (opening and isinstance(opening[0], SessionOpened) and opening[0].seq < last.at):
+        return None
+    refuse_newer(opening[0])
+    later = await log.read(session_id, after=last.at)
+    entry = next((each for each in later if each.seq == last.seq), None)
+    known = fold_at_state(opening[0], entry)
+    if known is None:
+        return None
+    fold_further(known, later)
+    reader = StateReader(log, session_id, opening[0])
+    stretch = await reader.before_rewinds(known, last=last)
+    return None if stretch is None else await stretch.folded(later, between=known)
+
+
+class StateReader:
+    """Reads one session's log around its stored states."""
+
+    def __init__(self, log: SessionLog, session_id: SessionId, opened: Entry | None) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._opened = opened
+
+    async def before_rewinds(self, known: SessionFold, *, last: StatePlace) -> Stretch | None:
+        """Return what a session goes on from whose log has all but its end read.
+
+        That is its last state, unless the conversation went back to before it.
+        """
+        landmarks = known.landmarks
+        base = None if landmarks is None else next(landmarks.states_on_way_to(known.head), None)
+        if landmarks is None or base is None:
+            return None
+        if base == last:
+            entry = await self._entry(base.seq)
+            return Stretch(lambda: fold_at_state(self._opened, entry), ())
+        ends = [end for start, end in landmarks.way_to(known.head) if start <= last.at]
+        return await self.stretch(landmarks, base, through=max(ends), until=last.at)
+
+    async def before(self, landmarks: Landmarks, seq: int, *, until: int) -> Stretch | None:
+        """Return what the session was at an entry, from the last state before it on."""
+        base = next(landmarks.states_on_way_to(seq), None)
+        if base is None:
+            return None
+        return await self.stretch(landmarks, base, through=seq, until=until)
+
+    async def stretch(
+        self,
+        landmarks: Landmarks,
+        base: StatePlace,
+        *,
+        through: int,
+        until: int,
+    ) -> Stretch | None:
+        """Read a state and all entries that count for what leads from it to the entry `through`.
+
+        Of what comes after `until` nothing is asked: that is read in any case.
+        """
+        ends = [place.at for place in landmarks.states if through <= place.at <= until]
+        end = min(ends, default=until)
+        near = await self.near(landmarks, base.at, end=end, until=until)
+        entry = await self._entry(base.seq)
+        if near is None or stored_state(entry) is None:
+            return None
+        return Stretch(lambda: fold_at_state(self._opened, entry), near)
+
+    async def near(
+        self, landmarks: Landmarks, after: int, *, end: int, until: int
+    ) -> list[Entry] | None:
+        """Read the entries from one place of a log to another at which nothing was open.
+
+        If the conversation went back in between later, up to `until`. None if that is too far.
+        """
+        if not landmarks.is_closed(after, end, until=until):
+            end = until
+        if end - after > LONGEST_STRETCH:
+            return None
+        near = await self._read(after, end)
+        return near if near or end == after else None
+
+    async def _read(self, after: int, end: int) -> list[Entry]:
+        near = await self._log.read(self._session_id, after=after, limit=max(end - after, 1))
+        # `limit` counts readable entries, and so reaches past that `seq` where some are damaged.
+        return [each for each in near if each.seq <= end]
+
+    async def find(self, fold: SessionFold, message_id: MessageId) -> MessagePlace | None:
+        """Find a message of a session that was folded from a stored state.
+
+        None if it is not on the current path, or that cannot be told without the whole log.
+        """
+        landmarks = fold.landmarks
+        if landmarks is None:
+            return None
+        # The first message is the last one of the state that the session was folded from.
+        later = {message.id for message in fold.messages()[1:]}
+        through, following = fold.head if message_id in later else None, fold.head
+        for place in landmarks.states_on_way_to(fold.head):
+            if through is not None:
+                stretch = await self.stretch(landmarks, place, through=through, until=fold.head)
+                return None if stretch is None else await stretch.find(message_id)
+            stored = stored_state(await self._entry(place.seq))
+            if stored is None or stored.listed is None:
+                return None
+            # What follows a state may leave its last message the last one for a while.
+            if message_id in stored.listed:
+                through = following if message_id == stored.tip.id else place.at
+            if message_id != stored.tip.id:
+                following = place.at
+        return None
+
+    async def _entry(self, seq: int) -> Entry | None:
+        entries = await self._log.read(self._session_id, after=seq - 1, limit=1)
+        return entries[0] if entries and entries[0].seq == seq else None
