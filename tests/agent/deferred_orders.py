@@ -44,7 +44,8 @@ def ordering_agent(kind: str, folder: Path, steps: list[Step]) -> Agent:
 
 
 async def _do(kind: str, folder: Path, word: str, rest: list[str]) -> str:
-    steps = {"chat": [ORDER], "resume": [says("fine")]}.get(word, [])
+    scripts: dict[str, list[Step]] = {"chat": [ORDER], "resume": [says("fine")]}
+    steps = scripts.get(word, [])
     async with ordering_agent(kind, folder, steps) as agent:
         if word == "deliver":
             remote = await agent.remote(NAME)

@@ -37,7 +37,7 @@ def _agent(steps: list[Step], store: Any, **options: Any) -> Agent:
     )
 
 
-# Sessions that are held elsewhere, or by nobody.
+# Sessions that are held elsewhere, or not at all.
 
 
 @pytest.mark.parametrize("kind", STORE_FACTORIES)
@@ -62,7 +62,7 @@ async def test_the_holder_records_a_delivery_and_its_sender_is_told(
 
 
 @pytest.mark.parametrize("kind", STORE_FACTORIES)
-async def test_a_worker_goes_on_with_a_session_that_nobody_held_when_it_was_answered(
+async def test_a_worker_goes_on_with_a_session_without_a_holder_once_it_was_answered(
     kind: str, tmp_path: Path
 ) -> None:
     store, clock = open_store(kind, tmp_path), FakeClock()

@@ -426,7 +426,7 @@ class Query:
         # A call that was started before, of an idempotent tool, may be asked about again.
         asked = fold.approvals.values() if rests else ()
         resting = {item.child.call_id if item.child else item.call_id for item in asked}
-        resting.update(each.call_id for each in waits_in(fold))
+        resting |= {each.call_id for each in waits_in(fold)}
         out.extend(
             ToolEnded(
                 **self.turn_stamp(),
@@ -441,8 +441,8 @@ class Query:
         if not rests:
             reason = f"the query ended: {outcome.stop_reason}"
             out.extend(self.session.approvals.cancellations(reason) if fold.approvals else ())
-            waits = self.session.recorder.waits() if fold.calls else ()
-            out.extend(cancelled_waits(waits, reason, clock=self.stamp.clock))
+            waits = self.session.recorder.waits()
+            out += cancelled_waits(waits, reason, clock=self.stamp.clock)
         if self.hooks is not None:
             self.hooks.cut_off(out)
         return out

@@ -16,7 +16,7 @@ from haptera.kernel.blocks.tool_registry.registry import (
     ToolRegistryInterface,
 )
 from haptera.kernel.session.branching import Branches, ReadEntries
-from haptera.kernel.session.deliveries import delivered, require_same, wait_named
+from haptera.kernel.session.deliveries import delivered, require_delivered, wait_named
 from haptera.kernel.session.file_history import FileHistory
 from haptera.kernel.session.prompt_queue import PromptQueue
 from haptera.kernel.session.recorder import SessionRecorder
@@ -431,18 +431,18 @@ async def deliver(held: HeldSession, order: DeliverResult, origin: CommandOrigin
     live = held.live
     live.check_open()
     await live.queue.recover()
-    told, clock = held.ended(origin.consumed), live.stamp.clock
+    command_ends, clock = held.ended(origin.consumed), live.stamp.clock
     waiting = wait_named(live.recorder.waits(), order.call)
     if waiting is None:
         await live.recorder.commit(())  # an answer that is staged is to be seen in the log
         entries = await live.store.log.read(live.session_id)
-        require_same(entries, order, clock=clock)
-        await live.recorder.commit(told, consumed=origin.consumed)
+        require_delivered(entries, order, clock=clock)
+        await live.recorder.commit(command_ends, consumed=origin.consumed)
         return
     # No wait between the look-up and staging the answer: the next one finds this one staged.
     ended = delivered(waiting, order, clock=clock)
     try:
-        await live.recorder.commit([ended, *told], consumed=origin.consumed)
+        await live.recorder.commit([ended, *command_ends], consumed=origin.consumed)
     except asyncio.CancelledError:
         # The answer is staged and stands: whoever comes next is told so.
         held.tasks.start(_flush(live.recorder), name="haptera-delivery")

@@ -44,8 +44,8 @@ def delivered(waiting: ToolWaiting, order: DeliverResult, *, clock: Clock) -> To
     """
     if order.error is not None:
         if order.result is not None:
-            told = "deliver a result or an error, and not both"
-            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+            message = "deliver a result or an error, and not both"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, message)
         report = ToolError(ErrorCode.TOOL_FAILED, writable(order.error)).report
         fault, outcome = _size_fault(report.message), "error"
         content: tuple[ResultContent, ...] = (TextPart(text=report.message),)
@@ -54,8 +54,8 @@ def delivered(waiting: ToolWaiting, order: DeliverResult, *, clock: Clock) -> To
         fault = _size_fault(order.result) or _schema_fault(waiting, order.result)
         outcome, content = "ok", to_content(order.result)
     if fault is not None:
-        told = f"the answer of {waiting.tool} was not taken: {fault}; the call goes on waiting"
-        raise ToolError(ErrorCode.TOOL_INVALID_INPUT, told)
+        message = f"the answer of {waiting.tool} was not taken: {fault}; the call goes on waiting"
+        raise ToolError(ErrorCode.TOOL_INVALID_INPUT, message)
     return ToolEnded(
         **_stamp_of(waiting, clock)(),
         call_id=waiting.call_id,
@@ -77,7 +77,7 @@ def _schema_fault(waiting: ToolWaiting, answer: Json) -> str | None:
     return schema_check(waiting.schema, of="the schema of the call")(answer)
 
 
-def require_same(entries: Sequence[Entry], order: DeliverResult, *, clock: Clock) -> None:
+def require_delivered(entries: Sequence[Entry], order: DeliverResult, *, clock: Clock) -> None:
     """Accept what was delivered before, by the log of the session.
 
     Raises:
@@ -92,8 +92,8 @@ def require_same(entries: Sequence[Entry], order: DeliverResult, *, clock: Clock
     ]
     last = entries[places[-1]] if places else None
     if not isinstance(last, ToolWaiting):
-        told = f"no call {order.call!r} waits for an answer"
-        raise SessionError(ErrorCode.NOT_FOUND, told)
+        message = f"no call {order.call!r} waits for an answer"
+        raise SessionError(ErrorCode.NOT_FOUND, message)
     following = entries[places[-1] :]
     ends = [
         entry
@@ -101,12 +101,14 @@ def require_same(entries: Sequence[Entry], order: DeliverResult, *, clock: Clock
         if isinstance(entry, ToolEnded) and entry.call_id == last.call_id
     ]
     if not ends or ends[0].outcome == "cancelled":
-        told = f"call {order.call!r} waits no longer: the conversation went on without its answer"
-        raise SessionError(ErrorCode.NOT_FOUND, told)
+        message = (
+            f"call {order.call!r} waits no longer: the conversation went on without its answer"
+        )
+        raise SessionError(ErrorCode.NOT_FOUND, message)
     wanted = delivered(last, order, clock=clock)
     if (wanted.outcome, wanted.content) != (ends[0].outcome, ends[0].content):
-        told = f"call {order.call!r} has another answer already"
-        raise StoreError(ErrorCode.CONFLICT, told)
+        message = f"call {order.call!r} has another answer already"
+        raise StoreError(ErrorCode.CONFLICT, message)
 
 
 def cancelled_waits(waits: Iterable[ToolWaiting], reason: str, *, clock: Clock) -> list[ToolEnded]:

@@ -149,17 +149,14 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt(but=handle.query.input_id)
-            elif void := self._voided():
+            elif self._recorder.fold.calls and (void := self._voided()):
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
 
     def _voided(self) -> list[Entry]:
         """Return the entries that end what a new prompt makes void."""
-        fold, recorder = self._recorder.fold, self._recorder
-        if not (fold.approvals or fold.calls):
-            return []
-        waits = cancelled_waits(recorder.waits(), NEW_PROMPT, clock=self._stamp.clock)
+        waits = cancelled_waits(self._recorder.waits(), NEW_PROMPT, clock=self._stamp.clock)
         return [*self._approvals.cancellations(NEW_PROMPT), *waits]
 
     @contextmanager

@@ -164,7 +164,7 @@ CREATE TABLE label (
   text TEXT NOT NULL,
   session INTEGER NOT NULL REFERENCES session (key) ON DELETE CASCADE,
   PRIMARY KEY (text, session)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX label_session ON label (session);
 """
 
