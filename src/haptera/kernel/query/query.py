@@ -32,7 +32,7 @@ from haptera.model.events import Busy, Event, Failed, Idle, QuerySuspended
 from haptera.model.ids import MessageId, QueryId, new_input_id, new_message_id
 from haptera.model.json_types import JsonObject
 from haptera.model.log.queries import InputPromoted, InputQueued, QueryEnded
-from haptera.model.log.tools import ToolEnded, waiting_calls, waits_in
+from haptera.model.log.tools import ToolEnded, waiting_calls
 from haptera.model.log.turns import TurnEnded
 from haptera.model.messages import AssistantMessage, Message, Sender, UserMessage
 from haptera.model.parts import ProviderPart, TextPart
@@ -426,7 +426,6 @@ class Query:
         # A call that was started before, of an idempotent tool, may be asked about again.
         asked = fold.approvals.values() if rests else ()
         resting = {item.child.call_id if item.child else item.call_id for item in asked}
-        resting |= {each.call_id for each in waits_in(fold)}
         out.extend(
             ToolEnded(
                 **self.turn_stamp(),
@@ -436,13 +435,12 @@ class Query:
                 content=(TextPart(text=_CANCELLED),),
             )
             for call in fold.calls.values()
-            if call.state == "started" and call.part.call_id not in resting
+            if call.state == "started" and not call.waits and call.part.call_id not in resting
         )
         if not rests:
             reason = f"the query ended: {outcome.stop_reason}"
             out.extend(self.session.approvals.cancellations(reason) if fold.approvals else ())
-            waits = self.session.recorder.waits()
-            out += cancelled_waits(waits, reason, clock=self.stamp.clock)
+            out += cancelled_waits(self.session.recorder.waits(), reason, clock=self.stamp.clock)
         if self.hooks is not None:
             self.hooks.cut_off(out)
         return out
