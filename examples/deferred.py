@@ -1,4 +1,4 @@
-"""A tool whose answer comes later: delivered by whoever has it, from anywhere."""
+"""A tool whose answer comes later: delivered from anywhere."""
 
 import asyncio
 

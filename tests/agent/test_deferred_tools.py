@@ -387,7 +387,8 @@ async def test_a_call_without_its_wait_in_the_log_is_unknown_and_with_it_never()
 
 
 @pytest.mark.parametrize(
-    ("otherwise", "end"), [("nobody came", ("ok", "nobody came")), (None, ("timed_out", None))]
+    ("otherwise", "end"),
+    [("it did not come", ("ok", "it did not come")), (None, ("timed_out", None))],
 )
 async def test_a_call_whose_time_is_up_gets_the_answer_of_the_program(
     otherwise: str | None, end: tuple[str, str | None]
@@ -416,7 +417,7 @@ async def test_the_next_opener_answers_a_call_whose_time_is_up(kind: str, tmp_pa
     @tool
     async def wait() -> str:
         """Wait for a minute."""
-        raise Later(until=60, otherwise="nobody came")
+        raise Later(until=60, otherwise="it did not come")
 
     shared, clock = open_store("memory", tmp_path), FakeClock()
     common: dict[str, Any] = {"shared": shared, "tools": [wait], "clock": clock}

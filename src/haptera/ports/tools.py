@@ -174,7 +174,7 @@ class ToolContext(Generic[DepsT_co]):
         )
 
 
-class Later(Exception):  # noqa: N818 - raised by tools, and no failure of theirs
+class Later(Exception):
     """Raised by a tool whose answer comes later, by `session.deliver`; the call waits for it.
 
     `ref` is what the program calls the call, such as the number of an order: no other call that

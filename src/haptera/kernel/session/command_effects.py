@@ -444,7 +444,7 @@ async def deliver(held: HeldSession, order: DeliverResult, origin: CommandOrigin
     try:
         await live.recorder.commit([ended, *command_ends], consumed=origin.consumed)
     except asyncio.CancelledError:
-        # The answer is staged and stands: whoever comes next is told so.
+        # The answer is staged and stands: the next one is refused.
         held.tasks.start(_flush(live.recorder), name="haptera-delivery")
         raise
 
