@@ -378,6 +378,27 @@ async def test_requests_that_are_sent_ahead_are_bounded() -> None:
             assert all(count <= 16 for count in waiting), waiting
 
 
+async def test_requests_that_are_sent_ahead_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HttpConnection, "ahead_seconds", 3600.0, raising=False)
+    agent, _ = make_agent([])
+    async with serving(agent, settings=WIDE) as served:
+        host = served.url.removeprefix("http://")
+        one = f"GET /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        async with _dialled(served) as (reader, writer):
+            writer.write(one * 10)
+            await reader.readuntil(b'"ok"}')
+            assert (await served.call("GET", "/healthz"))[0] == 200
+            waiting = [
+                len(each.pipeline)
+                for each in served.server.server_state.connections
+                if isinstance(each, HttpConnection)
+            ]
+            assert max(waiting) == 8
+        assert (await served.call("GET", "/healthz"))[0] == 200
+
+
 async def test_connections_without_a_request_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpConnection, "most_connections", 5, raising=False)
     agent, _ = make_agent([])

@@ -212,14 +212,15 @@ class _Healed:
 
 def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
     """Keep results of calls that wait for one, in front; other calls get an `unknown` result."""
-    results: list[Part] = []
     waiting = dict(enumerate(asked))
     by_id: dict[CallId, list[int]] = {}
     for number, item in reversed(waiting.items()):
         by_id.setdefault(item.given, []).append(number)
-    for part in parts:
-        if isinstance(part, ToolResultPart) and (numbers := by_id.get(part.call_id)):
-            results.append(replace(part, call_id=waiting.pop(numbers.pop()).call.call_id))
+    results: list[Part] = [
+        replace(part, call_id=waiting.pop(numbers.pop()).call.call_id)
+        for part in parts
+        if isinstance(part, ToolResultPart) and (numbers := by_id.get(part.call_id))
+    ]
     results.extend(record.answer() for record in _unknown(waiting.values()))
     asked.clear()
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
