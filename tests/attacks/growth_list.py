@@ -248,6 +248,35 @@ def _openai_messages(size: int) -> bytes:
     return msgspec.json.encode(rows)
 
 
+def _pydantic_ai_messages(size: int) -> bytes:
+    call = {"part_kind": "tool-call", "tool_name": "n", "args": "{}", "tool_call_id": "c"}
+    result = {"part_kind": "tool-return", "tool_name": "n", "content": ["x"], "tool_call_id": "c"}
+    rows = [
+        {"kind": "request", "parts": [result], "instructions": f"i{number}"}
+        if number % 2
+        else {"kind": "response", "parts": [call]}
+        for number in range(size // 100)
+    ]
+    return msgspec.json.encode(rows)
+
+
+def _langchain_messages(size: int) -> bytes:
+    call = {"name": "n", "args": {}, "id": "c"}
+    rows = [
+        {"type": "tool", "content": ["x"], "tool_call_id": "c"}
+        if number % 2
+        else {"type": "ai", "content": [{"type": "tool_use"}], "tool_calls": [call]}
+        for number in range(size // 80)
+    ]
+    return msgspec.json.encode(rows)
+
+
+def _ai_sdk_messages(size: int) -> bytes:
+    call = {"type": "tool-n", "toolCallId": "c", "state": "output-available", "output": "x"}
+    parts = [call if number % 2 else {"type": "step-start"} for number in range(size // 50)]
+    return msgspec.json.encode([{"role": "assistant", "parts": parts}])
+
+
 def _anthropic_messages(size: int) -> bytes:
     call = {"type": "tool_use", "id": "c", "name": "n", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": "x"}
@@ -768,6 +797,9 @@ FILES: dict[str, tuple[Callable[[int], Any], ...]] = {
     "opencode": (_opencode_session,),
     "openai": (_openai_messages,),
     "anthropic": (_anthropic_messages,),
+    "pydantic-ai": (_pydantic_ai_messages,),
+    "langchain": (_langchain_messages,),
+    "ai-sdk": (_ai_sdk_messages,),
 }
 """The worst files of each format that is read."""
 

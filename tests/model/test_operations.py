@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from haptera import AgentRemote, AgentSession, AgentSessions
-from haptera.access import changing, context_notes, finding, maintenance, sharing, transfer
+from haptera.access import changing, finding, maintenance, sharing, transfer
 from haptera.formats.formats import ARCHIVE, FORMATS
 from haptera.kernel.session import command_effects, conversation_effects
 from haptera.model.operations.held import HeldOperation
@@ -27,7 +27,6 @@ HANDLING = (
     maintenance,
     sharing,
     transfer,
-    context_notes,
 )
 
 

@@ -12,9 +12,9 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
-    AgentSurroundings,
     ConfigurationSources,
     OwnAccess,
+    RunOptions,
 )
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.option import Option
@@ -70,7 +70,7 @@ AGENT = Keywords(
         WrittenSettings,
         AgentDefaults,
         AgentOptions,
-        AgentSurroundings,
+        RunOptions,
         OwnAccess,
         ConfigurationSources,
     ),

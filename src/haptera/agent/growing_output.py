@@ -6,7 +6,7 @@ takes any text, and everything else is there once it is complete and fits.
 """
 
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, NotRequired, Required, TypeAlias, TypeVar, Union, get_args
 
@@ -228,6 +228,8 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_object: bool = False
     names: Collection[str] = ()
     """The fields that it knows."""
+    tag: Mapping[str, object] = types.MappingProxyType({})
+    """The field that tells it from others, and its value."""
     is_fixed: bool = False
     """Whether items have a meaning by their place."""
     inner: Callable[[str | int], "_Shape"]
@@ -295,8 +297,16 @@ class _Shapes:
             return None
         own = _json_names(kind)
         hints = {own.get(name, name): hint for name, hint in fields.items()}
-        shapes = _Fields(hints, self)
-        return _Shape(make=_maker_of(kind), is_object=True, names=hints.keys(), inner=shapes)
+        config = getattr(kind, "__struct_config__", None)
+        field = None if config is None else config.tag_field
+        tag = {} if config is None or field is None else {field: config.tag}
+        return _Shape(
+            make=_maker_of(kind),
+            is_object=True,
+            names=hints.keys(),
+            tag=tag,
+            inner=_Fields(hints, self),
+        )
 
     def _collection(self, kind: TypeHint) -> _Shape | None:
         origin, arguments = generic_origin(kind) or kind, get_args(kind)
@@ -333,7 +343,7 @@ class _Shapes:
             if not fitting:
                 return whole
             # As when it is complete: that which knows most of the names, and then the first one.
-            return min(fitting, key=lambda member: _unknown(value, member))
+            return min(fitting, key=lambda member: _misfits(value, member))
 
         return msgspec.structs.replace(
             whole,
@@ -359,10 +369,19 @@ class _Fields:
         return shape
 
 
-def _unknown(value: _Container, shape: _Shape) -> int:
+def _misfits(value: _Container, shape: _Shape) -> int:
+    """Count the names that an object does not know, and what does not fit in what it knows."""
     if not shape.names or not isinstance(value, dict):
         return 0
-    return sum(name not in shape.names for name in value)
+    count = 0
+    for name, item in value.items():
+        if name in shape.tag:
+            count += item != shape.tag[name]
+        elif name not in shape.names:
+            count += 1
+        elif not isinstance(item, list | dict):
+            count += shape.inner(name).leaf(item) is NOTHING
+    return count
 
 
 def _plain(hint: TypeHint) -> TypeHint:

@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from haptera.access.transfer import Imported
-from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.formats.formats import ARCHIVE, FORMATS, READ, WRITTEN
 from haptera.model.operations.session import CompactSession, RewindSession
 from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession
 from haptera.model.operations.texts import Name
@@ -25,10 +25,12 @@ from haptera.server.session_operations import served
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
-    **{name: (each.media_type, each.suffix) for name, each in FORMATS.items()},
+    **{name: (FORMATS[name].media_type, FORMATS[name].suffix) for name in WRITTEN},
 }
 _IN_MEMORY = 1024 * 1024
 FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
+
+ReadName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((ARCHIVE, *READ))})$")]
 
 _EXPORT = options_of(ExportSession)
 
@@ -44,7 +46,7 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is read."""
 
     format: Annotated[
-        FormatName | None, described("The format of the file; recognised without one.")
+        ReadName | None, described("The format of the file; recognised without one.")
     ] = None
     name: Annotated[Name | None, described("The name of the new session.")] = None
 

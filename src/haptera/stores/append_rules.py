@@ -6,6 +6,7 @@ Stores call these functions under their own lock or transaction. Nothing here re
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -18,9 +19,9 @@ from haptera.model.log.compactions import Compaction
 from haptera.model.log.entry import Entry
 from haptera.model.log.history import Rewound
 from haptera.model.log.notes import ContextNoted
-from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
@@ -34,15 +35,24 @@ _CHANGEABLE = {
 }
 """The fields of a record that `session.changed` sets, and their types."""
 _TIMES = ("archived", "deleted")
-_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted, Compaction, Rewound)
+_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted, Compaction, Rewound, InputQueued)
 _OF_QUERIES = (QueryStarted, QueryEnded)
 RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
 _DETAILS = (
     *("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes"),
-    *("compacted", "folded", "shares"),
+    *("compacted", "folded", "shares", "senders"),
 )
-"""The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
+"""The fields of a record that stores keep together, as JSON."""
+_MOST_SENDERS = 1000
+"""How many are kept of a session: each append writes them."""
+_ORDERS: dict[SessionOrder, tuple[Callable[[SessionRecord], Any], bool]] = {
+    "updated": (attrgetter("updated", "id"), True),
+    "created": (attrgetter("created", "id"), True),
+    "oldest": (attrgetter("created", "id"), False),
+    "name": (lambda record: (record.name is None, record.name or "", record.id), False),
+}
+"""What records are sorted by, and whether the greatest comes first."""
 
 
 def entries_to_store(
@@ -106,12 +116,28 @@ def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> Se
         if isinstance(last, _DESCRIBING):
             record = _record_after(record, last)
         elif isinstance(last, _OF_QUERIES):
-            query = last  # each overrides the one before
+            query = last  # each overrides the one before, but for who spoke
+            record = _with_sender(record, last)
     if record is None or last is None:
         return record
     if query is not None:
         record = msgspec.structs.replace(record, **changed_fields(record, query))
     return msgspec.structs.replace(record, updated=time_of(last.time), head=last.seq)
+
+
+def _with_sender(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
+    if record is not None and (senders := senders_after(record.senders, entry)) != record.senders:
+        return msgspec.structs.replace(record, senders=senders)
+    return record
+
+
+def senders_after(senders: tuple[str, ...], entry: Entry) -> tuple[str, ...]:
+    """Return who spoke in a session after an entry."""
+    prompt = entry.message if isinstance(entry, InputQueued | QueryStarted) else None
+    sender = prompt.sender if prompt is not None else None
+    if sender is None or sender.user_id is None or sender.user_id in senders:
+        return senders
+    return tuple(sorted((*senders, sender.user_id))) if len(senders) < _MOST_SENDERS else senders
 
 
 def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
@@ -135,8 +161,10 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
 
 def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     """Return the fields of a record that an entry sets, beside its time and place."""
-    if isinstance(entry, QueryStarted):
-        return {"status": "running", "error": None}
+    if isinstance(entry, InputQueued | QueryStarted):
+        spoken = {"senders": senders_after(record.senders, entry)}
+        is_start = isinstance(entry, QueryStarted)
+        return {"status": "running", "error": None, **spoken} if is_start else spoken
     if isinstance(entry, QueryEnded):
         error = entry.error.message if entry.error and entry.stop_reason == "error" else None
         return {"status": phase_after(entry), "error": error}
@@ -223,11 +251,13 @@ def page_of(
     records: Iterable[SessionRecord],
     matching: SessionFilter,
     *,
+    order: SessionOrder = "updated",
     limit: int | None,
     after: SessionId | None,
 ) -> list[SessionRecord]:
-    """Return one page of the records of an owner that match, the last updated first."""
-    found = sorted(records, key=lambda record: (record.updated, record.id), reverse=True)
+    """Return one page of the records of an owner that match."""
+    by, is_descending = _ORDERS[order]
+    found = sorted(records, key=by, reverse=is_descending)
     if after is not None:
         indexes = [index for index, record in enumerate(found) if record.id == after]
         found = found[indexes[0] + 1 :] if indexes else []

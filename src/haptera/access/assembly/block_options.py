@@ -7,12 +7,12 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
-    AgentSurroundings,
     ClockOption,
     ConfigurationSources,
     HooksOption,
     OwnAccess,
     RandomOption,
+    RunOptions,
     RuntimeOption,
     ToolsOption,
     new_random,
@@ -125,7 +125,7 @@ class HoldChoices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 _OF_AGENTS = frozenset(
     {
         *AgentOptions.__struct_fields__,
-        *AgentSurroundings.__struct_fields__,
+        *RunOptions.__struct_fields__,
         *AgentDefaults.__struct_fields__,
         *ConfigurationSources.__struct_fields__,
     }

@@ -1,5 +1,6 @@
 """What the sessions of a store can be asked, each named by its id or its name."""
 
+from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
@@ -15,7 +16,7 @@ from haptera.model.operations.operation import (
 )
 from haptera.model.operations.texts import Name
 from haptera.model.option import Option
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 
 
 class SessionsOperation(Operation, frozen=True, kw_only=True):
@@ -155,12 +156,29 @@ class GetSession(SessionsOperation, frozen=True, kw_only=True, tag="get"):
     )
 
 
-class ListSessions(Operation, frozen=True, kw_only=True, tag="list"):
-    """Which sessions to list; None is any."""
-
-    facts: ClassVar[Facts] = Facts(face="list", by_hand=True)
+class SessionSelection(Operation, frozen=True, kw_only=True):
+    """What is asked of all sessions that match; None is any."""
 
     tag: Annotated[str | None, Option("Only sessions with this tag.")] = None
+    tags: Annotated[tuple[str, ...], Option("Only sessions with all of these tags.")] = ()
+    metadata: Annotated[
+        JsonObject | None,
+        Option("Only sessions whose metadata has all of these fields and values."),
+    ] = None
+    name_prefix: Annotated[str | None, Option("Only sessions whose name begins so.")] = None
+    sender: Annotated[
+        str | None, Option("Only sessions in which this user spoke (`Sender.user_id`).")
+    ] = None
+    status: Annotated[
+        str | None,
+        Option("Only sessions with this status: what a program has set, or else the phase."),
+    ] = None
+    since: Annotated[
+        int | datetime | None,
+        Option(
+            "Only sessions updated at this time or later: a datetime, or milliseconds since 1970."
+        ),
+    ] = None
     parent: Annotated[str | None, Option("Only forks of the session with this id.")] = None
     spawned_by: Annotated[
         str | None,
@@ -200,12 +218,36 @@ class ListSessions(Operation, frozen=True, kw_only=True, tag="list"):
     project: Annotated[
         str, Option("The project whose sessions are listed.", shown="<the agent's>")
     ] = ""
+
+
+class ListSessions(SessionSelection, frozen=True, kw_only=True, tag="list"):
+    """Which sessions to list; None is any."""
+
+    facts: ClassVar[Facts] = Facts(face="list", by_hand=True)
+
+    order: Annotated[
+        SessionOrder,
+        Option(
+            "`updated`: the last updated first; `created`, `oldest`: the last or the first made "
+            "first; `name`: by name, those without one last."
+        ),
+    ] = "updated"
     limit: Annotated[int | None, Option("Sessions on one page; None: all of them.", least=0)] = 50
     after: Annotated[str | None, Option("The id of the last session of the previous page.")] = None
 
 
+class CountSessions(SessionSelection, frozen=True, kw_only=True, tag="count"):
+    """Which sessions to count; None is any."""
+
+    facts: ClassVar[Facts] = Facts(face="count", by_hand=True)
+
+
 class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
-    """Find what was said: texts that hold every word, the best first."""
+    """Find what was said: texts that hold every word, the best first.
+
+    `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+    wherever it stands.
+    """
 
     facts: ClassVar[Facts] = Facts(
         face="search",
@@ -216,6 +258,7 @@ class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
             flags={
                 "everywhere": Flag("--all", "In all folders, not this one only."),
                 "limit": Flag("-n", least=1),
+                "prefix": Flag("--prefix", "Words that begin so, as `*` behind each of them."),
             },
             lists=True,
         ),
@@ -225,6 +268,9 @@ class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
     limit: Annotated[int, Meta(description="How many places are returned at most.")] = 20
     everywhere: Annotated[
         bool, Meta(description="Whether the sessions of all projects are searched.")
+    ] = False
+    prefix: Annotated[
+        bool, Meta(description="Whether each word finds those that begin with it.")
     ] = False
 
 
@@ -464,6 +510,9 @@ class ImportSession(Operation, frozen=True, kw_only=True, tag="import"):
 
     of: str | None = None
     name: str | None = None
+    project: str | None = None
+    metadata: JsonObject | None = None
+    keep_origin: bool = False
 
 
 class ArchiveSession(SessionsOperation, frozen=True, kw_only=True, tag="archive"):

@@ -84,8 +84,8 @@ async def check_words_are_found_whole_in_any_case_and_order(open_store: OpenStor
             require_same(await _seqs(store, query), seqs, f"what {query!r} finds")
 
 
-async def check_a_query_has_no_operators(open_store: OpenStore) -> None:
-    """What another language would take for an operator is a word, or nothing."""
+async def check_a_query_has_no_other_operators(open_store: OpenStore) -> None:
+    """But `*` behind a word, what another language would take for one is a word, or nothing."""
     async with opened(open_store) as store:
         lease = await new_session(store)
         texts = ["swallows nest", "to nest or not to nest", "nest and near the text index"]
@@ -99,7 +99,7 @@ async def check_a_query_has_no_operators(open_store: OpenStore) -> None:
             "text_index:": {4},
             "text:nest": set(),
             "nest*": {2, 3, 4},
-            "ne*": set(),
+            "ne*": {2, 3, 4},
             "^nest": {2, 3, 4},
             '"swallows nest"': {2},
             '"': set(),
@@ -113,6 +113,59 @@ async def check_a_query_has_no_operators(open_store: OpenStore) -> None:
         }
         for query, seqs in expected.items():
             require_same(await _seqs(store, query), seqs, f"what {query!r} finds")
+
+
+async def check_words_are_found_by_their_beginning(open_store: OpenStore) -> None:
+    """With `*` or as an option; a word without either is found whole."""
+    async with opened(open_store) as store:
+        lease = await new_session(store)
+        said = ("Swallows nest", "a swallow", f"{'w' * 400} ends", "isn't")
+        await store.log.append(lease, [prompt(seq, text) for seq, text in enumerate(said, 2)])
+        for query, is_prefix, expected in (
+            ("swallow", False, {3}),
+            ("swallow*", False, {2, 3}),
+            ("SWAL* nest", False, {2}),
+            ("swal ne", True, {2}),
+            ("swal", False, set()),
+            ("wallow*", False, set()),
+            ("*", False, set()),
+            ("w" * 30, True, {4}),
+            ("w" * 300, True, {4}),
+            (f"{'w' * 300}e", True, set()),
+            ("isn'*", False, {5}),
+            ("isn't*", False, {5}),
+            ("isn's*", False, set()),
+        ):
+            hits = await store.search.find(query, owner=OWNER, project=PROJECT, prefix=is_prefix)
+            what = f"{query[:20]} {'by its beginning' * is_prefix}"
+            require_same({hit.seq for hit in hits}, expected, what)
+
+
+async def check_scripts_without_spaces_are_searched(open_store: OpenStore) -> None:
+    """A run of characters is found wherever it stands, and ß is ss."""
+    async with opened(open_store) as store:
+        lease = await new_session(store)
+        said = ("我喜欢燕子的窝", "ツバメの巣とhotel2", "กินข้าวแล้ว", "Hauptstraße", "STRAẞE ss")
+        await store.log.append(lease, [prompt(seq, text) for seq, text in enumerate(said, 2)])
+        for query, expected in (
+            ("燕子", {2}),
+            ("我喜欢燕子的窝", {2}),
+            ("燕", {2}),
+            ("窝", {2}),
+            ("窝 我", {2}),
+            ("子燕", set()),
+            ("喜子", set()),
+            ("巣とhotel2", {3}),
+            ("hotel2", {3}),
+            ("とhotel", set()),
+            ("ข้าว", {4}),
+            ("hauptstrasse", {5}),
+            ("Straße", {6}),
+            ("strasse", {6}),
+            ("ß", {6}),
+        ):
+            hits = await _find(store, query)
+            require_same({hit.seq for hit in hits}, expected, query)
 
 
 async def check_only_what_was_said_is_searched(open_store: OpenStore) -> None:
