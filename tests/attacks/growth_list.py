@@ -903,10 +903,15 @@ def _folds() -> Iterator[Entry]:
         ("results that come in another order", _results, "_matching"),
     )
     for name, make, function in in_a_row:
-        reads = (f"{log}history:{function}",)
-        yield Entry(f"history of {name}", heal_history, make, most=20_000 * 100, reads=reads)
+        yield Entry(
+            f"history of {name}",
+            heal_history,
+            make,
+            most=20_000 * 100,
+            reads=(f"{log}history:{function}",),
+        )
     for name, (entries, reads) in rows.items():
-        yield Entry(f"log of {name}", _folded, _log_of(entries), most=5_000 * 100, reads=functions)
+        yield Entry(f"log of {name}", _folded, _log_of(entries), most=5_000 * 100, reads=reads)
 
 
 def _prompts(size: int) -> list[Message]:
