@@ -26,6 +26,7 @@ from haptera.server.operations import ServedOperation
 from haptera.server.problems import ProblemError
 from haptera.system.clock import SystemClock
 from haptera.testing import Gate, says
+from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import make_agent
 from tests.server.deep_json import BODIES
 from tests.server.rpc_client import CallError, websocket
@@ -134,6 +135,21 @@ async def test_every_route_has_a_bound_on_its_body() -> None:
             assert (status, answer["code"]) == (413, "TOO_LARGE"), path
             assert streamed.taken == bound // len(piece) + 1, path
         await app.close()
+
+
+async def test_an_import_has_a_deadline_as_a_whole() -> None:
+    store = HeldStore()
+    agent, _ = make_agent([], store=store)
+    settings = msgspec.structs.replace(WIDE, import_seconds=0.3)
+    async with serving(agent, settings=settings) as served:
+        path, file = "/api/v1/sessions:import", [{"role": "user", "content": "go"}]
+        store.log.hold = lambda _: True
+        status, answer = await served.call("POST", path, file)
+        assert (status, answer["code"]) == (503, "IMPORT_TIMEOUT")
+        assert store.log.held.is_set()
+        assert (await served.call("GET", "/api/v1/sessions"))[1]["items"] == []
+        store.log.hold = lambda _: False
+        assert (await served.call("POST", path, file))[0] == 201
 
 
 async def test_nothing_is_read_of_a_body_that_is_not_wanted() -> None:
