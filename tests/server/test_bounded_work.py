@@ -147,7 +147,7 @@ async def test_an_import_has_a_deadline_as_a_whole() -> None:
         status, answer = await served.call("POST", path, file)
         assert (status, answer["code"]) == (503, "IMPORT_TIMEOUT")
         assert store.log.held.is_set()
-        assert (await served.call("GET", "/api/v1/sessions"))[1]["items"] == []
+        assert (await served.call("GET", "/api/v1/sessions"))[1]["data"] == []
         store.log.hold = lambda _: False
         assert (await served.call("POST", path, file))[0] == 201
 
