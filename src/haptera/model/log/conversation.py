@@ -35,6 +35,14 @@ class SentCounts:
         self._counted = len(self._messages)
         return self
 
+    def forget_last(self, message: Message) -> None:
+        """Take in that the last message was removed; it may not have been counted yet."""
+        if self._counted > len(self._messages):
+            self._counted -= 1
+            self.user -= isinstance(message, UserMessage)
+            self.assistant -= isinstance(message, AssistantMessage)
+            self.reasoning -= [type(part) for part in message.parts].count(ReasoningPart)
+
 
 _MESSAGES = (UserMessage, AssistantMessage)
 
@@ -177,7 +185,11 @@ class Conversation:
             return None
         self._tags.pop()
         removed = self._messages.pop()
-        self._find_view_start()
+        self._whole = None
+        if self._view_start < len(self._messages):
+            self.counts.forget_last(removed)
+        else:  # it began what is sent
+            self._find_view_start()
         return removed
 
     def clear(self) -> None:
