@@ -13,7 +13,7 @@ import pytest
 
 from haptera.cli.main import haptera
 from haptera.cli.sessions_commands import command as sessions
-from haptera.formats.formats import ARCHIVE, WRITTEN
+from haptera.formats.formats import ARCHIVE, WRITTEN_FORMATS
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.operations.sessions import ShareSession
 from haptera.model.settings import Limits, PermissionMode, Thinking
@@ -106,7 +106,7 @@ def test_the_days_of_a_link_are_those_of_the_option_and_given_only_if_they_are_s
 def test_sessions_are_exported_in_every_format_and_imported_in_those_that_are_read() -> None:
     written = _words(_flags(sessions.commands["export"])["to"])
     read = _words(_flags(sessions.commands["import"])["of"])
-    assert written == (ARCHIVE, *WRITTEN)
+    assert written == (ARCHIVE, *WRITTEN_FORMATS)
     assert set(written) - set(read) == {"markdown", "html"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from haptera.formats.formats import FORMATS, READ, WRITTEN, read_session
+from haptera.formats.formats import FORMATS, READ_FORMATS, WRITTEN_FORMATS, read_session
 from haptera.formats.values import ImportedSession
 from haptera.model.errors import ConfigError
 from haptera.model.messages import AssistantMessage
@@ -49,7 +49,7 @@ def size_result(number: int, text: str, outcome: str = "ok") -> ToolResultPart:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_of_a_library_is_recognised(name: str) -> None:
     assert read_session(io.BytesIO(DOCUMENTS[name])).format == name
-    assert {*READ} - {*WRITTEN} == {*DOCUMENTS}
+    assert {*READ_FORMATS} - {*WRITTEN_FORMATS} == {*DOCUMENTS}
     with pytest.raises(ConfigError, match="can be read, but not written"):
         FORMATS[name].write(exported(*A_CONVERSATION))
 

@@ -33,6 +33,7 @@ from haptera.model.log.notes import ContextNoted
 from haptera.model.log.sessions import SessionChanged
 from haptera.model.operations.held import IncludeSession
 from haptera.model.operations.operation import handles
+from haptera.model.operations.selection import SessionSelection
 from haptera.model.operations.sessions import (
     CountSessions,
     CountUse,
@@ -48,7 +49,6 @@ from haptera.model.operations.sessions import (
     ReadContext,
     ReadSummary,
     SearchSessions,
-    SessionSelection,
 )
 from haptera.options.operations import check_order
 from haptera.ports.session_store import SessionFilter, SessionRecord

@@ -13,8 +13,8 @@ import msgspec
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
     ConfigurationSources,
+    ObserverOptions,
     OwnAccess,
-    RunOptions,
 )
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.option import Option
@@ -70,7 +70,7 @@ AGENT = Keywords(
         WrittenSettings,
         AgentDefaults,
         AgentOptions,
-        RunOptions,
+        ObserverOptions,
         OwnAccess,
         ConfigurationSources,
     ),

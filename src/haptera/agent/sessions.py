@@ -173,8 +173,8 @@ class AgentSessions:
                 wrong.
 
         """
-        given = {"project": self._project, **options}
-        order = checked(given, CountSessions, function="sessions.count()")
+        selection = {"project": self._project, **options}
+        order = checked(selection, CountSessions, function="sessions.count()")
         return await self._carry_out(finding.count_sessions, order)
 
     @takes(SessionChanges)

@@ -42,10 +42,10 @@ def import_all(
     is_dry: bool,
 ) -> Exit:
     """Import all sessions that are new; with `syncs` also those that went on."""
-    found = _found(output, OTHER_TOOLS if tool is None else (tool,))
+    sessions = _found(output, OTHER_TOOLS if tool is None else (tool,))
 
     async def work(agent: Agent) -> Exit:
-        plan = await _plan(agent, found, syncs=syncs)
+        plan = await _plan(agent, sessions, syncs=syncs)
         if is_dry:
             output.line(_told(plan, "would be imported"))
             return Exit.OK
@@ -57,29 +57,29 @@ def import_all(
 
 
 def _found(output: Output, tools: Sequence[OtherTool]) -> list[FoundSession]:
-    found: list[FoundSession] = []
+    sessions: list[FoundSession] = []
     for tool in tools:
         try:
-            found += find_other_sessions(tool)
+            sessions += find_other_sessions(tool)
         except AgentError as error:
             output.note(f"haptera: sessions of {tool} are left out: {error.message}")
-    return found
+    return sessions
 
 
-async def _plan(agent: Agent, found: Sequence[FoundSession], *, syncs: bool) -> _Plan:
+async def _plan(agent: Agent, sessions: Sequence[FoundSession], *, syncs: bool) -> _Plan:
     listed = await agent.sessions.list(everywhere=True, archived=None, limit=None)
-    known: dict[tuple[object, object], SessionDescription] = {}
+    imported: dict[tuple[object, object], SessionDescription] = {}
     for session in sorted(listed, key=_version):
-        said = session.metadata
-        known[said.get("imported_tool"), said.get("imported_session")] = session
-    plan = _Plan(new=[], changed=[], known=len(found))
-    for each in found:
-        before = known.get((each.tool, each.id))
+        metadata = session.metadata
+        imported[metadata.get("imported_tool"), metadata.get("imported_session")] = session
+    plan = _Plan(new=[], changed=[], known=len(sessions))
+    for each in sessions:
+        before = imported.get((each.tool, each.id))
         if before is None:
             plan.new.append(each)
         elif syncs and _version(before) != each.updated:
             plan.changed.append((each, before))
-    left = len(found) - len(plan.new) - len(plan.changed)
+    left = len(sessions) - len(plan.new) - len(plan.changed)
     return msgspec.structs.replace(plan, known=left)
 
 
@@ -123,8 +123,8 @@ async def _import(agent: Agent, each: FoundSession, output: Output) -> bool:
                 keep_origin=True,
             )
     except (AgentError, OSError) as error:
-        told = error.message if isinstance(error, AgentError) else error.strerror
-        output.note(f"haptera: {safe_line(each.id)} of {each.tool} was not imported: {told}")
+        reason = error.message if isinstance(error, AgentError) else error.strerror
+        output.note(f"haptera: {safe_line(each.id)} of {each.tool} was not imported: {reason}")
         return False
     return True
 

@@ -41,15 +41,15 @@ from haptera.cli.terminal import (
     unguarded,
     writing_file,
 )
-from haptera.formats.formats import ARCHIVE, READ, WRITTEN
+from haptera.formats.formats import ARCHIVE, READ_FORMATS, WRITTEN_FORMATS
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.compactions import Compaction
 from haptera.model.operations.sessions import ExportSession
 from haptera.model.results import SessionOrder
 from haptera.options.declarations import options_of
 
-_WRITTEN = (ARCHIVE, *WRITTEN)
-_READ = (ARCHIVE, *READ)
+_WRITTEN = (ARCHIVE, *WRITTEN_FORMATS)
+_READ = (ARCHIVE, *READ_FORMATS)
 
 
 class _FormatName(click.Choice[str]):

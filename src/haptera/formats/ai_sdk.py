@@ -41,11 +41,11 @@ def read_ai_sdk(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedSe
 
     """
     document = document_of(stream, limits)
-    given = document.get("messages") if isinstance(document, dict) else document
-    if not isinstance(given, list):
+    messages = document.get("messages") if isinstance(document, dict) else document
+    if not isinstance(messages, list):
         raise refused("this is not a document of the AI SDK: it has no list of messages")
     builder = MessageBuilder(FORMAT)
-    for place, message in enumerate(checked_count(given, limits), start=1):
+    for place, message in enumerate(checked_count(messages, limits), start=1):
         builder.records += 1
         role = text_in(message, "role")
         parts = message.get("parts") if isinstance(message, dict) else None
@@ -83,8 +83,8 @@ class _Answer:
                 self._end_step()
             elif kind == "steering-message":
                 self._end_step()
-                said = objects_in(part.get("parts") if isinstance(part, dict) else None)
-                self._builder.user([_part_of(each) or self._opaque(each) for each in said])
+                steering = objects_in(part.get("parts") if isinstance(part, dict) else None)
+                self._builder.user([_part_of(each) or self._opaque(each) for each in steering])
             elif kind == "dynamic-tool" or kind.startswith(_TOOL):
                 self._add_call(part if isinstance(part, dict) else {}, kind)
             else:
@@ -109,19 +109,22 @@ class _Answer:
             return
         if "approval" in part:
             self._builder.leave_out("approvals of tool calls")
-        given, raw = part.get("input"), text_in(part, "rawInput")
-        if state == "input-streaming" or (given is None and raw):
+        arguments, raw = part.get("input"), text_in(part, "rawInput")
+        if state == "input-streaming" or (arguments is None and raw):
             # It was never whole, so it is never run.
-            unfinished = raw or msgspec.json.encode(given).decode()
+            unfinished = raw or msgspec.json.encode(arguments).decode()
             call = ToolCallPart(call_id=CallId(call_id), name=name, invalid=unfinished)
         else:
-            call = call_from(call_id, name, {} if given is None else given)
+            call = call_from(call_id, name, {} if arguments is None else arguments)
         self._parts.append(call)
         if (outcome := _ENDS.get(state)) is not None:
-            told = part.get("output") if outcome == "ok" else _reason(part)
+            value = part.get("output") if outcome == "ok" else _reason(part)
             self._results.append(
                 ToolResultPart(
-                    call_id=CallId(call_id), name=name, outcome=outcome, content=value_content(told)
+                    call_id=CallId(call_id),
+                    name=name,
+                    outcome=outcome,
+                    content=value_content(value),
                 )
             )
 

@@ -61,7 +61,7 @@ _HEAD = 64 * 1024
 
 
 def _refuse_to_write(_export: SessionExport) -> Iterator[bytes]:
-    told = f"this format can be read, but not written; a file can be {', '.join(WRITTEN)}"
+    told = f"this format can be read, but not written; a file can be {', '.join(WRITTEN_FORMATS)}"
     raise ConfigError(ErrorCode.CONFIG_INVALID, told)
 
 
@@ -164,8 +164,10 @@ FORMATS = _known(
     ),
 )
 
-WRITTEN = tuple(name for name, each in FORMATS.items() if each.write is not _refuse_to_write)
-READ = tuple(name for name, each in FORMATS.items() if each.read is not None)
+WRITTEN_FORMATS = tuple(
+    name for name, each in FORMATS.items() if each.write is not _refuse_to_write
+)
+READ_FORMATS = tuple(name for name, each in FORMATS.items() if each.read is not None)
 
 
 def format_named(name: str) -> Format:
@@ -205,7 +207,7 @@ def read_session(
         if stream.head.startswith(_SQLITE):
             fault = "this is a database; of openai-agents, `openai_agents_sessions(path)` reads it"
             raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
-        choices = ", ".join(READ)
+        choices = ", ".join(READ_FORMATS)
         fault = f"the format of this file is not recognised; formats that can be read are {choices}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
     if name == ARCHIVE:

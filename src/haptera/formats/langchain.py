@@ -48,13 +48,13 @@ def read_langchain(stream: ByteStream, limits: ImportLimits = LIMITS) -> Importe
 
     """
     document = document_of(stream, limits)
-    given = document.get("messages") if isinstance(document, dict) else document
-    if not isinstance(given, list):
+    messages = document.get("messages") if isinstance(document, dict) else document
+    if not isinstance(messages, list):
         raise refused("this is not a document of LangChain: it has no list of messages")
     builder = MessageBuilder(FORMAT)
     if isinstance(document, dict) and len(document) > 1:
         builder.leave_out("fields of the state beside its messages", len(document) - 1)
-    for place, message in enumerate(checked_count(given, limits), start=1):
+    for place, message in enumerate(checked_count(messages, limits), start=1):
         builder.records += 1
         kind, fields = _opened(message)
         if not _add(kind, fields, builder):
@@ -132,7 +132,7 @@ def _said(fields: JsonObject, builder: MessageBuilder) -> list[Part]:
 
 
 def _facts(fields: JsonObject, builder: MessageBuilder) -> AnswerFacts:
-    usage, told = object_in(fields, "usage_metadata"), object_in(fields, "response_metadata")
+    usage, response = object_in(fields, "usage_metadata"), object_in(fields, "response_metadata")
     details = object_in(usage, "input_token_details")
     read, written = number_in(details, "cache_read"), number_in(details, "cache_creation")
     counted = split_usage(
@@ -142,13 +142,13 @@ def _facts(fields: JsonObject, builder: MessageBuilder) -> AnswerFacts:
         output=number_in(usage, "output_tokens"),
         reasoning=number_in(object_in(usage, "output_token_details"), "reasoning"),
     )
-    model = text_in(told, "model_name", "model")
+    model = text_in(response, "model_name", "model")
     builder.facts.model = model or builder.facts.model
     return AnswerFacts(
-        provider=text_in(told, "model_provider"),
+        provider=text_in(response, "model_provider"),
         model=model,
         usage=counted if usage else None,
-        finish_reason=text_in(told, "finish_reason", "stop_reason") or None,
+        finish_reason=text_in(response, "finish_reason", "stop_reason") or None,
     )
 
 

@@ -55,11 +55,11 @@ def read_pydantic_ai(stream: ByteStream, limits: ImportLimits = LIMITS) -> Impor
         if not isinstance(message, dict) or not isinstance(parts, list):
             builder.opaque(kind, "not understood", place=place, raw=msgspec.json.encode(message))
         elif kind == "request":
-            told = text_in(message, "instructions")
+            text = text_in(message, "instructions")
             # Each request repeats them.
-            if told and told != instructions:
-                builder.system([told])
-                instructions = told
+            if text and text != instructions:
+                builder.system([text])
+                instructions = text
             _read_request(parts, builder, time=milliseconds_of(message.get("timestamp")))
         elif kind == "response":
             _read_response(message, parts, builder)
@@ -74,15 +74,15 @@ def _read_request(parts: list[Json], builder: MessageBuilder, *, time: int) -> N
         at = milliseconds_of(object_or_empty(part).get("timestamp")) or time
         if kind == "user-prompt":
             pieces = content if isinstance(content, list) else [content]
-            said = [_piece(piece) or builder.opaque_part(piece) for piece in pieces]
-            builder.user(said, time=at)
+            user_parts = [_piece(piece) or builder.opaque_part(piece) for piece in pieces]
+            builder.user(user_parts, time=at)
         elif kind == "system-prompt":
             builder.system([text_in(part, "content")])
         elif kind in _RETURNS | _RETRIES and text_in(part, "tool_call_id") and _names_tool(part):
             builder.user([_result(object_or_empty(part), kind, builder)], time=at)
         elif kind in _RETRIES:
-            told = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-            builder.user([ReminderPart(text=told, persisted=True)], time=at)
+            text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+            builder.user([ReminderPart(text=text, persisted=True)], time=at)
         else:
             builder.user([builder.opaque_part(part)], time=at)
 
@@ -93,12 +93,12 @@ def _names_tool(part: Json) -> bool:
 
 
 def _read_response(message: JsonObject, parts: list[Json], builder: MessageBuilder) -> None:
-    said: list[Part] = []
+    answer: list[Part] = []
     for part in parts:
         fields = object_or_empty(part)
         if fields.get("citations"):
             builder.leave_out("lists of citations")
-        said.append(_said(fields) or builder.opaque_part(part))
+        answer.append(_said(fields) or builder.opaque_part(part))
     usage = object_in(message, "usage")
     read, written = number_in(usage, "cache_read_tokens"), number_in(usage, "cache_write_tokens")
     reasoning = number_in(usage, "output_reasoning_tokens")
@@ -118,7 +118,7 @@ def _read_response(message: JsonObject, parts: list[Json], builder: MessageBuild
         cost=cost_in(usage, "cost"),
     )
     builder.facts.model = text_in(message, "model_name") or builder.facts.model
-    builder.assistant(said, facts, time=milliseconds_of(message.get("timestamp")))
+    builder.assistant(answer, facts, time=milliseconds_of(message.get("timestamp")))
 
 
 def _said(part: JsonObject) -> Part | None:

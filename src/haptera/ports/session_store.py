@@ -6,13 +6,13 @@ docstrings on this page.
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from functools import cache
-from hashlib import sha256
 from typing import Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.model.json_types import JsonObject
+from haptera.model.late_names import late_module
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
@@ -97,11 +97,12 @@ def _labels(tags: Iterable[str], metadata: JsonObject, senders: Iterable[str]) -
         *(f"metadata:{field}" for field in fields),
         *(f"sender:{sender}" for sender in senders),
     )
+    return frozenset(each if len(each) <= _LONGEST_LABEL else _digest(each) for each in labels)
+
+
+def _digest(label: str) -> str:
     # An index of long texts would be as large as they are.
-    return frozenset(
-        each if len(each) <= _LONGEST_LABEL else sha256(each.encode(errors="replace")).hexdigest()
-        for each in labels
-    )
+    return str(late_module("hashlib").sha256(label.encode(errors="replace")).hexdigest())
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from haptera.access.transfer import Imported
-from haptera.formats.formats import ARCHIVE, FORMATS, READ, WRITTEN
+from haptera.formats.formats import ARCHIVE, FORMATS, READ_FORMATS, WRITTEN_FORMATS
 from haptera.model.operations.session import CompactSession, RewindSession
 from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession
 from haptera.model.operations.texts import Name
@@ -26,12 +26,12 @@ from haptera.server.session_operations import served
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
-    **{name: (FORMATS[name].media_type, FORMATS[name].suffix) for name in WRITTEN},
+    **{name: (FORMATS[name].media_type, FORMATS[name].suffix) for name in WRITTEN_FORMATS},
 }
 _IN_MEMORY = 1024 * 1024
 FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
 
-ReadName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((ARCHIVE, *READ))})$")]
+ReadName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((ARCHIVE, *READ_FORMATS))})$")]
 
 _EXPORT = options_of(ExportSession)
 

@@ -244,7 +244,7 @@ class RateLimit:
             )
 
 
-class Turns:
+class CallerPlaces:
     """Bounds work that takes long: one of each caller at a time, and so many in all.
 
     It runs in threads, which share the interpreter with the event loop.

@@ -59,6 +59,10 @@ class SelectionQuery(msgspec.Struct, frozen=True, kw_only=True):
     phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
 
 
+class CountQuery(SelectionQuery, frozen=True, kw_only=True):
+    """Which sessions to count."""
+
+
 class ListQuery(SelectionQuery, frozen=True, kw_only=True):
     """Which sessions to list."""
 
@@ -197,7 +201,7 @@ async def list_sessions(call: Call) -> OperationAnswer:
     path="/api/v1/sessions:count",
     rpc="session/count",
     scope="read",
-    query=SelectionQuery,
+    query=CountQuery,
     answer=SessionCount,
 )
 async def count_sessions(call: Call) -> OperationAnswer:

@@ -21,6 +21,7 @@ from haptera.model.log.history import Rewound
 from haptera.model.log.notes import ContextNoted
 from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
+from haptera.model.messages import Sender
 from haptera.model.results import SessionOrder, SessionPhase
 from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord
@@ -113,31 +114,16 @@ def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> Se
     last: Entry | None = None
     query: Entry | None = None
     for last in entries:
-        if isinstance(last, _DESCRIBING):
-            record = _record_after(record, last)
-        elif isinstance(last, _OF_QUERIES):
+        if isinstance(last, _OF_QUERIES):
             query = last  # each overrides the one before, but for who spoke
-            record = _with_sender(record, last)
+        prompt = last.message if isinstance(last, QueryStarted) else None
+        if isinstance(last, _DESCRIBING) or (prompt is not None and prompt.sender is not None):
+            record = _record_after(record, last)
     if record is None or last is None:
         return record
     if query is not None:
         record = msgspec.structs.replace(record, **changed_fields(record, query))
     return msgspec.structs.replace(record, updated=time_of(last.time), head=last.seq)
-
-
-def _with_sender(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
-    if record is not None and (senders := senders_after(record.senders, entry)) != record.senders:
-        return msgspec.structs.replace(record, senders=senders)
-    return record
-
-
-def senders_after(senders: tuple[str, ...], entry: Entry) -> tuple[str, ...]:
-    """Return who spoke in a session after an entry."""
-    prompt = entry.message if isinstance(entry, InputQueued | QueryStarted) else None
-    sender = prompt.sender if prompt is not None else None
-    if sender is None or sender.user_id is None or sender.user_id in senders:
-        return senders
-    return tuple(sorted((*senders, sender.user_id))) if len(senders) < _MOST_SENDERS else senders
 
 
 def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
@@ -162,7 +148,8 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
 def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     """Return the fields of a record that an entry sets, beside its time and place."""
     if isinstance(entry, InputQueued | QueryStarted):
-        spoken = {"senders": senders_after(record.senders, entry)}
+        sender = entry.message.sender if entry.message is not None else None
+        spoken = {} if sender is None else {"senders": _senders_after(record.senders, sender)}
         is_start = isinstance(entry, QueryStarted)
         return {"status": "running", "error": None, **spoken} if is_start else spoken
     if isinstance(entry, QueryEnded):
@@ -175,6 +162,13 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     if isinstance(entry, ContextNoted):
         return {"notes": (*record.notes, entry.seq)} if entry.source is None else {}
     return _named_fields(record, entry) if isinstance(entry, SessionChanged) else {}
+
+
+def _senders_after(senders: tuple[str, ...], sender: Sender) -> tuple[str, ...]:
+    user_id = sender.user_id
+    if user_id is None or user_id in senders or len(senders) >= _MOST_SENDERS:
+        return senders
+    return tuple(sorted((*senders, user_id)))
 
 
 def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from haptera.model.log.turns import (
 )
 from haptera.model.parts import TextPart
 from haptera.ports.session_store import SearchHit
-from haptera.stores.text_words import WordSplitter, content_of
+from haptera.stores.text_words import WordSplitter, bytes_of_words
 
 SEARCHABLE_KINDS = frozenset(
     str(kind.__struct_config__.tag)
@@ -177,7 +177,7 @@ class TextQuery:
 
     def snippet(self, text: str) -> str:
         """Return the piece of a text around the first phrase that it holds, on one line."""
-        content = content_of(text)
+        content = bytes_of_words(text)
         words = self.splitter.placed_words(content)
         plain = [word.text for word in words]
         places = [place for phrase in self.phrases for place in phrase.places(plain)[:1]]

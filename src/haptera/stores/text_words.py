@@ -73,10 +73,10 @@ class WordSplitter:
         """Return the words of a text in order."""
         if text.isascii() or not _RUN.search(text):
             return self._spaced(_plain(text))
-        return [word.text for word in self.placed_words(content_of(text))]
+        return [word.text for word in self.placed_words(bytes_of_words(text))]
 
     def placed_words(self, content: bytes) -> list[Word]:
-        """Return the words of what `content_of` made of a text, with their places."""
+        """Return the words of what `bytes_of_words` made of a text, with their places."""
         pairs, rest = list[Word](), content
         if not content.isascii():
             text = content.decode()
@@ -90,8 +90,8 @@ class WordSplitter:
     def phrases_of(self, query: str, *, prefix: bool) -> tuple[Phrase, ...]:
         """Return what a query looks for; most phrases have one word, `don't` has two."""
         pieces = writable(query).replace("\0", " ").split()
-        found = (self._phrase(each, is_open=prefix or each.endswith("*")) for each in pieces)
-        return tuple(phrase for phrase in found if phrase is not None)
+        phrases = (self._phrase(each, is_open=prefix or each.endswith("*")) for each in pieces)
+        return tuple(phrase for phrase in phrases if phrase is not None)
 
     def indexed(self, text: str) -> str:
         """Return what an index with `INDEX_TOKENIZER` is given for a text: its words."""
@@ -120,7 +120,7 @@ class WordSplitter:
         return words
 
 
-def content_of(text: str) -> bytes:
+def bytes_of_words(text: str) -> bytes:
     """Return the bytes of a text in which words have places.
 
     Lone surrogates are replaced. So is the capital ß, which has a byte more than SS.
@@ -129,7 +129,7 @@ def content_of(text: str) -> bytes:
 
 
 def _plain(text: str) -> str:
-    """Return a text without ß; of what `content_of` made, with as many bytes as before."""
+    """Return a text without ß; of what `bytes_of_words` made, with as many bytes as before."""
     return text.replace("ß", "ss").replace("ẞ", "SS")
 
 

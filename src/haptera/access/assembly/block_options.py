@@ -10,9 +10,9 @@ from haptera.access.assembly.agent_inputs import (
     ClockOption,
     ConfigurationSources,
     HooksOption,
+    ObserverOptions,
     OwnAccess,
     RandomOption,
-    RunOptions,
     RuntimeOption,
     ToolsOption,
     new_random,
@@ -125,7 +125,7 @@ class HoldChoices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 _OF_AGENTS = frozenset(
     {
         *AgentOptions.__struct_fields__,
-        *RunOptions.__struct_fields__,
+        *ObserverOptions.__struct_fields__,
         *AgentDefaults.__struct_fields__,
         *ConfigurationSources.__struct_fields__,
     }

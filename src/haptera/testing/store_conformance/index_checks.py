@@ -54,8 +54,8 @@ async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> N
             head=1,
         )
         for handle in (store, other):
-            found = await handle.index.find(OWNER, PROJECT, session_id=lease.session_id)
-            require_same(found, expected, "found by id")
+            record = await handle.index.find(OWNER, PROJECT, session_id=lease.session_id)
+            require_same(record, expected, "found by id")
             require_same(
                 await handle.index.find(OWNER, PROJECT, name="ana-1"), expected, "found by name"
             )
@@ -212,10 +212,10 @@ async def check_lists_are_filtered(open_store: OpenStore) -> None:
         ):
             count = await store.index.count(OWNER, PROJECT, matching=matching)
             require_same(count, len(expected), f"the number of {matching}")
-            found = await store.index.browse(OWNER, PROJECT, matching=matching)
-            require_same({record.id for record in found}, expected, f"{matching}")
+            records = await store.index.browse(OWNER, PROJECT, matching=matching)
+            require_same({record.id for record in records}, expected, f"{matching}")
             one = await store.index.browse(OWNER, PROJECT, matching=matching, limit=1)
-            require_same(list(one), list(found[:1]), "a limit counts what matches")
+            require_same(list(one), list(records[:1]), "a limit counts what matches")
         last = await store.index.find(OWNER, PROJECT, name="f4")
         require_same(last and last.metadata, {"number": 4}, "metadata is merged, null removes")
         require_same(last and last.archived, 7, "when it was archived")
