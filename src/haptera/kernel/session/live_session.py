@@ -330,16 +330,19 @@ class LiveSession(Session):
 
     async def _close(self) -> None:
         drain = self.host.runtime.close_drain_seconds
-        # What can still append ends first: the query, then hooks, then all other tasks.
-        await self.queue.settle(within=drain)
-        await self.native.close()
-        await self.hooks.end()
-        await self.tasks.cancel(within=_FORCED_SECONDS)
-        await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
-        with suppress(AgentError):  # the caller of that append got the error
-            await self.recorder.commit(())  # what is on its way to the log comes before the release
-        self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
-        await self.store.leases.release(self._lease)
+        try:
+            # What can still append ends first: the query, then hooks, then all other tasks.
+            await self.queue.settle(within=drain)
+            await self.native.close()
+            await self.hooks.end()
+            await self.tasks.cancel(within=_FORCED_SECONDS)
+            await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
+            with suppress(AgentError):  # the caller of that append got the error
+                await self.recorder.commit(())  # what is on its way to the log comes before
+        finally:
+            # Whatever failed, nothing is appended any more and another process may go on.
+            self.recorder.close(self._closed_error)
+            await self.store.leases.release(self._lease)
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
