@@ -312,9 +312,12 @@ class SessionRecorder:
         """Derive the session anew from its log, while nothing is appended to it."""
         async with self._lock:
             derived = await derive()
+
             # The next request counts what it sends: on the loop, unless that is done by then.
-            conversation = derived.conversation
-            await beside_the_loop(len(conversation), conversation.counts.update)
+            def count() -> None:
+                derived.conversation.counts.update()
+
+            await beside_the_loop(len(derived.conversation), count)
             self.fold.become(derived)
 
     def _stage(self, events: Sequence[Event]) -> None:
