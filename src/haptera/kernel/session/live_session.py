@@ -13,7 +13,7 @@ from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.recorder import StoreTime
+from haptera.kernel.session.recorder import STORE_SECONDS, StoreTime
 from haptera.kernel.session.session import QueryHandle, Session, SessionHost, refuse_waiting_for
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
@@ -133,10 +133,13 @@ class LiveSession(Session):
 
     async def earlier_messages(self) -> tuple[Message, ...]:
         """Return the beginning of the conversation, where the session was opened without it."""
+        if self.fold.lacks_texts:
+            return ()  # the query ended while they were read
         if self._before_opening is None:
             held = self.fold.messages()
             try:
-                whole = (await self.branches.whole_fold()).messages()
+                async with StoreTime(self.recorder.stopped, within=STORE_SECONDS):
+                    whole = (await self.branches.whole_fold()).messages()
             except StoreError:
                 return ()  # the end of the query is told also when the store has gone
             first = held[0].id if held else None

@@ -186,13 +186,12 @@ class StateReader:
 
         Of what comes after `until` nothing is asked: that is read in any case.
         """
-        end = landmarks.end_of_way(base.at, to=through)
         entry = await self._entry(base.seq)
         if stored_state(entry) is None:
             return None
         return await self.around(
             landmarks,
-            (base.at, landmarks.rest_after(end, until=until)),
+            landmarks.way_between(base.at, through, until=until),
             until=until,
             base=lambda: fold_at_state(self._opened, entry),
         )
@@ -200,21 +199,21 @@ class StateReader:
     async def around(
         self,
         landmarks: Landmarks,
-        span: tuple[int, int],
+        way: Sequence[tuple[int, int]],
         *,
         until: int,
         base: Callable[[], SessionFold | None],
         length: int = 0,
     ) -> Stretch | None:
-        """Read the entries from one place of a log to another at which nothing was open.
+        """Read stretches of the log that begin and end where nothing was open.
 
-        With them come those that went on from there later, up to `until`. None if it is too much.
+        With them comes what went on from there later, up to `until`. None if it is too much.
         """
-        places = landmarks.branches_of(*span, until=until)
+        places = landmarks.with_branches(way, until=until)
         if sum(last - after for after, last in places) > LONGEST_STRETCH:
             return None
         near = [each for place in places for each in await self._read(*place)]
-        if not near and span[0] != span[1]:
+        if not near and any(after != last for after, last in places):
             return None
         return Stretch(
             base,
@@ -266,14 +265,11 @@ class StateReader:
         following = fold.points.after_message(index)
         if landmarks is None or point is None:
             return None
-        end = landmarks.end_of_way(point.seq, to=fold.head)
-        if following is not None and following.seq <= end:
-            end = following.seq
-        else:
-            end = landmarks.rest_after(end, until=fold.head)
+        end, is_at_rest = (fold.head, False) if following is None else (following.seq, True)
+        way = landmarks.way_between(point.seq, end, until=fold.head, is_at_rest=is_at_rest)
         stretch = await self.around(
             landmarks,
-            (point.seq, end),
+            way,
             until=fold.head,
             base=lambda: fold_at(fold, point),
             length=len(fold.conversation),

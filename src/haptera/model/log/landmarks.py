@@ -66,9 +66,22 @@ class Landmarks(msgspec.Struct, frozen=True):
             if place.at <= last:
                 yield place
 
-    def end_of_way(self, seq: int, *, to: int) -> int:
-        """Return how far the log leads from an entry on the way to another without a rewind."""
-        return next((last for first, last in self.way_to(to) if first <= seq), to)
+    def way_between(
+        self, after: int, to: int, *, until: int, is_at_rest: bool = False
+    ) -> list[tuple[int, int]]:
+        """Return the stretches of the log that lead from one entry to another, in their order.
+
+        Each is the `seq` after which it begins and the one that it ends with, at which nothing is
+        open, as far as a state up to `until` says so. With `is_at_rest` nothing is open at `to`.
+        """
+        stretches = list[tuple[int, int]]()
+        for start, end in self.way_to(to):
+            is_closed = is_at_rest and end == to
+            last = end if is_closed else self.rest_after(end, until=until)
+            stretches.append((max(start - 1, after), last))
+            if start <= after:
+                break
+        return stretches[::-1]
 
     def rest_after(self, seq: int, *, until: int) -> int:
         """Return the first entry from one on at which nothing is open, by the states.
@@ -77,18 +90,26 @@ class Landmarks(msgspec.Struct, frozen=True):
         """
         return min((place.at for place in self.states if seq <= place.at <= until), default=until)
 
-    def branches_of(self, after: int, last: int, *, until: int) -> list[tuple[int, int]]:
-        """Return a stretch of the log, and what went on from within it later, up to `until`.
+    def with_branches(
+        self, stretches: Sequence[tuple[int, int]], *, until: int
+    ) -> list[tuple[int, int]]:
+        """Return stretches of the log with what went on from within them later, up to `until`.
 
-        Each is the `seq` after which it begins and the one that it ends with. What became of a call
-        counts wherever the call does, so that they belong together.
+        What became of a call counts wherever the call does, so that they belong together.
         """
-        stretches = [(after, last)]
+        together = list(stretches)
         for each in self.rewinds:
-            is_read = not stretches[-1][1] < each.seq <= until
-            if not is_read and any(start <= each.to_seq <= end for start, end in stretches):
-                stretches.append((each.seq - 1, self.rest_after(each.seq, until=until)))
-        return stretches
+            is_read = any(after < each.seq <= last for after, last in together)
+            goes_on = any(after <= each.to_seq <= last for after, last in together)
+            if goes_on and not is_read and each.seq <= until:
+                together.append((each.seq - 1, self.rest_after(each.seq, until=until)))
+        joined = list[tuple[int, int]]()
+        for after, last in sorted(together):
+            if joined and after <= joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+            else:
+                joined.append((after, last))
+        return joined
 
     def reach(self, stretches: Sequence[tuple[int, int]], *, to: int) -> int:
         """Return how far stretches lead on the way to an entry, from where the first one begins."""
