@@ -10,7 +10,7 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 SHARED = -n $(shell expr $(CORES) + 1) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test fallback sweep coverage check soak docs sync reference bench toolloop exchange environment keywords lock clean
+.PHONY: help demo quick test fallback sweep coverage check soak docs sync reference bench toolloop exchange comingfrom environment keywords lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -75,6 +75,12 @@ exchange: environment  ## let the real tools go on with our exports (fetches 1.5
 	$(PYTHON) -m scripts.set_up_exchange_tools $(TOOLS)
 	$(RUN) -m pytest -m soak tests/formats/real_tools \
 	  -k "$(foreach tool,$(TOOLS),[$(tool)] or) none" $(ARGS)
+
+comingfrom: environment  ## run the programs of docs/coming-from with the libraries they are about
+	@$(PYTHON) -m scripts.set_up_coming_from
+	.cache/coming-from/bin/python -m pytest tests/coming_from/programs.py --noconftest -c /dev/null \
+	  --rootdir . -p no:cacheprovider \
+	  -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function -q $(ARGS)
 
 environment:
 	@$(PYTHON) scripts/set_up_environment.py

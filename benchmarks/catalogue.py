@@ -239,7 +239,7 @@ async def _rewound_far_elsewhere(agent: Agent) -> object:
 
 
 async def _rewound_to(agent: Agent, share: float) -> object:
-    """Rewind the session that nobody holds to a message, and take that back."""
+    """Rewind the session that no process holds to a message, and take that back."""
     remote = await agent.remote(_LONG)
     record = await agent._composition.stored.require(remote.session_id)  # noqa: SLF001 - its head
     number = int(share * record.head * 4_999 / 5_000 / 6) - 10

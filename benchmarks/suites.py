@@ -210,6 +210,25 @@ def snapshot(*, is_quick: bool) -> Suite:
     )
 
 
+def finding(*, is_quick: bool) -> Suite:
+    """Measure a page of sessions among many in a SQLite file."""
+    size, module = 50 if is_quick else 10_000, "benchmarks.subjects_finding"
+    return Suite(
+        name="list",
+        title=f"CPU of a page of 50 among {size:,} sessions in SQLite",
+        unit="ms",
+        floor="a table with an index",
+        jobs=(TrialJob(case=f"{size:,} sessions", script=Script(), size=size),),
+        subjects=(
+            Subject(name="a table with an index", target=f"{module}:floor"),
+            Subject(name="haptera, by metadata", target=f"{module}:by_metadata"),
+            Subject(name="haptera, by tag", target=f"{module}:by_tag"),
+            Subject(name="haptera, last updated", target=f"{module}:last_updated"),
+        ),
+        rounds=1,
+    )
+
+
 def server(*, is_quick: bool) -> Suite:
     """Measure live streams and new queries in one server process."""
     size, deltas = (10, 4) if is_quick else (500, 100)
@@ -324,6 +343,7 @@ SUITES = {
     "idle": idle,
     "abort": abort,
     "snapshot": snapshot,
+    "list": finding,
     "server": server,
     "fanout": fan_out,
     "stalled": stalled,

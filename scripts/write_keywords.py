@@ -32,7 +32,7 @@ from haptera.agent.query_options import (
 )
 from haptera.kernel.blocks.hook_dispatch.registration import HookFunctions
 from haptera.kernel.blocks.tool_registry.tool import ToolOptions
-from haptera.model.operations.sessions import ExportSession, ListSessions
+from haptera.model.operations.sessions import CountSessions, ExportSession, ListSessions
 from haptera.options.declarations import Keywords, Taken, options_of
 from haptera.tools.coding import CodingOptions
 from haptera.tools.mcp.server_settings import McpOptions
@@ -41,6 +41,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 FILES: dict[str, dict[str, Taken]] = {
     "haptera/access/keywords.py": {
         "ListKeywords": ListSessions,
+        "CountKeywords": CountSessions,
         "SessionChangeKeywords": SessionChanges,
         "ExportKeywords": ExportSession,
     },

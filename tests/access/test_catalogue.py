@@ -1,12 +1,21 @@
 """Sessions as a collection: finding, changing and deleting them, on every store."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from haptera import Agent, AgentSession, ErrorCode, ProviderError, SessionError, StoreError
+from haptera import (
+    Agent,
+    AgentSession,
+    ConfigError,
+    ErrorCode,
+    ProviderError,
+    SessionError,
+    StoreError,
+)
 from haptera.access.descriptions import (
     ActiveContext,
     SessionEvent,
@@ -14,7 +23,9 @@ from haptera.access.descriptions import (
     default_title,
     is_default_title,
 )
+from haptera.access.keywords import CountKeywords, ListKeywords
 from haptera.model.ids import SessionId
+from haptera.model.messages import Sender
 from haptera.ports.session_store import Store
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
@@ -63,6 +74,50 @@ async def test_sessions_are_listed_by_page_project_tag_and_archive(store: Store)
     assert len(await sessions.list(archived=None)) == 3
     await sessions.archive("two", undo=True)
     assert len(await sessions.list()) == 3
+
+
+async def test_sessions_are_found_and_counted_by_what_programs_say_of_them(store: Store) -> None:
+    agent = agent_on(store, [says("a"), says("b"), says("c")])
+    for name in ("ana-1", "ana-2", "bo-1"):
+        async with agent.session(name) as session:
+            await session.chat("hi", sender=Sender(user_id=name.partition("-")[0]))
+    sessions = agent.sessions
+    await sessions.update("ana-1", metadata={"tenant": "x", "plan": 1}, tags=["a", "b"])
+    await sessions.update("bo-1", metadata={"tenant": "x"}, tags=["a"], status="in review")
+    cases: tuple[tuple[ListKeywords, set[str]], ...] = (
+        ({"metadata": {"tenant": "x"}}, {"ana-1", "bo-1"}),
+        ({"metadata": {"tenant": "x", "plan": 1}}, {"ana-1"}),
+        ({"metadata": {"plan": "1"}}, set()),
+        ({"tags": ["a", "b"]}, {"ana-1"}),
+        ({"tag": "a", "tags": ["b"]}, {"ana-1"}),
+        ({"name_prefix": "ana-"}, {"ana-1", "ana-2"}),
+        ({"sender": "ana"}, {"ana-1", "ana-2"}),
+        ({"sender": "ana", "metadata": {"tenant": "x"}}, {"ana-1"}),
+        ({"status": "in review"}, {"bo-1"}),
+        ({"status": "idle"}, {"ana-1", "ana-2"}),
+        ({"since": datetime(2000, 1, 1, tzinfo=UTC)}, {"ana-1", "ana-2", "bo-1"}),
+        ({"since": datetime(2100, 1, 1, tzinfo=UTC)}, set()),
+        ({"since": 0}, {"ana-1", "ana-2", "bo-1"}),
+    )
+    for options, names in cases:
+        assert {info.name for info in await sessions.list(**options)} == names, options
+        assert await sessions.count(**cast("CountKeywords", options)) == len(names), options
+    assert [info.name for info in await sessions.list(order="name")] == ["ana-1", "ana-2", "bo-1"]
+    oldest = await sessions.list(order="oldest")
+    assert list(await sessions.list(order="created")) == list(reversed(oldest))
+    with pytest.raises(ConfigError, match="order"):
+        await sessions.list(order="size")  # type: ignore[arg-type]
+
+
+async def test_beginnings_of_words_are_found(store: Store) -> None:
+    agent = agent_on(store, [says("Swallows nest."), says("我喜欢燕子的窝")])
+    await talk(agent, "birds", "What nests?", "In Chinese?")
+    (found,) = await agent.sessions.search("swal*")
+    assert found.hit.snippet == "Swallows nest."
+    assert await agent.sessions.search("swal", prefix=True) == (found,)
+    assert await agent.sessions.search("swal") == ()
+    (found,) = await agent.sessions.search("燕子")
+    assert found.session.name == "birds"
 
 
 async def test_what_was_said_is_found_with_its_session(store: Store) -> None:

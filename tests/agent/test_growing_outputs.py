@@ -78,6 +78,26 @@ class Box(Generic[ItemT]):
     item: ItemT
 
 
+class Cat(msgspec.Struct, tag="cat"):
+    name: str = ""
+
+
+class Dog(msgspec.Struct, tag="dog"):
+    name: str = ""
+
+
+@dataclass
+class Circle:
+    kind: Literal["circle"]
+    size: int = 0
+
+
+@dataclass
+class Square:
+    kind: Literal["square"]
+    size: int = 0
+
+
 class Colour(enum.Enum):
     RED = "red"
     REDDER = "redder"
@@ -133,6 +153,9 @@ def values_of(hint: Any, *texts: str) -> list[Any]:
         (City | None, ["{", '"name": "a"}'], [City(None), City("a")]),  # type: ignore[arg-type]
         (list[str | None], ['["a', '", null', "]"], [["a"], ["a"], ["a", None]]),
         (Street | City, ['{"name": "a', '", "people": 3}'], [{"name": "a"}, City("a", 3)]),
+        (Cat | Dog, ['{"type": "dog"', ', "name": "R'], [Dog(), Dog("R")]),
+        (list[Circle | Square], ['[{"kind": "square', '", "size": 3'],
+         [[Circle(None)], [Square("square")]]),  # type: ignore[arg-type]
         (Annotated[str, msgspec.Meta(min_length=3)], ['"ab', 'c"'], ["ab", "abc"]),
         (Any, ['{"a": [1, {"b": "c', '"}]}'], [{"a": [1, {"b": "c"}]}, {"a": [1, {"b": "c"}]}]),
         (list[int], ['{"a": 1}'], [NOTHING]),

@@ -11,8 +11,8 @@ import pytest
 from haptera import Agent, ConfigError, ErrorCode
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
-    AgentSurroundings,
     ConfigurationSources,
+    ObserverOptions,
     OwnAccess,
 )
 from haptera.access.config.environment import Variable
@@ -102,7 +102,7 @@ def test_an_option_that_is_half_declared_is_a_mistake(
 
 def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
     parts = (
-        *(Settings, AgentDefaults, AgentOptions, AgentSurroundings, OwnAccess),
+        *(Settings, AgentDefaults, AgentOptions, ObserverOptions, OwnAccess),
         ConfigurationSources,
     )
     decided_elsewhere = {"store", "runtime"}  # of the components, by configuration
@@ -117,7 +117,7 @@ def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
     assert {name: found for name, found in homes.items() if len(found) != 1} == {
         "store": ["AgentDefaults", "AgentOptions"]
     }
-    own = _fields_of(AgentOptions) | _fields_of(AgentSurroundings)
+    own = _fields_of(AgentOptions) | _fields_of(ObserverOptions)
     assert own - {"own_access", "around"} <= homes.keys()
     assert decided_elsewhere < own
 

@@ -135,9 +135,9 @@ def own_modules_named_late(text: str) -> list[str]:
 
 
 def late_modules_in(text: str) -> set[str]:
-    """Return the modules that a file imports on their first use, as statements of an import."""
+    """Return the modules that a file imports on their first use, each with its name there."""
     return {
-        f"from {place.rpartition('.')[0]} import {place.rpartition('.')[2]} as {name}"
+        f"{place} as {name}"
         for name, place in re.findall(r'^ *(\w+) = on_first_use\("([\w.]+)"\)', text, re.MULTILINE)
     }
 
@@ -145,13 +145,17 @@ def late_modules_in(text: str) -> set[str]:
 def modules_for_type_checkers(text: str) -> set[str]:
     """Return what a file imports for type checkers only, in the same form."""
     return {
-        f"from {statement.module} import {alias.name} as {alias.asname or alias.name}"
+        f"{_package_of(statement)}{alias.name} as {alias.asname or alias.name}"
         for block in ast.parse(text).body
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for statement in block.body
-        if isinstance(statement, ast.ImportFrom)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
         for alias in statement.names
     }
+
+
+def _package_of(statement: ast.Import | ast.ImportFrom) -> str:
+    return f"{statement.module}." if isinstance(statement, ast.ImportFrom) else ""
 
 
 def test_modules_that_are_imported_on_first_use_are_those_that_type_checkers_see() -> None:

@@ -55,11 +55,12 @@ from haptera.model.entry_bytes import decode_entry
 from haptera.model.ids import ApprovalId, CallId, EntryId, InputId, MessageId, SessionId
 from haptera.model.json_types import python_words
 from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import heal_history
 from haptera.model.log.queries import InputQueued
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.log.tools import with_distinct_calls
-from haptera.model.messages import AssistantMessage, UserMessage
-from haptera.model.parts import TextPart, ToolCallPart
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import TextPart, ToolCallPart, ToolResultPart
 from haptera.model.secrets import scrub
 from haptera.options.wording import unknown_name
 from haptera.providers.accepted_forms import CallIds
@@ -245,6 +246,35 @@ def _openai_messages(size: int) -> bytes:
         for number in range(size // 60)
     ]
     return msgspec.json.encode(rows)
+
+
+def _pydantic_ai_messages(size: int) -> bytes:
+    call = {"part_kind": "tool-call", "tool_name": "n", "args": "{}", "tool_call_id": "c"}
+    result = {"part_kind": "tool-return", "tool_name": "n", "content": ["x"], "tool_call_id": "c"}
+    rows = [
+        {"kind": "request", "parts": [result], "instructions": f"i{number}"}
+        if number % 2
+        else {"kind": "response", "parts": [call]}
+        for number in range(size // 100)
+    ]
+    return msgspec.json.encode(rows)
+
+
+def _langchain_messages(size: int) -> bytes:
+    call = {"name": "n", "args": {}, "id": "c"}
+    rows = [
+        {"type": "tool", "content": ["x"], "tool_call_id": "c"}
+        if number % 2
+        else {"type": "ai", "content": [{"type": "tool_use"}], "tool_calls": [call]}
+        for number in range(size // 80)
+    ]
+    return msgspec.json.encode(rows)
+
+
+def _ai_sdk_messages(size: int) -> bytes:
+    call = {"type": "tool-n", "toolCallId": "c", "state": "output-available", "output": "x"}
+    parts = [call if number % 2 else {"type": "step-start"} for number in range(size // 50)]
+    return msgspec.json.encode([{"role": "assistant", "parts": parts}])
 
 
 def _anthropic_messages(size: int) -> bytes:
@@ -767,6 +797,9 @@ FILES: dict[str, tuple[Callable[[int], Any], ...]] = {
     "opencode": (_opencode_session,),
     "openai": (_openai_messages,),
     "anthropic": (_anthropic_messages,),
+    "pydantic-ai": (_pydantic_ai_messages,),
+    "langchain": (_langchain_messages,),
+    "ai-sdk": (_ai_sdk_messages,),
 }
 """The worst files of each format that is read."""
 
@@ -864,8 +897,44 @@ def _folds() -> Iterator[Entry]:
             (),
         ),
     }
+    in_a_row = (
+        ("prompts", _prompts, "_Healed.add"),
+        ("answers", _answers, "_Healed.add"),
+        ("results that come in another order", _results, "_matching"),
+    )
+    for name, make, function in in_a_row:
+        yield Entry(
+            f"history of {name}",
+            heal_history,
+            make,
+            most=20_000 * 100,
+            reads=(f"{log}history:{function}",),
+        )
     for name, (entries, reads) in rows.items():
         yield Entry(f"log of {name}", _folded, _log_of(entries), most=5_000 * 100, reads=reads)
+
+
+def _prompts(size: int) -> list[Message]:
+    said = (TextPart(text="x"),)
+    return [UserMessage(id=MessageId(f"m{at}"), parts=said) for at in range(size // 100)]
+
+
+def _answers(size: int) -> list[Message]:
+    parts = (TextPart(text="x"),)
+    answers = [AssistantMessage(id=MessageId(f"a{at}"), parts=parts) for at in range(size // 100)]
+    return [*_prompts(100), *answers]
+
+
+def _results(size: int) -> list[Message]:
+    """Return an answer with many calls, and their results from the last to the first."""
+    ids = [CallId(f"c{at}") for at in range(size // 100)]
+    calls = tuple(ToolCallPart(call_id=each, name="t", arguments={}) for each in ids)
+    answers = tuple(ToolResultPart(call_id=each, name="t") for each in reversed(ids))
+    return [
+        *_prompts(100),
+        AssistantMessage(id=MessageId("a"), parts=calls),
+        UserMessage(id=MessageId("r"), parts=answers),
+    ]
 
 
 def _log_of(rows: list[dict[str, Any]]) -> Callable[[int], list[Any]]:

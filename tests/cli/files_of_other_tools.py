@@ -1,5 +1,6 @@
 """Small sessions as Claude Code, Codex, opencode and pi write them, in a home of their own."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -181,3 +182,28 @@ WRITERS = {
     "opencode in files": opencode_files,
     "pi": pi,
 }
+
+
+def openai_agents(path: Path, prompts: dict[str, str]) -> Path:
+    """Write a database of openai-agents, as its `SQLiteSession` does."""
+    with contextlib.closing(apsw.Connection(str(path))) as database:
+        database.execute(
+            "CREATE TABLE agent_sessions (session_id TEXT PRIMARY KEY,"
+            " created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,"
+            " updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP);"
+            "CREATE TABLE agent_messages (id INTEGER PRIMARY KEY AUTOINCREMENT,"
+            " session_id TEXT NOT NULL, message_data TEXT NOT NULL,"
+            " created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP)"
+        )
+        for name, prompt in prompts.items():
+            database.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", (name,))
+            answer = {"type": "output_text", "text": "Done.", "annotations": []}
+            for item in (
+                {"role": "user", "content": prompt},
+                {"id": "msg_1", "type": "message", "role": "assistant", "content": [answer]},
+            ):
+                database.execute(
+                    "INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)",
+                    (name, json.dumps(item)),
+                )
+    return path

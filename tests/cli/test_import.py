@@ -1,11 +1,13 @@
 """`haptera import`: what other programs keep on this machine is found, listed and gone on with."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+import apsw
 import pytest
 
 from tests.cli import files_of_other_tools as files
@@ -155,3 +157,109 @@ def test_a_person_is_asked_which_one(place: Place, home: Path) -> None:
         shown = screen.wait_for("exit=0")
         assert "Plant a tree: 2 messages" in shown
         assert "continue it with: haptera -r" in shown
+
+
+def _everything_at(home: Path, folder: Path, *, prompt: str, time: int) -> None:
+    for number, (kind, write) in enumerate(files.WRITERS.items()):
+        own = id_for(kind, FIRST[:-2] + f"{number:02}")
+        write(home, folder, own, f"{prompt} {number}", time=time)
+
+
+def _files_below(home: Path) -> dict[str, tuple[bytes, int]]:
+    theirs = (".claude", ".codex", ".pi", ".local/share/opencode")
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns)
+        for name in theirs
+        for path in sorted((home / name).rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_all_sessions_of_this_machine_are_imported_once_and_found_at_once(
+    run: Run, place: Place, home: Path
+) -> None:
+    count = len(files.WRITERS)
+    _everything_at(home, place.project, prompt="Plant a tree", time=1_790_000_000)
+    before = _files_below(home)
+    dry = run("import", "--all", "--dry-run")
+    assert dry.out == f"{count} sessions would be imported\n"
+    assert json.loads(run("sessions", "list", "--format", "json").out) == []
+    assert run("import", "--all").out == f"{count} sessions imported\n"
+    listed = json.loads(run("sessions", "list", "--format", "json").out)
+    assert {each["project"] for each in listed} == {str(place.project)}
+    assert {each["metadata"]["imported_tool"] for each in listed} == {
+        kind.split(maxsplit=1)[0] for kind in files.WRITERS
+    }
+    assert all("sonnet" in each["metadata"].get("imported_model", "sonnet") for each in listed)
+    assert all(each["created"] < 1_800_000_000_000 for each in listed)
+    assert run("sessions", "count", "--metadata", "imported_tool=pi").out == "1\n"
+    found = json.loads(run("sessions", "search", "--format", "json", "plant").out)
+    assert len(found) == count
+    again = run("import", "--all")
+    assert again.out == f"0 sessions imported; {count} were imported before\n"
+    assert run("sessions", "count").out == f"{count}\n"
+    assert _files_below(home) == before
+
+
+def test_a_session_that_went_on_is_imported_again_and_its_first_import_put_away(
+    run: Run, place: Place, home: Path
+) -> None:
+    files.pi(home, place.project, FIRST, "Plant a tree", time=1_790_000_000)
+    files.pi(home, place.project, SECOND, "Paint the house", time=1_790_000_000)
+    run("import", "--all")
+    listed = json.loads(run("sessions", "list", "--format", "json").out)
+    (own,) = [each["id"] for each in listed if each["title"] != "Plant a tree"][:1]
+    assert run("-r", own, "-p", "Go on").out == "Going on.\n"
+    for name, prompt in ((FIRST, "Plant two trees"), (SECOND, "Paint two houses")):
+        files.pi(home, place.project, name, prompt, time=1_790_000_500)
+    assert run("import", "--all").out == "0 sessions imported; 2 were imported before\n"
+    done = run("import", "--all", "--sync")
+    assert done.out == "2 sessions imported; 2 of them went on since\n"
+    # What was gone on with here stays beside the new import.
+    assert run("sessions", "count").out == "3\n"
+    assert run("sessions", "count", "--archived").out == "4\n"
+    done = run("import", "--all", "--sync")
+    assert done.out == "0 sessions imported; 2 were imported before\n"
+
+
+def test_what_cannot_be_read_is_named_and_the_others_are_imported(
+    run: Run, place: Place, home: Path
+) -> None:
+    files.pi(home, place.project, FIRST, "Plant a tree", time=1_790_000_000)
+    files.claude(home, place.project, SECOND, "Paint the house")
+    (path,) = (home / ".claude").rglob("*.jsonl")
+    path.write_bytes(path.read_bytes() + b'{"type":"user","message":' + b"[" * 5000 + b"\n")
+    done = run("import", "--all")
+    assert done.code == 1
+    assert f"{SECOND} of claude was not imported" in done.err
+    assert done.out == "1 session imported; 1 could not be read\n"
+
+
+def test_a_session_of_openai_agents_is_imported_from_its_database(
+    run: Run, place: Place, tmp_path: Path
+) -> None:
+    path = files.openai_agents(tmp_path / "agents.db", {"one": "Plant a tree", "two": "Paint"})
+    listed = run("import", "--from", "openai-agents", "--file", str(path), "--format", "json")
+    assert {each["id"] for each in json.loads(listed.out)} == {"one", "two"}
+    done = run("import", "--from", "openai-agents", "--file", str(path), "one")
+    assert done.out.startswith("one: 2 messages\n")
+    (own,) = re.findall(r"haptera -r (\S+)", done.out)
+    assert "Plant a tree" in run("sessions", "show", own).out
+    assert run("import", "--from", "openai-agents").code == 2
+    assert run("import").code == 2
+    path.write_bytes(b"SQLite format 3\0 but none")
+    done = run("import", "--from", "openai-agents", "--file", str(path))
+    assert (done.code, "database of openai-agents" in done.err) == (1, True)
+
+
+def test_a_view_in_place_of_a_table_of_openai_agents_is_refused(run: Run, tmp_path: Path) -> None:
+    path = files.openai_agents(tmp_path / "agents.db", {"one": "Plant a tree"})
+    with contextlib.closing(apsw.Connection(str(path))) as writing:
+        writing.execute("DROP TABLE agent_messages")
+        writing.execute(
+            "CREATE VIEW agent_messages AS WITH RECURSIVE endless (id, session_id, message_data) AS"
+            " (SELECT 1, 'one', '{}' UNION ALL SELECT id + 1, 'one', '{}' FROM endless)"
+            " SELECT * FROM endless"
+        )
+    done = run("import", "--from", "openai-agents", "--file", str(path), "one")
+    assert (done.code, "is not a database of openai-agents" in done.err) == (1, True)

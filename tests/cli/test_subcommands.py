@@ -13,7 +13,7 @@ import pytest
 
 from haptera.cli.main import haptera
 from haptera.cli.sessions_commands import command as sessions
-from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.formats.formats import ARCHIVE, WRITTEN_FORMATS
 from haptera.model.agent_defaults import AgentDefaults
 from haptera.model.operations.sessions import ShareSession
 from haptera.model.settings import Limits, PermissionMode, Thinking
@@ -106,7 +106,7 @@ def test_the_days_of_a_link_are_those_of_the_option_and_given_only_if_they_are_s
 def test_sessions_are_exported_in_every_format_and_imported_in_those_that_are_read() -> None:
     written = _words(_flags(sessions.commands["export"])["to"])
     read = _words(_flags(sessions.commands["import"])["of"])
-    assert written == (ARCHIVE, *FORMATS)
+    assert written == (ARCHIVE, *WRITTEN_FORMATS)
     assert set(written) - set(read) == {"markdown", "html"}
 
 
@@ -125,6 +125,17 @@ def run(place: Place, monkeypatch: pytest.MonkeyPatch) -> Run:
 def session(run: Run) -> str:
     told = json.loads(run("run", "Which capital?", "-n", "cities", "--output-format", "json").out)
     return str(told["session_id"])
+
+
+def test_sessions_are_listed_and_counted_by_flags(run: Run, session: str) -> None:
+    assert run("sessions", "count").out == "1\n"
+    assert run("sessions", "count", "--name", "cit", "--status", "idle").out == "1\n"
+    assert run("sessions", "count", "--metadata", "plan=1").out == "0\n"
+    assert run("sessions", "count", "--since", "2000-01-01").out == "1\n"
+    assert session in run("sessions", "list", "--order", "created", "--name", "cities").out
+    assert session not in run("sessions", "list", "--sender", "ana").out
+    done = run("sessions", "count", "--metadata", "plan")
+    assert (done.code, "is not NAME=VALUE" in done.err) == (2, True)
 
 
 def test_a_list_shows_the_sessions_of_this_folder(run: Run, session: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from haptera.formats.formats import FORMATS, read_session, recognised
+from haptera.formats.formats import FORMATS, READ_FORMATS, WRITTEN_FORMATS, read_session, recognised
 from haptera.formats.values import ImportedSession, SessionExport, TimedMessage
 from haptera.model.ids import CallId, EntryId, new_session_id
 from haptera.model.log.entry import Entry
@@ -43,7 +43,7 @@ from tests.formats.conversations import (
 from tests.formats.strategies import EXPORTS
 from tests.strategies_logs import logs
 
-READABLE = sorted(name for name, each in FORMATS.items() if each.read is not None)
+READABLE = sorted({*READ_FORMATS} & {*WRITTEN_FORMATS})
 PICTURE = MediaPart(mime="image/png", data="iVBORw0KGgo=")
 
 
@@ -255,7 +255,7 @@ def test_a_payload_beside_the_log_is_put_into_the_file_or_named(name: str) -> No
     assert "gone.png: not part of this file" in raw
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", sorted(WRITTEN_FORMATS))
 def test_no_call_id_is_used_twice_in_an_export(name: str) -> None:
     raw = written(exported(*A_CONVERSATION), name).decode()
     assert raw.count("2452 m") >= 1

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from haptera import AgentRemote, AgentSession, AgentSessions
-from haptera.access import changing, context_notes, finding, maintenance, sharing, transfer
-from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.access import changing, finding, maintenance, sharing, transfer
+from haptera.formats.formats import ARCHIVE, WRITTEN_FORMATS
 from haptera.kernel.session import command_effects, conversation_effects
 from haptera.model.operations.held import HeldOperation
 from haptera.model.operations.operation import HANDLERS, Operation, SessionCommand, handles
@@ -27,7 +27,6 @@ HANDLING = (
     maintenance,
     sharing,
     transfer,
-    context_notes,
 )
 
 
@@ -126,5 +125,5 @@ def test_every_command_can_wait_in_an_inbox_and_has_an_end_where_its_sender_wait
 
 def test_the_formats_of_exports_are_those_that_there_are() -> None:
     sentence = given_fields(ExportSession)["to"].option.sentence
-    assert sentence == f"The format: {', '.join((ARCHIVE, *FORMATS))}."
+    assert sentence == f"The format: {', '.join((ARCHIVE, *WRITTEN_FORMATS))}."
     assert given_fields(ExportSession)["to"].default == ARCHIVE

@@ -67,6 +67,7 @@ SEQUENCE: list[tuple[str, dict[str, Any]]] = [
     ("session/get", SESSION),
     ("session/update", {**SESSION, "title": "Two", "if_match": 2}),
     ("session/list", {"limit": 5}),
+    ("session/count", {"metadata": {"tenant": "x"}, "tags": ["a", "b"]}),
     ("message/send", {**SESSION, "content": "hello", "id": "m1", "wait": 30}),
     ("message/send", {**SESSION, "content": "hello", "id": "m1"}),
     ("message/list", {**SESSION, "limit": 10}),

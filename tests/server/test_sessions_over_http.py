@@ -54,6 +54,25 @@ async def test_what_the_router_refuses_is_a_problem_too() -> None:
             assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
+async def test_sessions_are_found_and_counted_by_metadata_tags_and_order() -> None:
+    agent, _ = make_agent([])
+    async with serving(agent) as served:
+        for name, tenant in (("b", "x"), ("a", "x"), ("c", "y")):
+            body = {"name": name, "tags": ["t", name], "metadata": {"tenant": tenant}}
+            await served.call("POST", "/api/v1/sessions", body)
+        wanted = quote(json.dumps({"tenant": "x"}))
+        _, page = await served.call("GET", f"/api/v1/sessions?metadata={wanted}&order=name")
+        assert [each["name"] for each in page["data"]] == ["a", "b"]
+        _, page = await served.call("GET", "/api/v1/sessions?tags=t,c&since=2000-01-01T00:00:00Z")
+        assert [each["name"] for each in page["data"]] == ["c"]
+        for query, count in ((f"metadata={wanted}", 2), ("name_prefix=c", 1), ("sender=ana", 0)):
+            _, counted = await served.call("GET", f"/api/v1/sessions:count?{query}")
+            assert counted == {"count": count}, query
+        for query in ("metadata=[1]", "metadata={", "order=size", "since=soon"):
+            status, _ = await served.call("GET", f"/api/v1/sessions?{query}")
+            assert status == 400, query
+
+
 async def test_a_session_is_created_once_with_an_id_of_the_clients_choice() -> None:
     agent, _ = make_agent([])
     async with serving(agent) as served:

@@ -12,7 +12,14 @@ from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.stores.sqlite import migrations
 from haptera.stores.sqlite.rows import decode_record
 from haptera.stores.sqlite.store import SqliteStore
-from haptera.testing.store_conformance.samples import OWNER, PROJECT, new_session, note, opening
+from haptera.testing.store_conformance.samples import (
+    OWNER,
+    PROJECT,
+    change,
+    new_session,
+    note,
+    opening,
+)
 
 
 class Steps:
@@ -88,8 +95,14 @@ async def test_children_of_earlier_versions_are_found(tmp_path: Path) -> None:
     starter = (await new_session(store)).session_id
     child = await add_child(store, starter)
     damaged = await new_session(store)
+    tagged = await new_session(store)
+    changed = change(2, tags=["old"], metadata={"tenant": "x"}, archived=5)
+    await store.log.append(tagged, [changed])
     await store.close()
     connection = apsw.Connection(str(path))
+    connection.execute("DROP TABLE label")
+    for column in ("phase", "status", "archived"):
+        connection.execute(f"ALTER TABLE session DROP COLUMN {column}")
     # As the version before the column left it; the details of one session are damaged.
     connection.execute("DROP INDEX session_spawned_by")
     connection.execute("ALTER TABLE session DROP COLUMN spawned_by")
@@ -101,7 +114,36 @@ async def test_children_of_earlier_versions_are_found(tmp_path: Path) -> None:
     matching = SessionFilter(spawned_by=starter)
     (found,) = await store.index.browse(OWNER, PROJECT, matching=matching)
     assert found.id == child
+    matching = SessionFilter(tags=("old",), metadata={"tenant": "x"}, archived=True)
+    (found,) = await store.index.browse(OWNER, PROJECT, matching=matching)
+    assert found.id == tagged.session_id
+    assert await store.index.count(OWNER, PROJECT, matching=matching) == 1
     await store.close()
+
+
+async def test_sessions_are_found_by_label_without_a_look_at_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(monkeypatch)
+
+    async def steps_with(sessions: int) -> int:
+        store = SqliteStore(tmp_path / f"{sessions}.db")
+        wanted = await new_session(store)
+        await store.log.append(wanted, [change(2, tags=["t"], metadata={"tenant": "x"})])
+        for _ in range(sessions):
+            other = await new_session(store)
+            await store.log.append(other, [change(2, tags=["o"], metadata={"tenant": "y"})])
+        matching = SessionFilter(tags=("t",), metadata={"tenant": "x"})
+        await store.index.browse(OWNER, None, matching=matching)
+        before = steps.count
+        (found,) = await store.index.browse(OWNER, None, matching=matching)
+        assert await store.index.count(OWNER, None, matching=matching) == 1
+        counted = steps.count - before
+        assert found.id == wanted.session_id
+        await store.close()
+        return counted
+
+    assert await steps_with(2) == await steps_with(60)
 
 
 async def test_forks_are_found_without_decoding_the_other_sessions(

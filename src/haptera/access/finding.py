@@ -1,11 +1,13 @@
-"""Finding sessions: lists, search, descriptions, and what a log says of its messages."""
+"""Finding sessions: lists, search, descriptions, what a log says of its messages."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from haptera.access.assembly.side_questions import ask_for_summary
 from haptera.access.catalogue import Catalogue
 from haptera.access.descriptions import (
     ActiveContext,
@@ -19,14 +21,21 @@ from haptera.access.descriptions import (
     describe,
 )
 from haptera.access.history import described_messages, stats_of, usage_of
+from haptera.formats.transcript import transcript_of
+from haptera.kernel.session.conversation_effects import record_note
 from haptera.kernel.session.log_reading import beside_the_loop, fold_log
 from haptera.kernel.session.notes import ProjectNote, project_notes
 from haptera.kernel.session.session_descriptions import Fork
-from haptera.model.errors import ErrorCode, SessionError
+from haptera.model.errors import ConfigError, ErrorCode, SessionError
+from haptera.model.ids import SessionId
 from haptera.model.json_types import JsonObject, writable
+from haptera.model.log.notes import ContextNoted
 from haptera.model.log.sessions import SessionChanged
+from haptera.model.operations.held import IncludeSession
 from haptera.model.operations.operation import handles
+from haptera.model.operations.selection import SessionSelection
 from haptera.model.operations.sessions import (
+    CountSessions,
     CountUse,
     DescribeTree,
     FindPrompt,
@@ -41,27 +50,58 @@ from haptera.model.operations.sessions import (
     ReadSummary,
     SearchSessions,
 )
+from haptera.options.operations import check_order
 from haptera.ports.session_store import SessionFilter, SessionRecord
+
+if TYPE_CHECKING:
+    from haptera.access.assembly.composition import Composition
+    from haptera.kernel.session.command_effects import HeldSession
 
 ValueT = TypeVar("ValueT")
 
 
 @handles(ListSessions)
 async def list_sessions(sessions: Catalogue, order: ListSessions) -> tuple[SessionDescription, ...]:
-    """List sessions, the last updated first."""
-    chosen = msgspec.structs.asdict(order)
-    everywhere, limit = chosen.pop("everywhere"), chosen.pop("limit")
-    after, project = chosen.pop("after"), chosen.pop("project")
-    if not chosen.pop("children") and chosen["spawned_by"] is None:
-        chosen["spawned"] = False
+    """List sessions in an order."""
     records = await sessions.composition.store.index.browse(
         sessions.owner,
-        None if everywhere else project,
-        matching=SessionFilter(**chosen),
-        limit=limit,
-        after=after,
+        None if order.everywhere else order.project,
+        matching=_filter_of(order),
+        order=order.order,
+        limit=order.limit,
+        after=None if order.after is None else SessionId(order.after),
     )
     return tuple(map(describe, records))
+
+
+@handles(CountSessions)
+async def count_sessions(sessions: Catalogue, order: CountSessions) -> int:
+    """Count sessions without reading their records."""
+    return await sessions.composition.store.index.count(
+        sessions.owner, None if order.everywhere else order.project, matching=_filter_of(order)
+    )
+
+
+_AS_ASKED = tuple(
+    name
+    for name in SessionSelection.__struct_fields__
+    if name in SessionFilter.__struct_fields__ and name not in {"tags", "since", "metadata"}
+)
+"""The fields of a selection that a filter has as they are."""
+
+
+def _filter_of(order: SessionSelection) -> SessionFilter:
+    since = order.since
+    if isinstance(since, datetime):
+        since = round(since.timestamp() * 1000)
+    shared = {name: getattr(order, name) for name in _AS_ASKED}
+    return SessionFilter(
+        **shared,
+        metadata=order.metadata or {},
+        tags=tuple(order.tags) if order.tag is None else (order.tag, *order.tags),
+        since=since,
+        spawned=None if order.children or order.spawned_by is not None else False,
+    )
 
 
 @handles(GetSession)
@@ -75,7 +115,11 @@ async def search(sessions: Catalogue, order: SearchSessions) -> tuple[FoundText,
     """Find what was said: texts that hold every word, the best first."""
     store, project = sessions.composition.store, None if order.everywhere else sessions.project
     hits = await store.search.find(
-        writable(order.text), owner=sessions.owner, project=project, limit=order.limit
+        writable(order.text),
+        owner=sessions.owner,
+        project=project,
+        limit=order.limit,
+        prefix=order.prefix,
     )
     places: list[FoundText] = []
     for hit in hits:
@@ -208,3 +252,61 @@ def _position_of(messages: Sequence[MessageDescription], message_id: str) -> int
         if each.message.id == message_id:
             return position
     raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}")
+
+
+def check_included(composition: "Composition", order: IncludeSession) -> None:
+    """Refuse what cannot be included.
+
+    Raises:
+        ConfigError: CONFIG_INVALID saying why.
+
+    """
+    check_order(order, function="session.include()")
+    if not order.other.strip():
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "a session's name or id must not be empty")
+    if not composition.configuration.resolved.runtime.cross_session_context:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, "the runtime setting cross_session_context is off"
+        )
+
+
+@handles(IncludeSession)
+async def include(sessions: Catalogue, order: IncludeSession, held: "HeldSession") -> None:
+    """Tell the model of a session of another one, with the next prompt."""
+    composition, other = sessions.composition, order.other
+    session = await get_session(sessions, GetSession(reference=other))
+    # It finds an id in every project of the owner; what is told stays within one project.
+    if session.project != sessions.project:
+        raise SessionError(
+            ErrorCode.NOT_FOUND, f"there is no session {other!r} in project {sessions.project!r}"
+        )
+    asked = ReadSummary(reference=session.id)
+    stored = await summary(sessions, asked) if order.as_ == "summary" else None
+    content = "" if stored is None else _summary_text(stored)
+    if stored is None:
+        messages = (await sessions.folded(session.id))[0].committed_messages()
+        content = "\n\n".join(transcript_of(messages))
+        if order.as_ != "full" and content:
+            resources = composition.session_resources()
+            content = await ask_for_summary(resources, held.live.fold.settings, messages)
+    if not content.strip():
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"there is nothing in session {other!r} to include"
+        )
+    what = "A summary of" if order.as_ == "summary" else "The conversation of"
+    text = f"{what} an earlier session of this project, {session.title!r}:\n\n{content}"
+    # A model, or an import, may have said what no store can keep, such as half of a surrogate
+    # pair.
+    noted = ContextNoted(
+        **held.live.stamp(), text=writable(text), source=session.id, included=order.as_
+    )
+    await record_note(held, noted)
+
+
+def _summary_text(summary: SessionSummary) -> str:
+    lines = [summary.title, summary.body]
+    if summary.topics:
+        lines.append("Topics: " + ", ".join(summary.topics))
+    if summary.files_changed:
+        lines.append("Files changed: " + ", ".join(summary.files_changed))
+    return "\n\n".join(line for line in lines if line)

@@ -4,10 +4,11 @@ A module of its own because it is data that a script writes.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TypedDict
 
 from haptera.model.json_types import JsonObject
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 
 
 class ListKeywords(TypedDict, total=False):
@@ -15,6 +16,18 @@ class ListKeywords(TypedDict, total=False):
 
     tag: str | None
     """Only sessions with this tag."""
+    tags: Sequence[str]
+    """Only sessions with all of these tags."""
+    metadata: JsonObject | None
+    """Only sessions whose metadata has all of these fields and values."""
+    name_prefix: str | None
+    """Only sessions whose name begins so."""
+    sender: str | None
+    """Only sessions in which this user spoke (`Sender.user_id`)."""
+    status: str | None
+    """Only sessions with this status: what a program has set, or else the phase."""
+    since: int | datetime | None
+    """Only sessions updated at this time or later: a datetime, or milliseconds since 1970."""
     parent: str | None
     """Only forks of the session with this id."""
     spawned_by: str | None
@@ -34,10 +47,51 @@ class ListKeywords(TypedDict, total=False):
     """Whether the owner's sessions of all projects are listed."""
     project: str
     """The project whose sessions are listed."""
+    order: SessionOrder
+    """`updated`: the last updated first; `created`, `oldest`: the last or the first made first;
+    `name`: by name, those without one last."""
     limit: int | None
     """Sessions on one page; None: all of them."""
     after: str | None
     """The id of the last session of the previous page."""
+
+
+class CountKeywords(TypedDict, total=False):
+    """Which sessions to count; None is any."""
+
+    tag: str | None
+    """Only sessions with this tag."""
+    tags: Sequence[str]
+    """Only sessions with all of these tags."""
+    metadata: JsonObject | None
+    """Only sessions whose metadata has all of these fields and values."""
+    name_prefix: str | None
+    """Only sessions whose name begins so."""
+    sender: str | None
+    """Only sessions in which this user spoke (`Sender.user_id`)."""
+    status: str | None
+    """Only sessions with this status: what a program has set, or else the phase."""
+    since: int | datetime | None
+    """Only sessions updated at this time or later: a datetime, or milliseconds since 1970."""
+    parent: str | None
+    """Only forks of the session with this id."""
+    spawned_by: str | None
+    """Only sessions of sub-agents of the session with this id."""
+    children: bool
+    """Whether sessions of sub-agents are listed with the others."""
+    archived: bool | None
+    """Whether archived sessions are listed, or the others; None: both."""
+    updated_after: int | None
+    """Only sessions updated after this time, in milliseconds since 1970."""
+    updated_before: int | None
+    """Only sessions updated before this time, in milliseconds since 1970."""
+    phase: SessionPhase | None
+    """Only sessions in this phase: what the log says of the last query, such as `waiting` for an
+    approval."""
+    everywhere: bool
+    """Whether the owner's sessions of all projects are listed."""
+    project: str
+    """The project whose sessions are listed."""
 
 
 class SessionChangeKeywords(TypedDict, total=False):

@@ -26,9 +26,16 @@ from haptera.formats.forms import (
 )
 from haptera.model.json_types import JsonObject, objects_in
 
-OtherTool: TypeAlias = Literal["claude", "codex", "opencode", "pi"]
+OtherTool: TypeAlias = Literal["claude", "codex", "opencode", "pi", "openai-agents"]
 OTHER_TOOLS: tuple[OtherTool, ...] = ("claude", "codex", "opencode", "pi")
-_FORMATS = {"claude": "claude-code", "codex": "codex", "opencode": "opencode", "pi": "pi"}
+"""The programs that keep sessions in a place of their own."""
+_FORMATS = {
+    "claude": "claude-code",
+    "codex": "codex",
+    "opencode": "opencode",
+    "pi": "pi",
+    "openai-agents": "openai",
+}
 _LONGEST_TITLE = 200
 _LONGEST_HEAD = 4 << 20
 """How much of a file is read to find its first prompt; attachments may come before it."""
@@ -64,6 +71,8 @@ class FoundSession(msgspec.Struct, frozen=True, kw_only=True):
             StoreError: UNAVAILABLE when the database that holds it cannot be read.
 
         """
+        if self.tool == "openai-agents":
+            return io.BytesIO(late.agents_document(Path(self.path), self.id))
         if self.tool != "opencode":
             return Path(self.path).open("rb")
         if self.path.endswith(".db"):
@@ -95,6 +104,27 @@ def find_other_sessions(
         if wanted is None or (each.folder and os.path.realpath(each.folder) == wanted)
     )
     return tuple(islice(sessions, limit))
+
+
+def openai_agents_sessions(path: str | Path) -> tuple[FoundSession, ...]:
+    """Return the sessions in a database of openai-agents (`SQLiteSession`), the last updated first.
+
+    Raises:
+        StoreError: UNAVAILABLE when it is no such database, or cannot be read.
+
+    """
+    return tuple(
+        FoundSession(
+            tool="openai-agents",
+            id=text_in(each, "id"),
+            folder="",
+            title=text_in(each, "id")[:_LONGEST_TITLE],
+            # SQLite writes `2026-11-20 00:54:28`, which is UTC.
+            updated=milliseconds_of(text_in(each, "updated")),
+            path=str(path),
+        )
+        for each in late.agents_sessions(Path(path))
+    )
 
 
 def _claude(folders: ConfigurationFolders) -> Iterator[FoundSession]:

@@ -44,10 +44,11 @@ from haptera.formats.values import (
 )
 from haptera.model.entry_bytes import encode_entry
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, SessionError
-from haptera.model.ids import SessionId, new_id, new_session_id
+from haptera.model.ids import SessionId, new_entry_id, new_id, new_session_id
+from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry
 from haptera.model.log.session_fold import SessionFold
-from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.sessions import SessionChanged, SessionOpened
 from haptera.model.messages import AssistantMessage
 from haptera.model.operations.operation import handles
 from haptera.model.operations.sessions import ExportSession, ImportSession
@@ -193,7 +194,7 @@ async def import_session(
         **Stamp(composition.clock)(),
         session_id=new_session_id(),
         owner=sessions.owner,
-        project=sessions.project,
+        project=order.project or sessions.project,
         name=order.name,
         settings=settings,
     )
@@ -202,12 +203,15 @@ async def import_session(
     if name == ARCHIVE:
         return await _import_archive(composition, file, opening)
     own = None if name is None or name in FORMATS else _format_named(composition, name)
-    session = await asyncio.to_thread(read_session, file, own or name)
-    session_id = opening.session_id
-    entries = await asyncio.to_thread(_entries_of, session, opening)
-    await _store_log(composition, session_id, iter(entries), blobs=())
-    info = await _described(composition, opening, session_id)
-    return Imported(session=info, format=session.format, report=session.report)
+
+    def read() -> tuple[Iterator[Entry], str, ImportReport]:
+        session = read_session(file, own or name)
+        return iter(_entries_of(session, opening, order)), session.format, session.report
+
+    entries, read_as, report = await asyncio.to_thread(read)
+    await _store_log(composition, opening.session_id, entries, blobs=())
+    info = await _described(composition, opening, opening.session_id)
+    return Imported(session=info, format=read_as, report=report)
 
 
 def _create(path: Path) -> BinaryIO:
@@ -367,6 +371,7 @@ async def _import_archive(
         if entries:
             new, adopted = adoption.session_of(log), adoption.entries(log, entries)
             await _store_log(composition, new, adopted, blobs=blobs)
+            await asyncio.to_thread(entries.clear)
             undo.push_async_callback(composition.store.log.delete, new)
 
     async with contextlib.AsyncExitStack() as undo:
@@ -396,24 +401,51 @@ async def _check_models(composition: "Composition", session_id: SessionId) -> No
         composition.configuration.check_models(fold.settings)
 
 
-def _entries_of(session: ImportedSession, opening: SessionOpened) -> list[Entry]:
+def _entries_of(
+    session: ImportedSession, opening: SessionOpened, order: ImportSession
+) -> list[Entry]:
     """Return the log of a session that another program wrote: its messages as a history."""
     settings = replace(
         opening.settings,
         system_prompts=session.system_prompts or opening.settings.system_prompts,
     )
+    created = session.created if order.keep_origin else 0
     opened = replace(
         opening,
         seq=1,
+        time=created or opening.time,
         title=opening.title or session.title,
         settings=settings,
         history=tuple(each.message for each in session.messages),
     )
     records = [
-        opaque_entry(record, session.format, seq=seq, time=opening.time)
+        opaque_entry(record, session.format, seq=seq, time=opened.time)
         for seq, record in enumerate(session.opaque, start=2)
     ]
-    return [opened, *records]
+    metadata = dict(order.metadata or {})
+    if order.keep_origin:
+        metadata = _origin_of(session) | {"imported_head": len(records) + 2} | metadata
+    if not metadata:
+        return [opened, *records]
+    changed = SessionChanged(
+        id=new_entry_id(),
+        time=max(created, session.updated) if created else opening.time,
+        seq=len(records) + 2,
+        changes={"metadata": metadata},
+    )
+    return [opened, *records, changed]
+
+
+def _origin_of(session: ImportedSession) -> JsonObject:
+    """Return what a file says of its session, for the metadata of ours."""
+    costs = [each.cost for each in session.messages if each.cost is not None]
+    origin = {
+        "imported_from": session.format,
+        "imported_id": session.source_id,
+        "imported_model": session.model,
+        "imported_cost": str(sum(costs)) if costs else "",
+    }
+    return {name: value for name, value in origin.items() if value}
 
 
 async def _store_log(
@@ -424,14 +456,20 @@ async def _store_log(
     blobs: Sequence[bytes],
 ) -> None:
     """Store a new log; one that cannot be stored as a whole is removed again."""
-    store = composition.store
+    store, page = composition.store, list[Entry]()
+
+    def turn_page() -> bool:
+        # In a thread: each entry is decoded and encoded anew, and may be large. To give up those
+        # of the last page takes long, too.
+        page[:] = islice(entries, _PAGE)
+        return bool(page)
+
     lease: Lease = await store.leases.acquire(session_id, new_id("imp"))
     try:
         for content in blobs:
             await store.blobs.put(session_id, content)
-        # In a thread: each entry is decoded and encoded anew, and may be large.
-        while page := await asyncio.to_thread(lambda: list(islice(entries, _PAGE))):
-            await store.log.append(lease, page)
+        while await asyncio.to_thread(turn_page):
+            await store.log.append(lease, tuple(page))
     except BaseException:
         await store.log.delete(session_id)
         raise

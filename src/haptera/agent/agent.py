@@ -41,7 +41,7 @@ from haptera.agent.session import AgentSession, QuerySession
 from haptera.kernel.blocks.hook_dispatch.registration import Hooks
 from haptera.kernel.blocks.tool_registry.registry import ToolRegistry
 from haptera.kernel.blocks.tool_registry.tool import AnyTool
-from haptera.kernel.session.session_descriptions import SessionOrigin, SessionRequest
+from haptera.kernel.session.session_descriptions import NamedTwice, SessionOrigin, SessionRequest
 from haptera.model.errors import AgentError, ConfigError, ErrorCode, without_frames
 from haptera.model.outcomes import Err, Ok
 from haptera.model.results import AgentResult, OutputT
@@ -299,7 +299,7 @@ def _joined(options: Mapping[str, Any]) -> "tuple[Composition, SessionRequest]":
         owner=resolved.agent.owner,
         project=configuration.project,
         settings=configuration.settings,
-        named_by_agent=named_settings(options, configuration.in_full),
+        named=NamedTwice(by_agent=named_settings(options, configuration.in_full)),
     )
     check_text(request.owner, of="the owner")
     check_text(request.project, of="the project")
@@ -323,7 +323,7 @@ def _request_for(
         reference=reference,
         # For a new session. What is named is also kept apart: it wins over what a stored one has.
         settings=changed_settings(like.settings, named.changes_to(like.settings)),
-        named_here=named,
+        named=replace(like.named, here=named),
         bindings=SessionBindings(
             tools=None if tools is None else ToolRegistry(tools), deps=options.deps
         ),

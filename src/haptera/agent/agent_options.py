@@ -12,8 +12,8 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
-    AgentSurroundings,
     ConfigurationSources,
+    ObserverOptions,
     OwnAccess,
 )
 from haptera.model.agent_defaults import AgentDefaults
@@ -70,7 +70,7 @@ AGENT = Keywords(
         WrittenSettings,
         AgentDefaults,
         AgentOptions,
-        AgentSurroundings,
+        ObserverOptions,
         OwnAccess,
         ConfigurationSources,
     ),

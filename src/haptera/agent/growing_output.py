@@ -6,14 +6,14 @@ takes any text, and everything else is there once it is complete and fits.
 """
 
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, NotRequired, Required, TypeAlias, TypeVar, Union, get_args
 
 import msgspec
 
 from haptera.agent.outputs import WRAPPER
-from haptera.formats.growing_json import GrowingJson, GrowingText
+from haptera.formats.growing_json import GrowingJson, UnfinishedText
 from haptera.kernel.blocks.tool_registry.foreign_types import (
     TypeHint,
     generic_origin,
@@ -143,46 +143,46 @@ class GrowingValue:
         opened = self._json.open
         levels: list[_Made] = []
         for level in opened:
-            made = self._made.get(id(level.value))
+            growth = self._made.get(id(level.value))
             own = shape.chosen(level.value)
-            if made is None or made.shape is not own:
-                made = self._made[id(level.value)] = _Made(own)
-            levels.append(made)
+            if growth is None or growth.shape is not own:
+                growth = self._made[id(level.value)] = _Made(own)
+            levels.append(growth)
             shape = own.inner(level.key if isinstance(level.value, dict) else len(level.value) - 1)
         text = self._json.text
         inner = NOTHING
         for index in range(len(opened) - 1, -1, -1):
-            level, made = opened[index], levels[index]
+            level, growth = opened[index], levels[index]
             is_innermost = index == len(opened) - 1
             if is_innermost and text is not None:
                 at = level.key if isinstance(level.value, dict) else len(level.value)
-                inner = made.shape.inner(at).leaf(text)
-            self._complete(made, level.value, but=0 if is_innermost else 1)
-            inner = made.with_more(level.key, inner)
+                inner = growth.shape.inner(at).leaf(text)
+            self._complete(growth, level.value, but=0 if is_innermost else 1)
+            inner = growth.with_more(level.key, inner)
         return inner
 
-    def _complete(self, made: "_Made", value: _Container, *, but: int) -> None:
+    def _complete(self, growth: "_Made", value: _Container, *, but: int) -> None:
         """Make what has become complete in a list or an object since the last time."""
         end = len(value) - but
         if isinstance(value, dict):
-            for name, item in islice(value.items(), made.count, end):
-                made.add(name, self._converted(item, made.shape.inner(name)))
+            for name, item in islice(value.items(), growth.count, end):
+                growth.add(name, self._converted(item, growth.shape.inner(name)))
         else:
-            for index in range(made.count, end):
-                made.add(index, self._converted(value[index], made.shape.inner(index)))
-        made.count = end
+            for index in range(growth.count, end):
+                growth.add(index, self._converted(value[index], growth.shape.inner(index)))
+        growth.count = end
 
     def _converted(self, value: Json, shape: "_Shape") -> _Value:
         """Return a complete value."""
         if not isinstance(value, list | dict):
             return shape.leaf(value)
-        made, own = self._made.pop(id(value), None), shape.chosen(value)
+        growth, own = self._made.pop(id(value), None), shape.chosen(value)
         if own.parse is not None:
             return own.leaf(value)
-        if made is None or made.shape is not own:
-            made = _Made(own)
-        self._complete(made, value, but=0)
-        return made.with_more("", NOTHING)
+        if growth is None or growth.shape is not own:
+            growth = _Made(own)
+        self._complete(growth, value, but=0)
+        return growth.with_more("", NOTHING)
 
 
 class _Made:
@@ -228,6 +228,8 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_object: bool = False
     names: Collection[str] = ()
     """The fields that it knows."""
+    tag: Mapping[str, object] = types.MappingProxyType({})
+    """The field that tells it from others, and its value."""
     is_fixed: bool = False
     """Whether items have a meaning by their place."""
     inner: Callable[[str | int], "_Shape"]
@@ -248,14 +250,18 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def leaf(self, value: Json) -> _Value:
         """Return a value that has no parts, or that is read as a whole."""
-        if isinstance(value, GrowingText):
+        if isinstance(value, UnfinishedText):
             return str(value) if self.takes_text else NOTHING
         if self.parse is None:
             return NOTHING
-        try:
-            return self.parse(value)
-        except Exception:  # noqa: BLE001 - a type of the user's may raise anything
-            return NOTHING
+        return _made_by(self.parse, value)
+
+
+def _made_by(make: Callable[..., _Value], *values: object, **fields: object) -> _Value:
+    try:
+        return make(*values, **fields)
+    except Exception:  # noqa: BLE001 - a type of the user's may raise anything
+        return NOTHING
 
 
 def shape_of(hint: TypeHint) -> _Shape:
@@ -295,8 +301,16 @@ class _Shapes:
             return None
         own = _json_names(kind)
         hints = {own.get(name, name): hint for name, hint in fields.items()}
-        shapes = _Fields(hints, self)
-        return _Shape(make=_maker_of(kind), is_object=True, names=hints.keys(), inner=shapes)
+        config = getattr(kind, "__struct_config__", None)
+        field = None if config is None else config.tag_field
+        tag = {} if config is None or field is None else {field: config.tag}
+        return _Shape(
+            make=_maker_of(kind),
+            is_object=True,
+            names=hints.keys(),
+            tag=tag,
+            inner=_Fields(hints, self),
+        )
 
     def _collection(self, kind: TypeHint) -> _Shape | None:
         origin, arguments = generic_origin(kind) or kind, get_args(kind)
@@ -333,7 +347,7 @@ class _Shapes:
             if not fitting:
                 return whole
             # As when it is complete: that which knows most of the names, and then the first one.
-            return min(fitting, key=lambda member: _unknown(value, member))
+            return min(fitting, key=lambda member: _misfits(value, member))
 
         return msgspec.structs.replace(
             whole,
@@ -359,10 +373,19 @@ class _Fields:
         return shape
 
 
-def _unknown(value: _Container, shape: _Shape) -> int:
+def _misfits(value: _Container, shape: _Shape) -> int:
+    """Count the names that an object does not know, and what does not fit in what it knows."""
     if not shape.names or not isinstance(value, dict):
         return 0
-    return sum(name not in shape.names for name in value)
+    count = 0
+    for name, item in value.items():
+        if name in shape.tag:
+            count += item != shape.tag[name]
+        elif name not in shape.names:
+            count += 1
+        elif not isinstance(item, list | dict):
+            count += shape.inner(name).leaf(item) is NOTHING
+    return count
 
 
 def _plain(hint: TypeHint) -> TypeHint:
@@ -450,10 +473,8 @@ class _StructMaker:
     def __call__(self, parts: dict[str, Any]) -> _Value:
         names = self._names
         present = {names[name]: value for name, value in parts.items() if name in names}
-        try:
-            return self._kind(**{**self._required, **present})
-        except Exception:  # noqa: BLE001 - a struct may check itself, and be made in no other way
-            return NOTHING
+        # A struct may check itself, and can be made in no other way.
+        return _made_by(self._kind, **{**self._required, **present})
 
 
 class _DataclassMaker:
@@ -464,13 +485,13 @@ class _DataclassMaker:
         self._missing = dataclasses.MISSING
 
     def __call__(self, parts: dict[str, Any]) -> object:
-        made: object = object.__new__(self._kind)
+        instance: object = object.__new__(self._kind)
         for field in self._fields:
             value = parts.get(field.name, NOTHING)
             if value is NOTHING:
                 value = _default(field.default, field.default_factory, self._missing)
-            object.__setattr__(made, field.name, value)
-        return made
+            object.__setattr__(instance, field.name, value)
+        return instance
 
 
 class _ModelMaker:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from haptera.access.assembly.agent_inputs import AgentOptions, AgentSurroundings, OwnAccess
+from haptera.access.assembly.agent_inputs import AgentOptions, ObserverOptions, OwnAccess
 from haptera.agent.agent_options import AGENT, CONFIGURE, OTHER_NAMES
 from haptera.agent.keywords import AgentKeywords, CreateSessionKeywords, OneCallKeywords
 from haptera.agent.query_options import CREATE_SESSION, QUERY, SESSION
@@ -199,7 +199,7 @@ def _as_setting(name: str, value: object) -> object:
 
 def inputs_of(options: Mapping[str, Any], resolved: "Resolved") -> AgentOptions:
     """Return what an agent is made of: its checked options, and what configuration says."""
-    around = filled(options, AgentSurroundings)
+    around = filled(options, ObserverOptions)
     return msgspec.structs.replace(
         filled(options, AgentOptions),
         store=options.get("store", resolved.agent.store),

@@ -13,7 +13,7 @@ from haptera.agent.session import AgentSession, compact_here
 from haptera.agent.verbs import OrderT, SessionVerbs, ValueT
 from haptera.kernel.session.session_descriptions import (
     Fork,
-    NamedSettings,
+    NamedTwice,
     SessionRequest,
     SessionView,
     Unfinished,
@@ -59,9 +59,7 @@ class AgentRemote(SessionVerbs[AgentSession]):
     def __init__(self, composition: "Composition", request: SessionRequest) -> None:
         super().__init__(composition)
         # Opened for a moment only: the settings that this agent names are not for the session.
-        self._request = replace(
-            request, must_exist=True, named_by_agent=NamedSettings(), reads_messages=False
-        )
+        self._request = replace(request, must_exist=True, named=NamedTwice(), reads_messages=False)
         self._session_id = SessionId(request.reference or "")
 
     @property

@@ -60,7 +60,7 @@ from haptera.ports.runner import QueryInput
 from haptera.system.owned_tasks import LEAVING_SECONDS, to_its_end
 
 if TYPE_CHECKING:
-    from haptera.access import catalogue, changing, context_notes
+    from haptera.access import catalogue, changing, finding
     from haptera.access.assembly.composition import Composition
     from haptera.access.catalogue import Catalogue
     from haptera.kernel.blocks.control_channel import Subscription
@@ -72,7 +72,7 @@ else:
     catalogue = on_first_use("haptera.access.catalogue")
     changing = on_first_use("haptera.access.changing")
     command_effects = on_first_use("haptera.kernel.session.command_effects")
-    context_notes = on_first_use("haptera.access.context_notes")
+    finding = on_first_use("haptera.access.finding")
     conversation_effects = on_first_use("haptera.kernel.session.conversation_effects")
 
 EventT = TypeVar("EventT", bound=Event)
@@ -438,7 +438,7 @@ class AgentSession(SessionVerbs["AgentSession"]):
         """
         order = KeepNote(text=text)
         check_order(order, function="session.note()")
-        await self._carry_out(conversation_effects.note, order)
+        await self._carry_out(conversation_effects.keep_note, order)
 
     async def export(
         self,
@@ -471,9 +471,9 @@ class AgentSession(SessionVerbs["AgentSession"]):
 
         """
         order = IncludeSession(other=other, as_=as_)
-        context_notes.check_asked(self._composition, order)
+        finding.check_included(self._composition, order)
         sessions = self._sessions()
-        await context_notes.include(sessions, order, (await self._live_session()).held)
+        await finding.include(sessions, order, (await self._live_session()).held)
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens.

@@ -25,7 +25,12 @@ from haptera.access.descriptions import (
     SessionSummary,
     SessionTree,
 )
-from haptera.access.keywords import ExportKeywords, ListKeywords, SessionChangeKeywords
+from haptera.access.keywords import (
+    CountKeywords,
+    ExportKeywords,
+    ListKeywords,
+    SessionChangeKeywords,
+)
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
 from haptera.access.unowned import unowned_queries
@@ -34,11 +39,13 @@ from haptera.agent.verbs import open_fork
 from haptera.kernel.session.notes import ProjectNote
 from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import SessionId
+from haptera.model.json_types import JsonObject
 from haptera.model.log.entry import Entry
 from haptera.model.log.session_fold import SessionFold
 from haptera.model.operations.operation import Operation
 from haptera.model.operations.sessions import (
     ArchiveSession,
+    CountSessions,
     CountUse,
     DeleteSession,
     DescribeTree,
@@ -146,7 +153,7 @@ class AgentSessions:
 
     @takes(ListSessions)
     async def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
-        """List sessions, the last updated first, a page at a time.
+        """List sessions in an order, a page at a time.
 
         Raises:
             ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
@@ -156,6 +163,19 @@ class AgentSessions:
         values = {"project": self._project, **options}
         order = checked(values, ListSessions, function="sessions.list()")
         return await self._carry_out(finding.list_sessions, order)
+
+    @takes(CountSessions)
+    async def count(self, **options: Unpack[CountKeywords]) -> int:
+        """Count the sessions that `list` would list, all pages together.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
+                wrong.
+
+        """
+        selection = {"project": self._project, **options}
+        order = checked(selection, CountSessions, function="sessions.count()")
+        return await self._carry_out(finding.count_sessions, order)
 
     @takes(SessionChanges)
     async def update(
@@ -305,18 +325,22 @@ class AgentSessions:
         return await self._carry_out(finding.get_session, order)
 
     async def search(
-        self, text: str, *, limit: int = 20, everywhere: bool = False
+        self, text: str, *, limit: int = 20, everywhere: bool = False, prefix: bool = False
     ) -> tuple[FoundText, ...]:
         """Find what was said: texts that hold every word, the best first.
+
+        `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+        wherever it stands.
 
         Args:
             text: Words that were said.
             limit: How many places are returned at most.
             everywhere: Whether the sessions of all projects are searched.
+            prefix: Whether each word finds those that begin with it.
 
 
         """
-        order = SearchSessions(text=text, limit=limit, everywhere=everywhere)
+        order = SearchSessions(text=text, limit=limit, everywhere=everywhere, prefix=prefix)
         check_order(order, function="sessions.search()")
         return await self._carry_out(finding.search, order)
 
@@ -632,12 +656,22 @@ class AgentSessions:
             await transfer.write_pieces(Path(path), pieces)
 
     async def import_from(
-        self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
+        self,
+        source: str | Path | BinaryIO,
+        *,
+        of: str | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        metadata: JsonObject | None = None,
+        keep_origin: bool = False,
     ) -> transfer.Imported:
         """Make a new session from a file; its format is recognised unless `of` names it.
 
         Nothing in a file is trusted: no permission, name, owner or project comes with it, and
-        nothing that it has begun is carried on.
+        nothing that it has begun is carried on. With `keep_origin` the session of another program
+        keeps the times that the file says, and its metadata say where it comes from, its model and
+        its cost (`imported_from`, `imported_id`, `imported_model`, `imported_cost`). `metadata` is
+        added, to sessions of other programs only.
 
         Raises:
             ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.
@@ -646,7 +680,9 @@ class AgentSessions:
         """
         settings = self._request.settings
         async with _seekable(source) as file:
-            order = ImportSession(of=of, name=name)
+            order = ImportSession(
+                of=of, name=name, project=project, metadata=metadata, keep_origin=keep_origin
+            )
             imported = await transfer.import_session(
                 self._catalogue, order, file=file, settings=settings
             )

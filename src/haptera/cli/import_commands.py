@@ -12,8 +12,10 @@ from haptera.access.other_tools import (
     FoundSession,
     OtherTool,
     find_other_sessions,
+    openai_agents_sessions,
 )
 from haptera.cli.choices import with_agent
+from haptera.cli.import_all import import_all
 from haptera.cli.outcomes import Exit
 from haptera.cli.session_texts import counted, short_time
 from haptera.cli.terminal import Output, print_json, print_table, safe_line
@@ -21,10 +23,22 @@ from haptera.cli.terminal import Output, print_json, print_table, safe_line
 
 @click.command("import", help="Go on with sessions of Claude Code, Codex, opencode or pi.")
 @click.argument("chosen", nargs=-1, metavar="[NUMBER|ID]...")
-@click.option("--from", "tool", type=click.Choice(OTHER_TOOLS), required=True, help="The program.")
+@click.option(
+    "--from", "tool", type=click.Choice((*OTHER_TOOLS, "openai-agents")), help="The program."
+)
+@click.option(
+    "--file", "file", type=click.Path(path_type=Path), help="The database of openai-agents."
+)
 @click.option("--last", is_flag=True, help="Import the last updated one.")
 @click.option("--everything", is_flag=True, help="Import all that are listed, without -n.")
-@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
+@click.option(
+    "--all",
+    "everywhere",
+    is_flag=True,
+    help="Of all folders, not this one only; without --from, import all of all programs.",
+)
+@click.option("--sync", is_flag=True, help="Import all that are new or went on since.")
+@click.option("--dry-run", is_flag=True, help="Of --all and --sync: only say how many there are.")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--format", "shown_as", type=click.Choice(("table", "json")), default="table")
 @STORE_FLAG
@@ -33,7 +47,8 @@ def command(
     context: click.Context,
     /,
     *,
-    tool: OtherTool,
+    tool: OtherTool | None,
+    file: Path | None,
     chosen: tuple[str, ...],
     limit: int,
     shown_as: str,
@@ -41,14 +56,22 @@ def command(
     **flags: bool,
 ) -> None:
     """List the sessions of a program, and import those that are chosen by number or id."""
-    is_all = flags["everything"] or bool(chosen)
-    sessions = find_other_sessions(
-        tool,
-        folder=None if flags["everywhere"] else Path.cwd(),
-        # A number or an id may be of a session that `-n` would leave out.
-        limit=1 if flags["last"] else None if is_all else limit,
-    )
     output = Output()
+    if flags["sync"] or (tool is None and flags["everywhere"]):
+        is_dry, syncs = flags["dry_run"], flags["sync"]
+        context.exit(
+            import_all(context, output, tool=tool, store=store, syncs=syncs, is_dry=is_dry)
+        )
+    if tool is None or flags["dry_run"]:
+        raise click.UsageError(
+            "name a program with --from, or import all sessions with --all"
+            if tool is None
+            else "--dry-run is for --all without --from, and for --sync"
+        )
+    is_all = flags["everything"] or bool(chosen)
+    # A number or an id may be of a session that `-n` would leave out.
+    most = 1 if flags["last"] else None if is_all else limit
+    sessions = _sessions(tool, file, folder=None if flags["everywhere"] else Path.cwd(), limit=most)
     if not sessions:
         more = "" if flags["everywhere"] else " for this folder; `--all` looks at all folders"
         output.note(f"haptera: there are no sessions of {tool}{more}")
@@ -64,6 +87,22 @@ def command(
         _print(sessions, output, everywhere=flags["everywhere"])
         picked = _ask(sessions, output, tool)
     context.exit(_import(context, picked, output, store=store))
+
+
+def _sessions(
+    tool: OtherTool, file: Path | None, *, folder: Path | None, limit: int | None
+) -> tuple[FoundSession, ...]:
+    """Find the sessions of a program, or those in a file of openai-agents.
+
+    Raises:
+        UsageError: for a file of another program, and for openai-agents without one.
+
+    """
+    if (tool == "openai-agents") != (file is not None):
+        raise click.UsageError("--file goes with --from openai-agents, which needs one")
+    if file is not None:
+        return openai_agents_sessions(file)[:limit]
+    return find_other_sessions(tool, folder=folder, limit=limit)
 
 
 def _picked(name: str, sessions: tuple[FoundSession, ...], tool: str) -> FoundSession:

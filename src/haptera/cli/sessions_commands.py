@@ -4,7 +4,7 @@ import codecs
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast, get_args
 
 import click
 import msgspec
@@ -17,7 +17,7 @@ from haptera.access.descriptions import (
     MessageDescription,
     SessionStats,
 )
-from haptera.access.keywords import ListKeywords
+from haptera.access.keywords import CountKeywords, ListKeywords
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share
 from haptera.cli.choices import find_session_by_words, with_agent
@@ -41,14 +41,15 @@ from haptera.cli.terminal import (
     unguarded,
     writing_file,
 )
-from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.formats.formats import ARCHIVE, READ_FORMATS, WRITTEN_FORMATS
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.compactions import Compaction
 from haptera.model.operations.sessions import ExportSession
+from haptera.model.results import SessionOrder
 from haptera.options.declarations import options_of
 
-_WRITTEN = (ARCHIVE, *FORMATS)
-_READ = (ARCHIVE, *(name for name, each in FORMATS.items() if each.read is not None))
+_WRITTEN = (ARCHIVE, *WRITTEN_FORMATS)
+_READ = (ARCHIVE, *READ_FORMATS)
 
 
 class _FormatName(click.Choice[str]):
@@ -81,22 +82,77 @@ def command(context: click.Context, /, store: str | None) -> None:
 command.add_command(share)
 
 
+_SELECTION = (
+    click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only."),
+    click.option("--tag", "tags", multiple=True, help="Only those with this tag; again for more."),
+    click.option(
+        "--metadata",
+        "fields",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Only those whose metadata has this; again for more.",
+    ),
+    click.option("--status", help="Only those with this status, such as `waiting`."),
+    click.option("--name", "name_prefix", metavar="PREFIX", help="Only names that begin so."),
+    click.option("--sender", metavar="USER", help="Only those in which this user spoke."),
+    click.option(
+        "--since",
+        type=click.DateTime(("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")),
+        help="Only those updated at this local time or later.",
+    ),
+    click.option("--archived", is_flag=True, help="Archived ones, too."),
+)
+
+
+def _selecting(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that say which sessions are meant."""
+    for each in reversed(_SELECTION):
+        function = each(function)
+    return function
+
+
+def _selection(flags: dict[str, Any]) -> CountKeywords:
+    """Return the sessions that flags mean as a program says it."""
+    meant = {**flags, "archived": None if flags["archived"] else False}
+    if fields := meant.pop("fields"):
+        meant["metadata"] = dict(map(_field, fields))
+    return cast("CountKeywords", meant)
+
+
+def _field(text: str) -> tuple[str, object]:
+    """Read `NAME=VALUE`: a number, true, false or other JSON as such, anything else as a text.
+
+    Raises:
+        UsageError: when there is no `=`.
+
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--metadata {text!r} is not NAME=VALUE")
+    try:
+        return name, msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return name, value
+
+
 @command.command("list")
-@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
 @click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--tag", help="Only those with this tag.")
-@click.option("--archived", is_flag=True, help="Archived ones, too.")
+@click.option("--order", type=click.Choice(get_args(SessionOrder)), help="What comes first.")
+@_selecting
 @_AS
 @click.pass_context
 def list_sessions(
-    context: click.Context, /, *, limit: int, tag: str | None, shown_as: str, **flags: bool
+    context: click.Context,
+    /,
+    *,
+    limit: int,
+    order: SessionOrder | None,
+    shown_as: str,
+    **flags: object,
 ) -> None:
     """List sessions, the last updated first."""
-    wanted: ListKeywords = {"limit": limit, "everywhere": flags["everywhere"]}
-    if tag is not None:
-        wanted["tag"] = tag
-    if flags["archived"]:
-        wanted["archived"] = None
+    selection = _selection(flags)
+    wanted = cast("ListKeywords", {"limit": limit, "order": order or "updated", **selection})
 
     async def read(agent: Agent) -> tuple[tuple[SessionDescription, ...], dict[str, str]]:
         sessions = await agent.sessions.list(**wanted)
@@ -106,7 +162,16 @@ def list_sessions(
     if shown_as == "json":
         print_json(Output(), sessions)
     else:
-        _print_sessions(sessions, titles, everywhere=flags["everywhere"])
+        _print_sessions(sessions, titles, everywhere=bool(flags["everywhere"]))
+
+
+@command.command("count")
+@_selecting
+@click.pass_context
+def count_sessions(context: click.Context, /, **flags: object) -> None:
+    """Count sessions."""
+    wanted = _selection(flags)
+    Output().line(str(with_agent(context, lambda agent: agent.sessions.count(**wanted))))
 
 
 @command.command()

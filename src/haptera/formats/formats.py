@@ -28,17 +28,41 @@ from haptera.model.parts import Part
 from haptera.options.wording import unknown_name
 
 if TYPE_CHECKING:
-    from haptera.formats import claude_code, codex, opencode, pi
+    from haptera.formats import (
+        ai_sdk,
+        claude_code,
+        codex,
+        langchain,
+        opencode,
+        pi,
+        pydantic_ai,
+    )
 else:  # a format of another program is imported when a file of it is read or written
+    ai_sdk = on_first_use("haptera.formats.ai_sdk")
     claude_code = on_first_use("haptera.formats.claude_code")
     codex = on_first_use("haptera.formats.codex")
+    langchain = on_first_use("haptera.formats.langchain")
     opencode = on_first_use("haptera.formats.opencode")
     pi = on_first_use("haptera.formats.pi")
+    pydantic_ai = on_first_use("haptera.formats.pydantic_ai")
 
 ARCHIVE = "archive"
 _CLAUDE_CODE, _CODEX, _OPENCODE, _PI = "claude-code", "codex", "opencode", "pi"
+_PYDANTIC_AI, _LANGCHAIN, _AI_SDK = "pydantic-ai", "langchain", "ai-sdk"
+_SQLITE = b"SQLite format 3\0"
+_MARKS = {
+    _PYDANTIC_AI: (b'"part_kind":"',),
+    _LANGCHAIN: (b'{"lc":1,', b'"type":"human"', b'"type":"ai"', b'"type":"system","data"'),
+    _AI_SDK: (b'"parts":[{"type":"',),
+}
+"""What documents of some libraries hold, and no others."""
 _HEAD = 64 * 1024
 """How much of a file is looked at to recognise it."""
+
+
+def _refuse_to_write(_export: SessionExport) -> Iterator[bytes]:
+    told = f"this format can be read, but not written; a file can be {', '.join(WRITTEN_FORMATS)}"
+    raise ConfigError(ErrorCode.CONFIG_INVALID, told)
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +71,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     suffix: str
     media_type: str
-    write: Callable[[SessionExport], Iterator[bytes]]
+    write: Callable[[SessionExport], Iterator[bytes]] = _refuse_to_write
+    """Raises CONFIG_INVALID for formats of libraries, which are read only."""
     read: Callable[[ByteStream, ImportLimits], ImportedSession] | None = None
     """None for formats that are for people only."""
-    leaves_out: Callable[[Message, Part], bool]
+    leaves_out: Callable[[Message, Part], bool] = lambda _message, _part: False
 
 
 def _late(module: ModuleType, name: str) -> Callable[..., Any]:
@@ -115,6 +140,14 @@ FORMATS = _known(
         read=anthropic_messages.read_anthropic_messages,
         leaves_out=anthropic_messages.leaves_out,
     ),
+    *(
+        Format(name=name, suffix=".json", media_type="application/json", read=read)
+        for name, read in (
+            (_PYDANTIC_AI, _late(pydantic_ai, "read_pydantic_ai")),
+            (_LANGCHAIN, _late(langchain, "read_langchain")),
+            (_AI_SDK, _late(ai_sdk, "read_ai_sdk")),
+        )
+    ),
     Format(
         name=markdown.FORMAT,
         suffix=".md",
@@ -130,6 +163,11 @@ FORMATS = _known(
         leaves_out=html_page.leaves_out,
     ),
 )
+
+WRITTEN_FORMATS = tuple(
+    name for name, each in FORMATS.items() if each.write is not _refuse_to_write
+)
+READ_FORMATS = tuple(name for name, each in FORMATS.items() if each.read is not None)
 
 
 def format_named(name: str) -> Format:
@@ -166,7 +204,10 @@ def read_session(
     stream = PeekedStream(raw)
     name = format_name or recognised(stream.head)
     if name is None:
-        choices = ", ".join(each.name for each in FORMATS.values() if each.read is not None)
+        if stream.head.startswith(_SQLITE):
+            fault = "this is a database; of openai-agents, `openai_agents_sessions(path)` reads it"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
+        choices = ", ".join(READ_FORMATS)
         fault = f"the format of this file is not recognised; formats that can be read are {choices}"
         raise ConfigError(ErrorCode.CONFIG_INVALID, fault)
     if name == ARCHIVE:
@@ -238,7 +279,13 @@ def _of_document(text: bytes) -> str | None:
     plain = text.replace(b" ", b"").replace(b"\n", b"")
     if plain.startswith(b'{"info":{'):
         return _OPENCODE
-    if not plain.startswith((b"[", b"{")) or b'"role"' not in plain:
+    if not plain.startswith((b"[", b"{")):
+        return None
+    # A quote inside of a text has a backslash, so no mark is part of one.
+    for name, marks in _MARKS.items():
+        if any(mark in plain for mark in marks):
+            return name
+    if b'"role"' not in plain:
         return None
     only_there = (b'"tool_use"', b'"tool_result"', b'"thinking"', b'"system":', b'"source"')
     return (

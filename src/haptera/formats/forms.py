@@ -167,6 +167,14 @@ def call_from_text(call_id: str, name: str, arguments: Json) -> ToolCallPart:
     return call_from(call_id, name, value)
 
 
+def value_content(value: Json) -> tuple[TextPart, ...]:
+    """Return the content of a result that is any value: a text as it is, others as JSON."""
+    if value is None or value == "":
+        return ()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return (TextPart(text=text),)
+
+
 def result_as_text(part: ToolResultPart) -> str:
     """Return a result as text alone; one that says nothing says how it ended."""
     pieces = [

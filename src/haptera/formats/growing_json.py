@@ -28,7 +28,7 @@ _SURROGATES = range(0xD800, 0xE000)
 _THINKING, _THOUGHT = "<think>", "</think>"
 
 
-class GrowingText(str):
+class UnfinishedText(str):
     """A text that is not complete yet."""
 
     __slots__ = ()
@@ -75,13 +75,13 @@ class GrowingJson:
             position = self._step(text, position)
 
     @property
-    def text(self) -> GrowingText | None:
+    def text(self) -> UnfinishedText | None:
         """The text that comes, as far as it is there; None where none comes, or it is a name."""
         if not self._in_text or self._is_key:
             return None
         # Joined once: what was joined before is one piece.
         self._pieces = ["".join(self._pieces)]
-        return GrowingText(self._whole_text())
+        return UnfinishedText(self._whole_text())
 
     # Each step takes in something at a position, and returns the position behind it.
 
@@ -119,10 +119,10 @@ class GrowingJson:
         return begin
 
     def _value(self, text: str, position: int) -> int:
-        found = _NOT_BLANK.search(text, position)
-        if found is None:
+        match = _NOT_BLANK.search(text, position)
+        if match is None:
             return len(text)
-        character, position = found[0], found.start()
+        character, position = match[0], match.start()
         if character in "{[":
             return self._enter({} if character == "{" else [], position)
         if character == "]":
@@ -155,30 +155,30 @@ class GrowingJson:
         return position + 1
 
     def _key(self, text: str, position: int) -> int:
-        found = _NOT_BLANK.search(text, position)
-        if found is None:
+        match = _NOT_BLANK.search(text, position)
+        if match is None:
             return len(text)
-        if found[0] == '"':
-            return self._begin_text(found.start(), is_key=True)
-        return self._leave(found[0], found.start()) if found[0] == "}" else self._stop(text)
+        if match[0] == '"':
+            return self._begin_text(match.start(), is_key=True)
+        return self._leave(match[0], match.start()) if match[0] == "}" else self._stop(text)
 
     def _colon(self, text: str, position: int) -> int:
-        found = _NOT_BLANK.search(text, position)
-        if found is None:
+        match = _NOT_BLANK.search(text, position)
+        if match is None:
             return len(text)
-        if found[0] != ":":
+        if match[0] != ":":
             return self._stop(text)
         self._step = self._value
-        return found.end()
+        return match.end()
 
     def _after(self, text: str, position: int) -> int:
-        found = _NOT_BLANK.search(text, position)
-        if found is None:
+        match = _NOT_BLANK.search(text, position)
+        if match is None:
             return len(text)
-        if found[0] == ",":
+        if match[0] == ",":
             self._step = self._key if isinstance(self.open[-1].value, dict) else self._value
-            return found.end()
-        return self._leave(found[0], found.start()) if found[0] in "}]" else self._stop(text)
+            return match.end()
+        return self._leave(match[0], match.start()) if match[0] in "}]" else self._stop(text)
 
     def _begin_text(self, position: int, *, is_key: bool) -> int:
         self._is_key, self._in_text, self._has_surrogates = is_key, True, False
@@ -187,18 +187,18 @@ class GrowingJson:
         return position + 1
 
     def _characters(self, text: str, position: int) -> int:
-        found = _TEXT_STOP.search(text, position)
-        end = len(text) if found is None else found.start()
+        match = _TEXT_STOP.search(text, position)
+        end = len(text) if match is None else match.start()
         if end > position:
             self._pieces.append(text[position:end])
             self.changes += not self._is_key
-        if found is None:
+        if match is None:
             return end
-        if found[0] == "\\":
+        if match[0] == "\\":
             self._step = self._escape
         else:
             self._end_text()
-        return found.end()
+        return match.end()
 
     def _escape(self, text: str, position: int) -> int:
         character = text[position]
@@ -246,10 +246,10 @@ class GrowingJson:
         return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def _scalar(self, text: str, position: int) -> int:
-        found = _SCALAR_STOP.search(text, position)
-        end = len(text) if found is None else found.start()
+        match = _SCALAR_STOP.search(text, position)
+        end = len(text) if match is None else match.start()
         self._pieces.append(text[position:end])
-        if found is None:
+        if match is None:
             return end
         whole, self._pieces = "".join(self._pieces), []
         try:

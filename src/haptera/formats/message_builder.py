@@ -99,6 +99,8 @@ class MessageBuilder:
         self._warnings: dict[str, None] = {}
         self._names: dict[CallId, str] = {}
         self._counts: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+        self._system: list[str] = []
 
     def __len__(self) -> int:
         """Return how many messages there are, without summaries that were put before others."""
@@ -116,6 +118,14 @@ class MessageBuilder:
             tip.parts += added
         else:
             self._drafts.append(_Draft(parts=added, time=time))
+
+    def system(self, texts: Iterable[str]) -> None:
+        """Take what comes before the conversation for a prompt, and what comes later for a note."""
+        said = [text for text in texts if text]
+        if self._drafts:
+            self.user([ReminderPart(text=text, persisted=True) for text in said])
+        else:
+            self._system += said
 
     def assistant(self, parts: Iterable[Part], facts: AnswerFacts, *, time: int = 0) -> None:
         """Add what a model said; what follows it without a user's word in between is joined."""
@@ -186,6 +196,10 @@ class MessageBuilder:
         self._opaque_parts[kind if isinstance(kind, str) else "?"] += 1
         return ProviderPart(provider=self.format_name, model="", payload=fields)
 
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Count things of the file that the session does not have; what there is one of is many."""
+        self._left_out[what] += count
+
     def warn(self, text: str) -> None:
         """Report something that a user should know; each thing once."""
         if len(self._warnings) < _SHOWN_WARNINGS:
@@ -213,7 +227,7 @@ class MessageBuilder:
             title=one_line(facts.title, _LONGEST_TITLE) or None,
             cwd=one_line(facts.cwd, _LONGEST_FACT),
             model=one_line(facts.model, _LONGEST_FACT),
-            system_prompts=facts.system_prompts,
+            system_prompts=(*facts.system_prompts, *self._system),
             created=facts.created or min(times, default=0),
             updated=max([facts.updated, *times], default=0),
             source_id=one_line(facts.source_id, _LONGEST_FACT),
@@ -225,6 +239,8 @@ class MessageBuilder:
         orphans = self._counts["orphans"]
         if orphans:
             self.warn(f"{orphans} results answer no tool call of this file")
+        for what, count in self._left_out.items():
+            self.warn(f"left out: {count} {what}")
         return ImportReport(
             records=self.records,
             messages=len(messages),

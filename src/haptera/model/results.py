@@ -28,6 +28,9 @@ StopReason: TypeAlias = Literal[
 """Why a query came to rest. It is data; failures raise."""
 SessionPhase: TypeAlias = Literal["idle", "running", "waiting", "failed"]
 """What the log says of the last query: it ended, has no end yet, waits for an approval, failed."""
+SessionOrder: TypeAlias = Literal["updated", "created", "oldest", "name"]
+"""`updated`: the last updated first; `created`, `oldest`: the last or the first made first; `name`:
+by name, those without one last."""
 
 ResumeKind: TypeAlias = Literal["native", "replay"]
 """How an earlier conversation reached the model: an agent has it itself, or it was handed over."""

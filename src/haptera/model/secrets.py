@@ -7,7 +7,7 @@ what is raised, stored, recorded or shown of an error went through here.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from haptera.model.json_types import writable
 from haptera.model.late_names import late_module
@@ -214,11 +214,15 @@ class ScrubbedError(Exception):
 
 def error_text(error: BaseException) -> str:
     """Return what an exception says, or its type where it says nothing or cannot."""
-    name = type(error).__name__
+    return _rendered(lambda: str(error)) or type(error).__name__
+
+
+def _rendered(render: Callable[[], str]) -> str | None:
+    """Return what shows an exception; None if that fails."""
     try:
-        return str(error) or name
+        return str(render())
     except Exception:  # noqa: BLE001 - an exception's own text is its author's code
-        return name
+        return None
 
 
 def without_secrets(raised: BaseException) -> BaseException:
@@ -226,12 +230,12 @@ def without_secrets(raised: BaseException) -> BaseException:
 
     This is what errors of ours have as their cause where the exception is not ours.
     """
-    try:
-        trace = "".join(late_module("traceback").format_exception(raised))
-        # A traceback shows the text of an exception. Its `repr` may show more.
-        text = f"{trace}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
-    except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
+    trace = _rendered(lambda: "".join(late_module("traceback").format_exception(raised)))
+    # A traceback shows the text of an exception. Its `repr` may show more.
+    more = _rendered(lambda: f"{raised!r}{raised.__cause__!r}{raised.__context__!r}")
+    if trace is None or more is None:
         return ScrubbedError(type(raised).__name__)
+    text = trace + more
     if scrub(text) == text:
         return raised
     stand_in = ScrubbedError(scrub(f"{type(raised).__name__}: {raised}"))

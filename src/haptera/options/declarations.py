@@ -119,7 +119,8 @@ def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
         default = msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
         if option is not None and option.shown:
             default = Shown(option.shown)
-        elif field.default_factory is not msgspec.NODEFAULT:
+        # What is no option is not made here: that may load what an import is to leave alone.
+        elif option is not None and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         fields[field.encode_name] = Declared(
             name=field.encode_name, kind=plain, option=option or Option(), default=default

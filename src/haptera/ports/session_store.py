@@ -4,7 +4,7 @@ A store is the bundle of these six. `haptera.testing.store_conformance` checks t
 docstrings on this page.
 """
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from functools import cache
 from typing import Literal, Protocol, cast, runtime_checkable
 
@@ -12,11 +12,14 @@ import msgspec
 
 from haptera.model.ids import MessageId, PartId, SessionId
 from haptera.model.json_types import JsonObject
+from haptera.model.late_names import late_module
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.model.shares import StoredShare
+
+_LONGEST_LABEL = 200
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,13 +76,48 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     the entry after which it was so."""
     shares: tuple[StoredShare, ...] = ()
     """The links under which others may read it; some of them may have expired."""
+    senders: tuple[str, ...] = ()
+    """The users who spoke in it (`Sender.user_id`), sorted."""
+
+    @property
+    def shown_status(self) -> str:
+        """The status that a program has set as metadata, or else what the last query does."""
+        return str(self.metadata.get("status", self.status))
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """What it is looked up by: its tags, its metadata and who spoke in it, one text each."""
+        return _labels(self.tags, self.metadata, self.senders)
+
+
+def _labels(tags: Iterable[str], metadata: JsonObject, senders: Iterable[str]) -> frozenset[str]:
+    fields = (msgspec.json.encode(each, order="sorted").decode() for each in metadata.items())
+    labels = (
+        *(f"tag:{tag}" for tag in tags),
+        *(f"metadata:{field}" for field in fields),
+        *(f"sender:{sender}" for sender in senders),
+    )
+    return frozenset(each if len(each) <= _LONGEST_LABEL else _digest(each) for each in labels)
+
+
+def _digest(label: str) -> str:
+    # An index of long texts would be as large as they are.
+    return str(late_module("hashlib").sha256(label.encode(errors="replace")).hexdigest())
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list. None in a field means that it does not matter."""
 
     name: str | None = None
-    tag: str | None = None
+    name_prefix: str | None = None
+    tags: tuple[str, ...] = ()
+    """Tags that it has, all of them."""
+    metadata: JsonObject = {}
+    """Fields of its metadata with their values, all of them."""
+    sender: str | None = None
+    """A user who spoke in it."""
+    status: str | None = None
+    """What is shown as its status: the metadata `status`, or else its phase."""
     parent: SessionId | None = None
     spawned_by: SessionId | None = None
     spawned: bool | None = None
@@ -91,12 +129,21 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether notes for the project were made in it."""
     updated_after: int | None = None
     updated_before: int | None = None
+    since: int | None = None
+    """The first time of their last update."""
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of a record that it looks for."""
+        return _labels(self.tags, self.metadata, () if self.sender is None else (self.sender,))
 
     def matches(self, record: SessionRecord) -> bool:
         """Whether a session is to be listed."""
         return (
             self.name in {None, record.name}
-            and (self.tag is None or self.tag in record.tags)
+            and (self.name_prefix is None or (record.name or "").startswith(self.name_prefix))
+            and (not self.labels or self.labels <= record.labels)
+            and self.status in {None, record.shown_status}
             and self.parent in {None, record.parent}
             and self.spawned_by in {None, record.spawned_by}
             and self.spawned in {None, record.spawned_by is not None}
@@ -106,6 +153,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.noted in {None, bool(record.notes)}
             and (self.updated_after is None or record.updated > self.updated_after)
             and (self.updated_before is None or record.updated < self.updated_before)
+            and (self.since is None or record.updated >= self.since)
         )
 
 
@@ -201,10 +249,17 @@ class SessionIndex(Protocol):
         project: str | None,
         *,
         matching: SessionFilter = ANY_SESSION,
+        order: SessionOrder = "updated",
         limit: int | None = None,
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first; `after` is the last one of the page before."""
+        """List sessions in an order; `after` is the last one of the page before."""
+        ...
+
+    async def count(
+        self, owner: str, project: str | None, *, matching: SessionFilter = ANY_SESSION
+    ) -> int:
+        """Count sessions without reading their records."""
         ...
 
     async def rebuild(self) -> int:
@@ -285,9 +340,13 @@ class Search(Protocol):
     - Searched are the texts of prompts, of answers whose turn has ended, and of histories that a
       session was restored with; not reasoning, tool calls, tool results or discarded turns.
     - A text is found when it holds every word of the query, in any order. A word is a run of
-      letters and digits; it is found as a whole, without regard to case and accents. A query word
-      with other characters inside, such as `don't`, is found where its pieces follow each other.
-    - A query has no operators. One without any word finds nothing.
+      letters and digits; it is found as a whole, without regard to case and accents; ß is ss. A
+      query word with other characters inside, such as `don't`, is found where its pieces follow
+      each other.
+    - A query word that ends with `*`, or every one with `prefix`, finds words that begin with it.
+    - In scripts without spaces between words, such as Chinese, Japanese and Thai, a run of
+      characters is found wherever it stands.
+    - A query has no other operators. One without any word finds nothing.
     - A text is found once the append that completes it has returned, through any handle, until its
       session is deleted. Sessions of other owners are never found.
     - A stored record that cannot be read is not found, and hides no other.
@@ -296,7 +355,13 @@ class Search(Protocol):
     """
 
     async def find(
-        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        owner: str,
+        project: str | None = None,
+        limit: int = 50,
+        prefix: bool = False,
     ) -> Sequence[SearchHit]:
         """Find texts in the sessions of a project, or of all projects of the owner."""
         ...

@@ -27,7 +27,7 @@ from haptera.providers.schema_descriptions import (
     are_exclusive,
     written_out,
 )
-from haptera.providers.schema_merging import merge_all, merge_apart, opened
+from haptera.providers.schema_merging import dereferenced, merge_all, merge_apart
 from haptera.providers.schema_rules import SchemaRules
 
 Trail: TypeAlias = tuple[str, ...]
@@ -103,7 +103,7 @@ class SchemaFitting(SchemaRewriting):
             raise _recursion(reference, path)
         _check_length(trail, path)
         if self._rules.inlines_references:
-            _overwrite(node, opened(node, self._root, path))
+            _overwrite(node, dereferenced(node, self._root, path))
             self._note(path, f"{reference!r} written out")
             trail = (*trail, reference)
             return self._follow_reference(node, path, trail) if "$ref" in node else trail
@@ -118,7 +118,7 @@ class SchemaFitting(SchemaRewriting):
             if schema["$ref"] in written:
                 raise SchemaRefusedError(path, f"{schema['$ref']!r} leads to itself")
             written = (*written, schema["$ref"])
-            schema = opened(schema, self._root, path)
+            schema = dereferenced(schema, self._root, path)
         if "$ref" in schema and not self._rules.allows_recursion:
             raise _recursion(schema["$ref"], path)
         return schema, written

@@ -60,7 +60,7 @@ def merge_apart(schemas: Sequence[JsonObject], path: str) -> tuple[JsonObject, l
     return merged, apart
 
 
-def opened(schema: JsonObject, root: JsonObject, path: str) -> JsonObject:
+def dereferenced(schema: JsonObject, root: JsonObject, path: str) -> JsonObject:
     """Return a schema that is a reference with its target, which may be a reference again."""
     beside = {name: value for name, value in schema.items() if name != "$ref"}
     # What stands beside a reference holds as well; of two descriptions its own is nearer.
@@ -75,7 +75,7 @@ def resolve_root(schema: JsonObject, root: JsonObject) -> JsonObject:
         if reference in seen:
             raise SchemaRefusedError("", f"{reference!r} leads to itself")
         seen.add(reference)
-        schema = opened(schema, root, "")
+        schema = dereferenced(schema, root, "")
     return schema
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from haptera.access.transfer import Imported
-from haptera.formats.formats import ARCHIVE, FORMATS
+from haptera.formats.formats import ARCHIVE, FORMATS, READ_FORMATS, WRITTEN_FORMATS
 from haptera.model.operations.session import CompactSession, RewindSession
 from haptera.model.operations.sessions import CountUse, ExportSession, ForkSession
 from haptera.model.operations.texts import Name
@@ -21,14 +21,17 @@ from haptera.server.operations import (
     OperationAnswer,
     ServedOperation,
 )
+from haptera.server.problems import ProblemError
 from haptera.server.session_operations import served
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
-    **{name: (each.media_type, each.suffix) for name, each in FORMATS.items()},
+    **{name: (FORMATS[name].media_type, FORMATS[name].suffix) for name in WRITTEN_FORMATS},
 }
 _IN_MEMORY = 1024 * 1024
 FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
+
+ReadName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((ARCHIVE, *READ_FORMATS))})$")]
 
 _EXPORT = options_of(ExportSession)
 
@@ -44,7 +47,7 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How a file is read."""
 
     format: Annotated[
-        FormatName | None, described("The format of the file; recognised without one.")
+        ReadName | None, described("The format of the file; recognised without one.")
     ] = None
     name: Annotated[Name | None, described("The name of the new session.")] = None
 
@@ -118,8 +121,14 @@ async def _import(call: Call, query: ImportQuery) -> OperationAnswer:
 
 async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
     sessions = call.sessions.agent.sessions
-    async with call.server.hub.importing.of(call.principal.owner):
-        return await sessions.import_from(file, of=query.format, name=query.name)
+    seconds = call.server.hub.settings.import_seconds
+    try:
+        async with asyncio.timeout(seconds), call.server.hub.importing.of(call.principal.owner):
+            return await sessions.import_from(file, of=query.format, name=query.name)
+    except TimeoutError:
+        # A thread that still reads the file ends when the file is closed.
+        message = f"the file was not imported within {seconds:g} s"
+        raise ProblemError(503, "IMPORT_TIMEOUT", message, retryable=True) from None
 
 
 HISTORY_OPERATIONS = (

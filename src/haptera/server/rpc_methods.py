@@ -156,7 +156,9 @@ def _check_names(params: dict[str, Any], declared: RpcParams) -> None:
 
 
 def _query_value(value: object) -> object:
-    """Return a list as HTTP has it: separated by commas."""
+    """Return a list as HTTP has it, separated by commas; an object as its JSON."""
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
     return ",".join(map(str, value)) if isinstance(value, list) else value
 
 

@@ -1,19 +1,20 @@
 """Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, cast
 from uuid import UUID, uuid5
 
 import msgspec
 
 from haptera import AgentError, SessionDescription
 from haptera.access.descriptions import MessageDescription, SessionChanges
-from haptera.access.keywords import ListKeywords, SessionChangeKeywords
+from haptera.access.keywords import CountKeywords, ListKeywords, SessionChangeKeywords
 from haptera.agent.agent_options import CONFIGURE
 from haptera.model.errors import ErrorCode
 from haptera.model.ids import parse_session_id
 from haptera.model.operations.sessions import DeleteSession, GetSession, ListSessions
 from haptera.model.operations.texts import Name
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.options.declarations import Declared, options_of
 from haptera.server.decoding import described
 from haptera.server.operations import ONE_SESSION, Call, OperationAnswer, ServedOperation, Strict
@@ -26,6 +27,7 @@ SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
+LongText = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 _SETTINGS = CONFIGURE.options
 _LIST = options_of(ListSessions)
 _CHANGES = options_of(SessionChanges)
@@ -36,11 +38,37 @@ def _sentence(option: Declared, more: str = "") -> msgspec.Meta:
     return described(option.brief(more).option.sentence)
 
 
-class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+class SelectionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions are meant."""
+
+    tag: Annotated[Name | None, described(_LIST["tag"])] = None
+    tags: Annotated[LongText | None, _sentence(_LIST["tags"], "Separated by commas.")] = None
+    metadata: Annotated[LongText | None, _sentence(_LIST["metadata"], "A JSON object.")] = None
+    name_prefix: Annotated[Name | None, described(_LIST["name_prefix"])] = None
+    sender: Annotated[Name | None, described(_LIST["sender"])] = None
+    status: Annotated[Name | None, described(_LIST["status"])] = None
+    since: Annotated[
+        int | datetime | None,
+        _sentence(_LIST["since"], "In milliseconds since 1970, or as RFC 3339 has it."),
+    ] = None
+    archived: Annotated[bool, described("Whether archived sessions are meant, too.")] = False
+    parent_id: Annotated[SessionIdText | None, described(_LIST["parent"])] = None
+    project: Annotated[
+        LongText | None, _sentence(_LIST["project"], "Without it, those of all projects.")
+    ] = None
+    phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
+
+
+class CountQuery(SelectionQuery, frozen=True, kw_only=True):
+    """Which sessions to count."""
+
+
+class ListQuery(SelectionQuery, frozen=True, kw_only=True):
     """Which sessions to list."""
 
     limit: Annotated[PageLimit, _sentence(_LIST["limit"])] = _LIST["limit"].default
     after: Annotated[SessionIdText | None, described(_LIST["after"])] = None
+    order: Annotated[SessionOrder, described(_LIST["order"])] = _LIST["order"].default
     q: Annotated[
         Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None,
         described(
@@ -53,18 +81,16 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
             "The name of one session of the server's project; the other fields are not used then."
         ),
     ] = None
-    tag: Annotated[Name | None, described(_LIST["tag"])] = None
-    archived: Annotated[bool, described("Whether archived sessions are listed, too.")] = False
-    parent_id: Annotated[SessionIdText | None, described(_LIST["parent"])] = None
-    project: Annotated[
-        Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None,
-        _sentence(_LIST["project"], "Without it, those of all projects."),
-    ] = None
-    phase: Annotated[SessionPhase | None, described(_LIST["phase"])] = None
+
+
+class SessionCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions there are."""
+
+    count: int
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of sessions, the last updated first."""
+    """A page of sessions."""
 
     data: tuple[SessionDescription, ...]
     next_cursor: str | None = None
@@ -164,21 +190,48 @@ async def list_sessions(call: Call) -> OperationAnswer:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         sessions_by_id = {hit.session.id: hit.session for hit in hits}
         return OperationAnswer(SessionPage(data=tuple(sessions_by_id.values())))
-    wanted: ListKeywords = {"limit": query.limit, "everywhere": query.project is None}
-    wanted["archived"] = None if query.archived else False
-    if query.after is not None:
-        wanted["after"] = query.after
-    if query.tag is not None:
-        wanted["tag"] = query.tag
-    if query.parent_id is not None:
-        wanted["parent"] = query.parent_id
-    if query.project is not None:
-        wanted["project"] = query.project
-    if query.phase is not None:
-        wanted["phase"] = query.phase
-    page = await sessions.list(**wanted)
+    paging = {"limit": query.limit, "order": query.order, "after": query.after}
+    page = await sessions.list(**cast("ListKeywords", {**_selection(query), **paging}))
     is_full = len(page) == query.limit
     return OperationAnswer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+
+
+@ServedOperation(
+    method="GET",
+    path="/api/v1/sessions:count",
+    rpc="session/count",
+    scope="read",
+    query=CountQuery,
+    answer=SessionCount,
+)
+async def count_sessions(call: Call) -> OperationAnswer:
+    """Count the sessions that a list would have, all pages together."""
+    count = await call.sessions.agent.sessions.count(**_selection(call.query))
+    return OperationAnswer(SessionCount(count=count))
+
+
+def _selection(query: SelectionQuery) -> CountKeywords:
+    """Return the sessions that are meant as a program says it.
+
+    Raises:
+        ProblemError: 400 for metadata that are no object.
+
+    """
+    wanted: dict[str, Any] = {
+        "everywhere": query.project is None,
+        "archived": None if query.archived else False,
+        "parent": query.parent_id,
+        "tags": query.tags.split(",") if query.tags else (),
+    }
+    names = ("tag", "project", "phase", "name_prefix", "sender", "status", "since")
+    wanted |= {name: getattr(query, name) for name in names}
+    if query.metadata is not None:
+        try:
+            wanted["metadata"] = msgspec.json.decode(query.metadata, type=dict)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            told = f"`metadata` is a JSON object: {error}"
+            raise ProblemError(400, "QUERY_INVALID", told) from error
+    return cast("CountKeywords", {name: each for name, each in wanted.items() if each is not None})
 
 
 async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
@@ -334,6 +387,7 @@ async def list_messages(call: Call) -> OperationAnswer:
 
 SESSION_OPERATIONS = (
     list_sessions,
+    count_sessions,
     create_session,
     served(GetSession),
     change_session,

@@ -24,7 +24,7 @@ from haptera.model.events import QuerySuspended
 from haptera.model.ids import QueryId, parse_session_id
 from haptera.server.cut_off_queries import CutOffQueries
 from haptera.server.feeds import Overview, SessionFeed, Source
-from haptera.server.limits import OpenLimit, ServerSettings, Turns
+from haptera.server.limits import CallerPlaces, OpenLimit, ServerSettings
 from haptera.server.loop_slices import LoopSlices
 from haptera.server.problems import ProblemError
 from haptera.server.shutdown import when_told_to_end
@@ -59,10 +59,10 @@ class Hub:
         self.settings = settings
         self.streams = OpenLimit("streams", each=settings.streams_per_owner, total=settings.streams)
         self.loop = LoopSlices()
-        self.decoding = Turns(1)
+        self.decoding = CallerPlaces(1)
         """Of large bodies."""
-        self.importing = Turns(2)
-        self.exporting = Turns(2)
+        self.importing = CallerPlaces(2)
+        self.exporting = CallerPlaces(2)
         """Of exports, piece by piece, and of what links show."""
         limits = PoolLimits(
             sessions=settings.sessions,

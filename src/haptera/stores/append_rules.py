@@ -6,6 +6,7 @@ Stores call these functions under their own lock or transaction. Nothing here re
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -18,9 +19,10 @@ from haptera.model.log.compactions import Compaction
 from haptera.model.log.entry import Entry
 from haptera.model.log.history import Rewound
 from haptera.model.log.notes import ContextNoted
-from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
 from haptera.model.log.sessions import FOLDED, SessionChanged, SessionOpened
-from haptera.model.results import SessionPhase
+from haptera.model.messages import Sender
+from haptera.model.results import SessionOrder, SessionPhase
 from haptera.model.shares import shares_after
 from haptera.ports.session_store import SessionFilter, SessionRecord
 
@@ -34,15 +36,24 @@ _CHANGEABLE = {
 }
 """The fields of a record that `session.changed` sets, and their types."""
 _TIMES = ("archived", "deleted")
-_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted, Compaction, Rewound)
+_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted, Compaction, Rewound, InputQueued)
 _OF_QUERIES = (QueryStarted, QueryEnded)
 RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
 _DETAILS = (
     *("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes"),
-    *("compacted", "folded", "shares"),
+    *("compacted", "folded", "shares", "senders"),
 )
-"""The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
+"""The fields of a record that stores keep together, as JSON."""
+_MOST_SENDERS = 1000
+"""How many are kept of a session: each append writes them."""
+_ORDERS: dict[SessionOrder, tuple[Callable[[SessionRecord], Any], bool]] = {
+    "updated": (attrgetter("updated", "id"), True),
+    "created": (attrgetter("created", "id"), True),
+    "oldest": (attrgetter("created", "id"), False),
+    "name": (lambda record: (record.name is None, record.name or "", record.id), False),
+}
+"""What records are sorted by, and whether the greatest comes first."""
 
 
 def entries_to_store(
@@ -103,10 +114,11 @@ def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> Se
     last: Entry | None = None
     query: Entry | None = None
     for last in entries:
-        if isinstance(last, _DESCRIBING):
+        if isinstance(last, _OF_QUERIES):
+            query = last  # each overrides the one before, but for who spoke
+        prompt = last.message if isinstance(last, QueryStarted) else None
+        if isinstance(last, _DESCRIBING) or (prompt is not None and prompt.sender is not None):
             record = _record_after(record, last)
-        elif isinstance(last, _OF_QUERIES):
-            query = last  # each overrides the one before
     if record is None or last is None:
         return record
     if query is not None:
@@ -135,8 +147,11 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
 
 def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     """Return the fields of a record that an entry sets, beside its time and place."""
-    if isinstance(entry, QueryStarted):
-        return {"status": "running", "error": None}
+    if isinstance(entry, InputQueued | QueryStarted):
+        sender = entry.message.sender if entry.message is not None else None
+        spoken = {} if sender is None else {"senders": _senders_after(record.senders, sender)}
+        is_start = isinstance(entry, QueryStarted)
+        return {"status": "running", "error": None, **spoken} if is_start else spoken
     if isinstance(entry, QueryEnded):
         error = entry.error.message if entry.error and entry.stop_reason == "error" else None
         return {"status": phase_after(entry), "error": error}
@@ -147,6 +162,13 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     if isinstance(entry, ContextNoted):
         return {"notes": (*record.notes, entry.seq)} if entry.source is None else {}
     return _named_fields(record, entry) if isinstance(entry, SessionChanged) else {}
+
+
+def _senders_after(senders: tuple[str, ...], sender: Sender) -> tuple[str, ...]:
+    user_id = sender.user_id
+    if user_id is None or user_id in senders or len(senders) >= _MOST_SENDERS:
+        return senders
+    return tuple(sorted((*senders, user_id)))
 
 
 def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any]:
@@ -223,11 +245,13 @@ def page_of(
     records: Iterable[SessionRecord],
     matching: SessionFilter,
     *,
+    order: SessionOrder = "updated",
     limit: int | None,
     after: SessionId | None,
 ) -> list[SessionRecord]:
-    """Return one page of the records of an owner that match, the last updated first."""
-    found = sorted(records, key=lambda record: (record.updated, record.id), reverse=True)
+    """Return one page of the records of an owner that match."""
+    by, is_descending = _ORDERS[order]
+    found = sorted(records, key=by, reverse=is_descending)
     if after is not None:
         indexes = [index for index, record in enumerate(found) if record.id == after]
         found = found[indexes[0] + 1 :] if indexes else []

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from haptera.model.errors import SessionError
 from haptera.model.ids import EntryId, SessionId
@@ -12,6 +12,7 @@ from haptera.model.late_names import on_first_use
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
+from haptera.model.results import SessionOrder
 from haptera.ports.session_store import (
     ANY_SESSION,
     Damage,
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
 else:
     text_search = on_first_use("haptera.stores.text_search")
 
-_KEYS = attrgetter("owner", "project", "name", "notes", "parent", "spawned_by")
+KeyT = TypeVar("KeyT")
+_KEYS = attrgetter(
+    *("owner", "project", "name", "notes", "parent", "spawned_by"),
+    *("tags", "metadata", "senders"),
+)
 """What sessions are looked up by, beside their ids."""
 
 
@@ -86,6 +91,7 @@ class MemorySessions:
         """By owner and name: the session of each project that has the name."""
         self._came_of: dict[SessionId, set[SessionId]] = {}
         """By session: its forks, and what its tool calls made."""
+        self._labelled: dict[str, set[SessionId]] = {}
 
     def get(self, session_id: SessionId) -> MemorySession | None:
         """Return a session; None when the store has nothing of it."""
@@ -110,6 +116,9 @@ class MemorySessions:
             sessions = [self._by_id[each] for each in self._came_of.get(came_of, ())]
         elif matching and matching.noted:
             sessions = [self._by_id[each] for each in self._noted]
+        elif matching and matching.labels:
+            labelled = (self._labelled.get(label, set()) for label in matching.labels)
+            sessions = [self._by_id[each] for each in min(labelled, key=len)]
         return [session.record for session in sessions if session.record is not None]
 
     def ids_of_name(self, owner: str, name: str) -> Mapping[str, SessionId]:
@@ -133,14 +142,15 @@ class MemorySessions:
             self._noted.add(record.id)
         for origin in filter(None, (record.parent, record.spawned_by)):
             self._came_of.setdefault(origin, set()).add(record.id)
+        for label in record.labels:
+            self._labelled.setdefault(label, set()).add(record.id)
 
     def _forget(self, record: SessionRecord) -> None:
         self._noted.discard(record.id)
         for origin in filter(None, (record.parent, record.spawned_by)):
-            others = self._came_of.get(origin, set())
-            others.discard(record.id)
-            if not others:
-                self._came_of.pop(origin, None)
+            _discard(self._came_of, origin, record.id)
+        for label in record.labels:
+            _discard(self._labelled, label, record.id)
         if record.name is not None:
             key = record.owner, record.name
             bearers = self._names.get(key, {})
@@ -154,6 +164,14 @@ class MemorySessions:
             self.set_record(session, None)
             session.announce()
             session.wake()
+
+
+def _discard(sessions: dict[KeyT, set[SessionId]], key: KeyT, session_id: SessionId) -> None:
+    """Take a session from one of several sets, and the set away that is empty then."""
+    left = sessions.get(key, set())
+    left.discard(session_id)
+    if not left:
+        sessions.pop(key, None)
 
 
 class MemoryStore:
@@ -281,19 +299,31 @@ class MemoryIndex:
         project: str | None,
         *,
         matching: SessionFilter = ANY_SESSION,
+        order: SessionOrder = "updated",
         limit: int | None = None,
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first."""
+        """List sessions in an order."""
         # Every new session asks for those with notes, and every turn with a budget for those that
         # its tool calls made: not by a look at all sessions. The one that `after` names need not
         # match.
-        owned = [
+        owned = self._owned(owner, project, matching if after is None else None)
+        return page_of(owned, matching, order=order, limit=limit, after=after)
+
+    async def count(
+        self, owner: str, project: str | None, *, matching: SessionFilter = ANY_SESSION
+    ) -> int:
+        """Count sessions."""
+        return sum(map(matching.matches, self._owned(owner, project, matching)))
+
+    def _owned(
+        self, owner: str, project: str | None, matching: SessionFilter | None
+    ) -> list[SessionRecord]:
+        return [
             record
-            for record in self._sessions.records(matching if after is None else None)
+            for record in self._sessions.records(matching)
             if record.owner == owner and project in {None, record.project}
         ]
-        return page_of(owned, matching, limit=limit, after=after)
 
     def _id_of_name(self, owner: str, project: str | None, name: str | None) -> SessionId | None:
         if name is None:
@@ -440,7 +470,13 @@ class MemorySearch:
         self._sessions = sessions
 
     async def find(
-        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        owner: str,
+        project: str | None = None,
+        limit: int = 50,
+        prefix: bool = False,
     ) -> Sequence[SearchHit]:
         """Find texts that hold every word of the query, the best first."""
         logs = [
@@ -449,5 +485,5 @@ class MemorySearch:
             if session.record is not None and is_visible(session.record, owner, project)
         ]
         # Large logs take a while, so the event loop does not wait for them.
-        texts = text_search.TextScan(query, limit=limit)
+        texts = text_search.TextScan(query, limit=limit, prefix=prefix)
         return await asyncio.to_thread(texts.scan_all, logs)

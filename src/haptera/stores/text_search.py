@@ -5,15 +5,12 @@ Every store uses the same texts (`TextCollector`), the same words and the same s
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from haptera.model.ids import MessageId, PartId, SessionId
-from haptera.model.json_types import writable
-from haptera.model.late_names import late_module
 from haptera.model.log.entry import Entry
 from haptera.model.log.queries import InputQueued, QueryStarted
 from haptera.model.log.sessions import SessionOpened
@@ -28,6 +25,7 @@ from haptera.model.log.turns import (
 )
 from haptera.model.parts import TextPart
 from haptera.ports.session_store import SearchHit
+from haptera.stores.text_words import WordSplitter, bytes_of_words
 
 SEARCHABLE_KINDS = frozenset(
     str(kind.__struct_config__.tag)
@@ -143,27 +141,22 @@ class _OpenAnswer:
 
 
 class TextQuery:
-    """The words that a text must hold, all of them, and how a text is split into words.
+    """The phrases that a text must hold, all of them, and how well it fits.
 
-    SQLite's tokenizer `unicode61` splits texts here as it does in the index of a SQLite store, so
-    that every store finds the same. Two threads must not use an instance at the same time.
+    Two threads must not use an instance at the same time.
     """
 
-    def __init__(self, query: str) -> None:
-        apsw = late_module("apsw")  # memory and jsonl stores load it only when they are searched
-        self._connection = apsw.Connection(":memory:")
-        # What a tokenizer returns depends on its options, in a way that types cannot tell.
-        self._tokenizer: Any = self._connection.fts5_tokenizer("unicode61", [])
-        self._reason = apsw.FTS5_TOKENIZE_DOCUMENT
-        words = writable(query).replace("\0", " ").split()
-        phrases = (tuple(self.words_of(word)) for word in words)
-        self.phrases = tuple(phrase for phrase in phrases if phrase)
-        """Most have one word; `don't` has two, which must follow each other in a text."""
+    def __init__(self, query: str, *, prefix: bool = False) -> None:
+        self.splitter = WordSplitter()
+        self.phrases = self.splitter.phrases_of(query, prefix=prefix)
 
     @property
     def match_expression(self) -> str:
         """The query in the language of FTS5; words have no characters that need quoting."""
-        return " ".join('"{}"'.format(" ".join(phrase)) for phrase in self.phrases)
+        return " ".join(
+            '"{}"{}'.format(" ".join(each.words), " *" if each.is_open else "")
+            for each in self.phrases
+        )
 
     def score(self, text: str) -> float:
         """Return how well a text fits: 0 unless it holds every phrase."""
@@ -171,53 +164,39 @@ class TextQuery:
         # its words.
         if text.isascii() and not self._may_hold(text.lower()):
             return 0.0  # most texts: they need not be split into words
-        words = self.words_of(text)
+        words = self.splitter.words_of(text)
         length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / _TYPICAL_WORDS
-        counts = [len(_positions(words, phrase)) for phrase in self.phrases]
+        counts = [len(phrase.places(words)) for phrase in self.phrases]
         if not counts or not all(counts):
             return 0.0
         return sum(count * (_SATURATION + 1) / (count + _SATURATION * length) for count in counts)
 
     def _may_hold(self, lowered: str) -> bool:
         """Whether a text of ASCII holds every word somewhere, perhaps inside another word."""
-        return all(word in lowered for phrase in self.phrases for word in phrase)
+        return all(word in lowered for phrase in self.phrases for word in phrase.words)
 
     def snippet(self, text: str) -> str:
         """Return the piece of a text around the first phrase that it holds, on one line."""
-        content = text.encode(errors="replace")
-        words: list[tuple[int, int, str]] = self._tokenizer(
-            content, self._reason, None, include_colocated=False
-        )
-        plain = [word for *_, word in words]
-        found = [position for phrase in self.phrases for position in _positions(plain, phrase)[:1]]
-        if not found:
+        content = bytes_of_words(text)
+        words = self.splitter.placed_words(content)
+        plain = [word.text for word in words]
+        places = [place for phrase in self.phrases for place in phrase.places(plain)[:1]]
+        if not places:
             return ""
-        position = min(found)
+        position = min(places)
         first = position
         while (
             first > max(0, position - _WORDS_BEFORE)
-            and words[position][0] - words[first - 1][0] <= _LONGEST_LEAD
+            and words[position].start - words[first - 1].start <= _LONGEST_LEAD
         ):
             first -= 1
         last = min(first + _WORDS_IN_SNIPPET, len(words)) - 1
         # The characters before the first word and behind the last are shown, too.
-        start = words[first][0] if first else 0
-        stop = words[last][1] if last + 1 < len(words) else len(content)
+        start = words[first].start if first else 0
+        stop = words[last].stop if last + 1 < len(words) else len(content)
         piece = " ".join(content[start:stop].decode(errors="replace").split())
         is_cut = stop < len(content) or len(piece) > _LONGEST_SNIPPET
         return ("…" if start else "") + piece[:_LONGEST_SNIPPET] + ("…" if is_cut else "")
-
-    def words_of(self, text: str) -> Sequence[str]:
-        """Return the words of a text, without regard to case and accents."""
-        words: Sequence[str] = self._tokenizer(
-            # A lone surrogate cannot be encoded, and is part of no word.
-            text.encode(errors="replace"),
-            self._reason,
-            None,
-            include_offsets=False,
-            include_colocated=False,
-        )
-        return words
 
 
 def hit_of(query: TextQuery, session_id: SessionId, text: SearchableText) -> SearchHit:
@@ -234,8 +213,8 @@ def hit_of(query: TextQuery, session_id: SessionId, text: SearchableText) -> Sea
 class TextScan:
     """Finds the best texts of many logs. Keeps at most `limit` hits and the texts of one turn."""
 
-    def __init__(self, query: str, *, limit: int) -> None:
-        self._query = TextQuery(query)
+    def __init__(self, query: str, *, limit: int, prefix: bool = False) -> None:
+        self._query = TextQuery(query, prefix=prefix)
         self._limit = limit if self._query.phrases else 0
         self._best: list[tuple[float, SessionId, int, SearchHit]] = []
         """A heap, the worst hit first. Among equals the later session and entry is better."""
@@ -271,10 +250,3 @@ class TextScan:
         if score and (not is_full or rank > self._best[0][:3]):
             item = (*rank, hit_of(self._query, session_id, text))
             (heapq.heapreplace if is_full else heapq.heappush)(self._best, item)
-
-
-def _positions(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
-    """Return where a phrase begins in a list of words."""
-    first, length = phrase[0], len(phrase)
-    starts = (position for position, word in enumerate(words) if word == first)
-    return [position for position in starts if tuple(words[position : position + length]) == phrase]

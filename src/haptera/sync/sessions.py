@@ -20,12 +20,18 @@ from haptera.access.descriptions import (
     SessionSummary,
     SessionTree,
 )
-from haptera.access.keywords import ExportKeywords, ListKeywords, SessionChangeKeywords
+from haptera.access.keywords import (
+    CountKeywords,
+    ExportKeywords,
+    ListKeywords,
+    SessionChangeKeywords,
+)
 from haptera.access.maintenance import SessionHealth
 from haptera.access.sharing import Share, SharedSession
 from haptera.agent.sessions import AgentSessions as AsyncAgentSessions
 from haptera.kernel.session.notes import ProjectNote
-from haptera.model.operations.sessions import ExportSession, ListSessions
+from haptera.model.json_types import JsonObject
+from haptera.model.operations.sessions import CountSessions, ExportSession, ListSessions
 from haptera.options.signatures import takes
 from haptera.sync.background_loop import LoopAccess
 from haptera.sync.session import AgentSession
@@ -61,7 +67,7 @@ class AgentSessions:
 
     @takes(ListSessions)
     def list(self, **options: Unpack[ListKeywords]) -> tuple[SessionDescription, ...]:
-        """List sessions, the last updated first, a page at a time.
+        """List sessions in an order, a page at a time.
 
         Raises:
             ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
@@ -69,6 +75,17 @@ class AgentSessions:
 
         """
         return self._access.call(self._inner.list(**options))
+
+    @takes(CountSessions)
+    def count(self, **options: Unpack[CountKeywords]) -> int:
+        """Count the sessions that `list` would list, all pages together.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the option that there is none of, or whose value is
+                wrong.
+
+        """
+        return self._access.call(self._inner.count(**options))
 
     @takes(SessionChanges)
     def update(
@@ -173,17 +190,23 @@ class AgentSessions:
         return self._access.call(self._inner.get(reference))
 
     def search(
-        self, text: str, *, limit: int = 20, everywhere: bool = False
+        self, text: str, *, limit: int = 20, everywhere: bool = False, prefix: bool = False
     ) -> tuple[FoundText, ...]:
         """Find what was said: texts that hold every word, the best first.
+
+        `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+        wherever it stands.
 
         Args:
             text: Words that were said.
             limit: How many places are returned at most.
             everywhere: Whether the sessions of all projects are searched.
+            prefix: Whether each word finds those that begin with it.
 
         """
-        return self._access.call(self._inner.search(text, limit=limit, everywhere=everywhere))
+        return self._access.call(
+            self._inner.search(text, limit=limit, everywhere=everywhere, prefix=prefix)
+        )
 
     def children(self, reference: str) -> tuple[SessionDescription, ...]:
         """List the sessions that were forked from one, and those that its tool calls made."""
@@ -412,16 +435,35 @@ class AgentSessions:
         self._access.call(self._inner.export_to(path, reference, **options))
 
     def import_from(
-        self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
+        self,
+        source: str | Path | BinaryIO,
+        *,
+        of: str | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        metadata: JsonObject | None = None,
+        keep_origin: bool = False,
     ) -> transfer.Imported:
         """Make a new session from a file; its format is recognised unless `of` names it.
 
         Nothing in a file is trusted: no permission, name, owner or project comes with it, and
-        nothing that it has begun is carried on.
+        nothing that it has begun is carried on. With `keep_origin` the session of another program
+        keeps the times that the file says, and its metadata say where it comes from, its model and
+        its cost (`imported_from`, `imported_id`, `imported_model`, `imported_cost`). `metadata` is
+        added, to sessions of other programs only.
 
         Raises:
             ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.
             StoreError: CORRUPT when it is damaged, VERSION_UNSUPPORTED when it is newer.
 
         """
-        return self._access.call(self._inner.import_from(source, of=of, name=name))
+        return self._access.call(
+            self._inner.import_from(
+                source,
+                of=of,
+                name=name,
+                project=project,
+                metadata=metadata,
+                keep_origin=keep_origin,
+            )
+        )

@@ -93,7 +93,7 @@ class _PausingLog(MemoryLog):
     async def _append_again(
         self, lease: Lease, entries: Sequence[Entry], consumed: Sequence[CommandId]
     ) -> None:
-        with suppress(StoreError):  # nobody hears that the session was taken over meanwhile
+        with suppress(StoreError):  # no caller hears that the session was taken over meanwhile
             await self._pause()
             self.append_now(lease, entries, consumed=consumed)
 

@@ -21,7 +21,7 @@ async def _hang(world: World) -> None:
 
 
 async def _late_open(world: World) -> None:
-    """Give up an opening that a silent store carries out later: it is held by nobody."""
+    """Give up an opening that a silent store carries out later: no one's lease is left."""
     agent = world.chance.choice((world.home, world.away))
     session = agent.session(world.name, busy=world.chance.choice(("wait", "reject")))
     opening = asyncio.ensure_future(session.open())
@@ -53,7 +53,7 @@ async def _cancelled_close(world: World) -> None:
 
 
 async def _suspend(world: World) -> None:
-    """Close the session at once: a query that nobody stopped before has no end by that."""
+    """Close the session at once: a query that was not stopped before has no end by that."""
     session = world.session
     try:
         live = await live_of(session)

@@ -146,7 +146,7 @@ class World:
             self.refused(error)
 
     async def check_free(self, agent: Agent, name: str) -> None:
-        """Open a session that nobody holds: at once, or soon if the store is in trouble."""
+        """Open a session that no one else holds: at once, or soon if the store is in trouble."""
         session = agent.session(name, busy="wait" if self.has_trouble else "reject")
         async with asyncio.timeout(_SOON):
             await session.open()

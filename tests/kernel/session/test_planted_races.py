@@ -75,7 +75,7 @@ def test_a_closing_that_aborts_is_found(monkeypatch: pytest.MonkeyPatch, report:
     _find("a closing that aborts", "troubles", report)
 
 
-def test_a_late_lease_that_nobody_gives_back_is_found(
+def test_a_late_lease_that_is_not_given_back_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
     async def hold(asked: Any, give_back: Any) -> Any:
@@ -83,7 +83,7 @@ def test_a_late_lease_that_nobody_gives_back_is_found(
         return await asyncio.wrap_future(asked)
 
     monkeypatch.setattr(pausing_store, "lease_of_thread", hold)
-    _find("a lease that is granted to nobody", "troubles", report)
+    _find("a lease that is granted to no holder", "troubles", report)
 
 
 def test_a_store_that_is_waited_for_without_a_bound_is_found(

@@ -1,4 +1,4 @@
-"""A session of the native agent is adopted once, by whoever asks at once and wherever one dies."""
+"""A session of the native agent is adopted once, however many ask at once and wherever one dies."""
 
 import asyncio
 import subprocess

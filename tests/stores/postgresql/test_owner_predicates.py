@@ -54,9 +54,8 @@ STATEMENTS: dict[str, Values] = {
     "changes._HEADS": lambda hers: ([hers.id], HIS, HIS),
     "changes._PENDING": lambda _hers: (HIS, HIS),
     "index._FIND": lambda hers: (HERS, None, None, HIS, HIS, hers.id, "mine", hers.id),
-    "index._BROWSE": lambda _hers: (
-        *(HERS, None, None, HIS, HIS, None, None, None, None, False, None, None, None, 10),
-    ),
+    "index._BROWSE": lambda _hers: (HERS, None, None, HIS, HIS),
+    "index._KEYS": lambda _hers: (HERS, None, None, HIS, HIS),
     "index._SAVE": lambda hers: (
         *(HERS, "p", "other", "t", "m", None, None, 1, 1, hers.head, "{}", False, False, 0),
         *(hers.id, hers.head, HIS, HIS),

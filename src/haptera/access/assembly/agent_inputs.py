@@ -176,7 +176,7 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
         return f"OwnAccess(base_url={self.base_url!r})"
 
 
-class AgentSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class ObserverOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Who is asked and told of what happens in an agent, and by which clock it runs."""
 
     approver: Annotated[
@@ -255,7 +255,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             wanted="an OwnBlocks of haptera.building_blocks",
         ),
     ] = None
-    around: AgentSurroundings = msgspec.field(default_factory=AgentSurroundings)
+    around: ObserverOptions = msgspec.field(default_factory=ObserverOptions)
 
 
 def checked_model(model: str) -> tuple[str, str]:

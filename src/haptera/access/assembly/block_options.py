@@ -7,10 +7,10 @@ import msgspec
 
 from haptera.access.assembly.agent_inputs import (
     AgentOptions,
-    AgentSurroundings,
     ClockOption,
     ConfigurationSources,
     HooksOption,
+    ObserverOptions,
     OwnAccess,
     RandomOption,
     RuntimeOption,
@@ -125,7 +125,7 @@ class HoldChoices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 _OF_AGENTS = frozenset(
     {
         *AgentOptions.__struct_fields__,
-        *AgentSurroundings.__struct_fields__,
+        *ObserverOptions.__struct_fields__,
         *AgentDefaults.__struct_fields__,
         *ConfigurationSources.__struct_fields__,
     }

@@ -84,8 +84,8 @@ class Workspace:
 
     def __init__(self, inputs: AgentOptions, configuration: Configuration) -> None:
         self._configuration = configuration
-        given = inputs.workspace
-        self.folder = None if given is None else configuration.cwd / Path(given).expanduser()
+        folder = inputs.workspace
+        self.folder = None if folder is None else configuration.cwd / Path(folder).expanduser()
         self.tools: list[ToolInput] = []
         self.context: ContextSource | None = None
         """Reads context files and skills; None when there are none to look for."""
@@ -365,12 +365,12 @@ class Composition:
         if self._store is None and self._closed:
             raise SessionError(ErrorCode.CLOSED, "the agent is closed")
         if self._store is None:
-            given = self.inputs.store
+            store = self.inputs.store
             owner = self.configuration.resolved.agent.owner
             self._store = (
-                make_store(given, owner=owner, plugins=self.configuration.plugins)
-                if isinstance(given, str)
-                else given
+                make_store(store, owner=owner, plugins=self.configuration.plugins)
+                if isinstance(store, str)
+                else store
             )
         return self._store
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from haptera.providers.vendor_clients import VendorAccess, make_client
     from haptera.providers.vendors import key_advice
     from haptera.providers.wire.chat_completions.dialects import DIALECTS, GENERIC, Dialect
+    from haptera.stores.agents_database import agents_document, agents_sessions
     from haptera.stores.file_trees.git_trees import GitTrees
     from haptera.stores.file_trees.kept_files import forget_kept_files, kept_files_of
     from haptera.stores.jsonl.store import JsonlStore
@@ -65,6 +66,8 @@ __all__ = [
     "SqliteStore",
     "TransportHttp",
     "VendorAccess",
+    "agents_document",
+    "agents_sessions",
     "attachment_part",
     "check_sandbox",
     "forget_kept_files",
@@ -112,6 +115,8 @@ if not TYPE_CHECKING:
             "SqliteStore": "haptera.stores.sqlite.store",
             "TransportHttp": "haptera.access.assembly.stored_sources",
             "VendorAccess": "haptera.providers.vendor_clients",
+            "agents_document": "haptera.stores.agents_database",
+            "agents_sessions": "haptera.stores.agents_database",
             "attachment_part": "haptera.access.assembly.attachments",
             "check_sandbox": "haptera.tools",
             "forget_kept_files": "haptera.stores.file_trees.kept_files",

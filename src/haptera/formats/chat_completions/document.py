@@ -149,12 +149,8 @@ def _add(message: JsonObject, builder: MessageBuilder, items: ItemReader) -> boo
 
 
 def _add_system(content: Json, builder: MessageBuilder) -> None:
-    """Take what comes before the conversation for a prompt, and what comes later for a note."""
-    texts = [part.text for part in _parts_of(content, builder) if isinstance(part, TextPart)]
-    if len(builder):
-        builder.user([ReminderPart(text=text, persisted=True) for text in texts if text])
-    else:
-        builder.facts.system_prompts += tuple(text for text in texts if text)
+    parts = _parts_of(content, builder)
+    builder.system(part.text for part in parts if isinstance(part, TextPart))
 
 
 def _said(message: JsonObject, builder: MessageBuilder) -> list[Part]:

@@ -223,23 +223,23 @@ class Branches:
 
         """
         await self.read_texts()
-        fold, known = self._recorder.fold, tuple[SessionFold, ...]()
+        fold, folds = self._recorder.fold, tuple[SessionFold, ...]()
         if after is None:
             if not await self._store.log.read(self._session_id, limit=1):
                 raise _was_deleted(self._session_id)
             # Not beside the loop: the session may go on meanwhile.
-            known = () if fold.compacted.is_partial else (copy_fold(fold),)
-            return _fork_at(self._session_id, fold, seq=fold.head, head=fold.head, known=known)
+            folds = () if fold.compacted.is_partial else (copy_fold(fold),)
+            return _fork_at(self._session_id, fold, seq=fold.head, head=fold.head, known=folds)
         entries, seq, point = await self._up_to(after)
         shown: MessageId | None = None
         if point is not None:
             up_to = partial(fold_through, fold, point, entries, through=seq)
-            known = (await beside_the_loop(entries, up_to),)
+            folds = (await beside_the_loop(entries, up_to),)
         elif seq == entries[0].seq:
             shown = await self._as_shown(after)
         head = entries[-1].seq
         return _fork_at(
-            self._session_id, fold, seq=seq, head=head, after=after, shown=shown, known=known
+            self._session_id, fold, seq=seq, head=head, after=after, shown=shown, known=folds
         )
 
     async def _as_shown(self, message_id: str) -> MessageId:
@@ -340,8 +340,8 @@ class Branches:
         inherited = await inherited_entries(self._store.log, entries[0])
         found = next((item for item in (*entries, *inherited) if item.id == wanted), None)
         if not isinstance(found, Compaction) or found.strategy in {"native", "none"}:
-            told = f"there is no compaction {compaction_id!r} that left messages out"
-            raise SessionError(ErrorCode.NOT_FOUND, told)
+            reason = f"there is no compaction {compaction_id!r} that left messages out"
+            raise SessionError(ErrorCode.NOT_FOUND, reason)
         # What is inherited is one path already; that of the session's own entries is cut where the
         # compaction stands.
         if found in inherited:
@@ -382,8 +382,8 @@ class Branches:
             fold = self._recorder.fold
             # The edit settles open calls: an answer that came later would find no call.
             if fold.approvals:
-                told = "a tool call waits for an approval; answer it before you edit the history"
-                raise SessionError(ErrorCode.BUSY, told)
+                reason = "a tool call waits for an approval; answer it before you edit the history"
+                raise SessionError(ErrorCode.BUSY, reason)
             if target is not None and all(item.id != target for item in fold.messages()):
                 raise _no_message(target)
             edited = HistoryEdited(
@@ -403,8 +403,8 @@ class Branches:
         """
         message = await self.message(message_id)
         if not 0 <= place < len(message.parts):
-            told = f"message {message_id!r} has {len(message.parts)} parts, and no place {place}"
-            raise SessionError(ErrorCode.NOT_FOUND, told)
+            reason = f"message {message_id!r} has {len(message.parts)} parts, and no place {place}"
+            raise SessionError(ErrorCode.NOT_FOUND, reason)
         kept = (*message.parts[:place], *parts, *message.parts[place + 1 :])
         if kept:
             await self.edit("replace", message_id, replace(message, parts=kept))
@@ -574,5 +574,5 @@ def _was_deleted(session_id: SessionId) -> SessionError:
 
 
 def _no_message(message_id: str) -> SessionError:
-    told = f"this session has no message {message_id!r}"
-    return SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
+    reason = f"this session has no message {message_id!r}"
+    return SessionError(ErrorCode.MESSAGE_NOT_FOUND, reason)

@@ -77,7 +77,7 @@ async def remove_part(held: HeldSession, order: RemovePart) -> None:
 
 
 @handles(KeepNote)
-async def note(held: HeldSession, order: KeepNote) -> None:
+async def keep_note(held: HeldSession, order: KeepNote) -> None:
     """Keep a note for every session of the project."""
     if not order.text.strip():
         raise ConfigError(ErrorCode.CONFIG_INVALID, "a note must not be empty")

@@ -165,9 +165,9 @@ def _changes_at_opening(fold: SessionFold, request: SessionRequest) -> JsonObjec
         # The entry that had them is damaged: the session goes on as a new one would start.
         changes: JsonObject = msgspec.to_builtins(request.settings)
         return changes
-    here = request.named_here
+    here = request.named.here
     but = {*fold.configured, *here.values, *here.implied}
-    first = request.named_by_agent.changes_to(fold.settings, but=but)
+    first = request.named.by_agent.changes_to(fold.settings, but=but)
     return first | here.changes_to(fold.settings)
 
 

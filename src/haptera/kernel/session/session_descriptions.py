@@ -89,6 +89,15 @@ def _laid_over(below: Json, value: Json) -> Json:
     return below | value if isinstance(below, dict) and isinstance(value, dict) else value
 
 
+class NamedTwice(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that a program names for a session, by where it names them."""
+
+    by_agent: NamedSettings = NamedSettings()
+    """What wins over what a session was opened with, but not over what `configure` set."""
+    here: NamedSettings = NamedSettings()
+    """What wins over everything that is stored."""
+
+
 class SessionOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """What a new session comes from, and what it begins with by that."""
 
@@ -110,10 +119,7 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = msgspec.field(default_factory=Settings)
     is_for_one_query: bool = False
     """Whether it is closed after its first query; no title is made for it then."""
-    named_by_agent: NamedSettings = NamedSettings()
-    """What wins over what a session was opened with, but not over what `configure` set."""
-    named_here: NamedSettings = NamedSettings()
-    """What wins over everything that is stored."""
+    named: NamedTwice = NamedTwice()
     bindings: SessionBindings = SessionBindings()
     busy: Literal["wait", "reject"] = "reject"
     must_exist: bool = False

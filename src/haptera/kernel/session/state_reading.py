@@ -90,13 +90,13 @@ async def read_to_look(
     refuse_newer(opening[0])
     later = await log.read(session_id, after=last.at)
     entry = next((each for each in later if each.seq == last.seq), None)
-    known = fold_at_state(opening[0], entry)
-    if known is None:
+    state = fold_at_state(opening[0], entry)
+    if state is None:
         return None
-    fold_further(known, later)
+    fold_further(state, later)
     reader = StateReader(log, session_id, opening[0])
-    stretch = await reader.before_rewinds(known, last=last)
-    return None if stretch is None else await stretch.folded(later, between=known)
+    stretch = await reader.before_rewinds(state, last=last)
+    return None if stretch is None else await stretch.folded(later, between=state)
 
 
 class StateReader:

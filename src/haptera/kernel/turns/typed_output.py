@@ -27,7 +27,7 @@ class WrongAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the model is told."""
 
     def error(self, output: OutputSpec, *, provider: str) -> ProviderError:
-        """Return what the query fails with when nobody is left who could answer."""
+        """Return what the query fails with when no model is left that could answer."""
         wanted = "" if output.schema is None else f" {output.schema.name!r}"
         text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
         times = "attempt" if output.attempts == 1 else "attempts"
@@ -89,8 +89,8 @@ async def _take(
     try:
         query.progress.output = await _validated(query, output, value, call_id=call_id)
     except Retry as error:
-        said = writable(str(error)) or "Your answer was refused. Answer again."
-        return WrongAnswer(text=text, reason=said, correction=said)
+        reason = writable(str(error)) or "Your answer was refused. Answer again."
+        return WrongAnswer(text=text, reason=reason, correction=reason)
     return None
 
 

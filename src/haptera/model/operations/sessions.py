@@ -13,9 +13,10 @@ from haptera.model.operations.operation import (
     Otherwise,
     Route,
 )
+from haptera.model.operations.selection import SessionSelection
 from haptera.model.operations.texts import Name
 from haptera.model.option import Option
-from haptera.model.results import SessionPhase
+from haptera.model.results import SessionOrder
 
 
 class SessionsOperation(Operation, frozen=True, kw_only=True):
@@ -155,57 +156,34 @@ class GetSession(SessionsOperation, frozen=True, kw_only=True, tag="get"):
     )
 
 
-class ListSessions(Operation, frozen=True, kw_only=True, tag="list"):
+class ListSessions(SessionSelection, frozen=True, kw_only=True, tag="list"):
     """Which sessions to list; None is any."""
 
     facts: ClassVar[Facts] = Facts(face="list", by_hand=True)
 
-    tag: Annotated[str | None, Option("Only sessions with this tag.")] = None
-    parent: Annotated[str | None, Option("Only forks of the session with this id.")] = None
-    spawned_by: Annotated[
-        str | None,
-        Option("Only sessions of sub-agents of the session with this id."),
-    ] = None
-    children: Annotated[
-        bool, Option("Whether sessions of sub-agents are listed with the others.")
-    ] = False
-    archived: Annotated[
-        bool | None,
-        Option("Whether archived sessions are listed, or the others; None: both."),
-    ] = False
-    updated_after: Annotated[
-        int | None,
+    order: Annotated[
+        SessionOrder,
         Option(
-            "Only sessions updated after this time, in milliseconds since 1970.",
-            least=0,
+            "`updated`: the last updated first; `created`, `oldest`: the last or the first made "
+            "first; `name`: by name, those without one last."
         ),
-    ] = None
-    updated_before: Annotated[
-        int | None,
-        Option(
-            "Only sessions updated before this time, in milliseconds since 1970.",
-            least=0,
-        ),
-    ] = None
-    phase: Annotated[
-        SessionPhase | None,
-        Option(
-            "Only sessions in this phase: what the log says of the last query, such as `waiting` "
-            "for an approval.",
-        ),
-    ] = None
-    everywhere: Annotated[
-        bool, Option("Whether the owner's sessions of all projects are listed.")
-    ] = False
-    project: Annotated[
-        str, Option("The project whose sessions are listed.", shown="<the agent's>")
-    ] = ""
+    ] = "updated"
     limit: Annotated[int | None, Option("Sessions on one page; None: all of them.", least=0)] = 50
     after: Annotated[str | None, Option("The id of the last session of the previous page.")] = None
 
 
+class CountSessions(SessionSelection, frozen=True, kw_only=True, tag="count"):
+    """Which sessions to count; None is any."""
+
+    facts: ClassVar[Facts] = Facts(face="count", by_hand=True)
+
+
 class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
-    """Find what was said: texts that hold every word, the best first."""
+    """Find what was said: texts that hold every word, the best first.
+
+    `swallow*` finds words that begin so. In scripts without spaces a run of characters is found
+    wherever it stands.
+    """
 
     facts: ClassVar[Facts] = Facts(
         face="search",
@@ -216,6 +194,7 @@ class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
             flags={
                 "everywhere": Flag("--all", "In all folders, not this one only."),
                 "limit": Flag("-n", least=1),
+                "prefix": Flag("--prefix", "Words that begin so, as `*` behind each of them."),
             },
             lists=True,
         ),
@@ -225,6 +204,9 @@ class SearchSessions(Operation, frozen=True, kw_only=True, tag="search"):
     limit: Annotated[int, Meta(description="How many places are returned at most.")] = 20
     everywhere: Annotated[
         bool, Meta(description="Whether the sessions of all projects are searched.")
+    ] = False
+    prefix: Annotated[
+        bool, Meta(description="Whether each word finds those that begin with it.")
     ] = False
 
 
@@ -464,6 +446,9 @@ class ImportSession(Operation, frozen=True, kw_only=True, tag="import"):
 
     of: str | None = None
     name: str | None = None
+    project: str | None = None
+    metadata: JsonObject | None = None
+    keep_origin: bool = False
 
 
 class ArchiveSession(SessionsOperation, frozen=True, kw_only=True, tag="archive"):

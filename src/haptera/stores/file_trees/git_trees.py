@@ -349,7 +349,7 @@ class GitTrees:
             hidden = {
                 name for path in paths for name in (path, *folders_of(path)) if name in unseen
             }
-            # A former repository of the session's: nobody knows who wrote what is in it.
+            # A former repository of the session's: it is not known who wrote what is in it.
             beside = {each.path for each in difference.changes}.difference(paths)
             hidden |= {name for path in beside for name in folders_of(path) if name in paths}
             left += [FileLeft(path=name, reason=_NOT_RECORDED) for name in sorted(hidden)]

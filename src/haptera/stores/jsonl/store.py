@@ -16,7 +16,13 @@ from haptera.model.ids import SessionId, parse_session_id
 from haptera.model.log.entry import Entry
 from haptera.model.operations.operation import CommandId
 from haptera.model.operations.session import Command
-from haptera.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
+from haptera.model.results import SessionOrder
+from haptera.ports.session_store import (
+    ANY_SESSION,
+    SearchHit,
+    SessionFilter,
+    SessionRecord,
+)
 from haptera.stores.append_rules import is_visible, page_of
 from haptera.stores.jsonl.folder import descriptor_lock, find_blob, save_blob
 from haptera.stores.jsonl.leases import JsonlLeases
@@ -112,15 +118,25 @@ class JsonlIndex:
         project: str | None,
         *,
         matching: SessionFilter = ANY_SESSION,
+        order: SessionOrder = "updated",
         limit: int | None = None,
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first."""
+        """List sessions in an order."""
 
         def list_records() -> list[SessionRecord]:
-            return page_of(self._owned(owner, project), matching, limit=limit, after=after)
+            owned = self._owned(owner, project)
+            return page_of(owned, matching, order=order, limit=limit, after=after)
 
         return await self._threads.read(list_records)
+
+    async def count(
+        self, owner: str, project: str | None, *, matching: SessionFilter = ANY_SESSION
+    ) -> int:
+        """Count sessions."""
+        return await self._threads.read(
+            lambda: sum(map(matching.matches, self._owned(owner, project)))
+        )
 
     async def rebuild(self) -> int:
         """Derive the index again from the logs."""
@@ -142,12 +158,18 @@ class JsonlSearch:
         self._threads = resources.threads
 
     async def find(
-        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        owner: str,
+        project: str | None = None,
+        limit: int = 50,
+        prefix: bool = False,
     ) -> Sequence[SearchHit]:
         """Find texts that hold every word of the query, the best first."""
 
         def scan() -> list[SearchHit]:
-            texts = TextScan(query, limit=limit)
+            texts = TextScan(query, limit=limit, prefix=prefix)
             for record in [] if texts.is_pointless else self._reader.records():
                 if is_visible(record, owner, project):
                     texts.scan(record.id, self._searchable_entries(record.id))

@@ -8,12 +8,23 @@ import msgspec
 import psycopg
 
 from haptera.model.ids import SessionId
-from haptera.ports.session_store import ANY_SESSION, SessionFilter, SessionRecord
+from haptera.model.results import SessionOrder
+from haptera.ports.session_store import (
+    ANY_SESSION,
+    SessionFilter,
+    SessionRecord,
+)
 from haptera.stores.append_rules import is_visible, updated_record
 from haptera.stores.postgresql.connections import PostgresConnections
 from haptera.stores.postgresql.database import PgConnection, to_text
 from haptera.stores.postgresql.log import read_rows
-from haptera.stores.postgresql.records import COLUMNS, open_work, record_of, saved_values
+from haptera.stores.postgresql.records import (
+    COLUMNS,
+    label_details,
+    open_work,
+    record_of,
+    saved_values,
+)
 
 _OWNED = (
     " FROM haptera.session WHERE owner = %s AND project IS NOT NULL"
@@ -24,13 +35,24 @@ _FIND = (
     f"SELECT {COLUMNS}{_OWNED} AND (id = %s OR name = %s)"
     " ORDER BY (id = %s) DESC NULLS LAST, updated DESC, id DESC"
 )
-_BROWSE = (
-    f"SELECT {COLUMNS}{_OWNED} AND (%s::text IS NULL OR parent = %s)"
-    " AND (%s::text IS NULL OR details ->> 'spawned_by' = %s)"
-    " AND (NOT %s OR details ->> 'deleted' IS NOT NULL)"
-    " AND (%s::text IS NULL OR (updated, id) < (%s, %s))"
-    " ORDER BY updated DESC, id DESC LIMIT %s"
+_BROWSE, _KEYS = f"SELECT {COLUMNS}{_OWNED}", f"SELECT key{_OWNED}"
+"""Conditions follow."""
+_COUNT = "SELECT count(*) FROM "
+_ORDERS: dict[SessionOrder, tuple[str, str]] = {
+    "updated": ("(updated, id) < (%s, %s)", "updated DESC, id DESC"),
+    "created": ("(created, id) < (%s, %s)", "created DESC, id DESC"),
+    "oldest": ("(created, id) > (%s, %s)", "created, id"),
+    "name": (
+        "(name IS NULL, coalesce(name, ''), id) > (%s::boolean, %s, %s)",
+        "name IS NULL, name, id",
+    ),
+}
+"""What comes behind a record in an order, and the order itself."""
+_NOTED = (
+    "EXISTS (SELECT FROM jsonb_each(details) n WHERE starts_with(n.key, 'note ')"
+    " AND n.value <> 'null') OR coalesce(details -> 'notes', '[]') <> '[]'"
 )
+"""Whether there are notes. Rows of earlier versions have them in one list."""
 _SAVE = (
     "UPDATE haptera.session SET owner = %s, project = %s, name = %s, title = %s, model = %s,"
     " parent = %s, native_session_id = %s, created = %s, updated = %s, head = %s, details = %s,"
@@ -74,10 +96,11 @@ class PostgresIndex:
         project: str | None,
         *,
         matching: SessionFilter = ANY_SESSION,
+        order: SessionOrder = "updated",
         limit: int | None = None,
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first."""
+        """List sessions in an order."""
 
         def work(connection: PgConnection) -> list[SessionRecord]:
             start: SessionRecord | None = None
@@ -87,10 +110,21 @@ class PostgresIndex:
                 if not rows:
                     return []
                 start = record_of(rows[0])
-            records = self._records(connection, (owner, project), after=start, matching=matching)
+            owned = self._owned(owner, project)
+            records = self._records(connection, owned, matching, order=order, after=start)
             return list(itertools.islice(filter(matching.matches, records), limit))
 
         return await self._connections.readers.run(work)
+
+    async def count(
+        self, owner: str, project: str | None, *, matching: SessionFilter = ANY_SESSION
+    ) -> int:
+        """Count sessions without reading their records."""
+        where, values = _where(matching)
+        rows = await self._connections.readers.query(
+            f"{_COUNT}({_KEYS}{where}) x", *self._owned(owner, project), *values
+        )
+        return int(rows[0][0])
 
     async def rebuild(self) -> int:
         """Derive the index again from the logs.
@@ -108,24 +142,23 @@ class PostgresIndex:
     def _records(
         self,
         connection: PgConnection,
-        owned: tuple[str, str | None],
-        *,
-        after: SessionRecord | None,
+        owned: tuple[str | None, ...],
         matching: SessionFilter,
+        *,
+        order: SessionOrder,
+        after: SessionRecord | None,
     ) -> Iterator[SessionRecord]:
-        """Yield the records of an owner page by page, the last updated first.
-
-        The database compares what would have most of them read in vain; `matching` decides.
-        """
-        came_of = [
-            None if each is None else to_text(each)
-            for each in (matching.parent, matching.spawned_by)
-            for _ in range(2)
-        ]
+        """Yield the records of an owner that match, page by page in an order."""
+        where, values = _where(matching)
+        behind, sorting = _ORDERS[order]
         while True:
-            start = (None, None, None) if after is None else (after.id, after.updated, after.id)
-            values = (*self._owned(*owned), *came_of, bool(matching.deleted), *start, _PAGE)
-            rows = self._connections.database.query(connection, _BROWSE, *values)
+            start = () if after is None else _place_of(after, order)
+            following = f" AND {behind}" if start else ""
+            rows = self._connections.database.query(
+                connection,
+                f"{_BROWSE}{where}{following} ORDER BY {sorting} LIMIT %s",
+                *(*owned, *values, *start, _PAGE),
+            )
             for row in rows:
                 after = record_of(row)
                 yield after
@@ -160,3 +193,46 @@ class PostgresIndex:
                 except psycopg.errors.UniqueViolation:
                     continue
         return False
+
+
+def _where(matching: SessionFilter) -> tuple[str, list[str | int]]:
+    """Return the conditions of a filter, and their values; its `matches` decides."""
+    compared: tuple[tuple[str, str | int | None], ...] = (
+        ("name = %s", matching.name),
+        ("starts_with(name, %s)", matching.name_prefix),
+        ("parent = %s", matching.parent),
+        ("details ->> 'spawned_by' = %s", matching.spawned_by),
+        ("coalesce(details ->> 'status', 'idle') = %s", matching.phase),
+        ("haptera.shown_status(details) = %s", matching.status),
+        ("updated > %s", matching.updated_after),
+        ("updated < %s", matching.updated_before),
+        ("updated >= %s", matching.since),
+    )
+    there = (
+        ("details ->> 'spawned_by'", matching.spawned),
+        ("details ->> 'archived'", matching.archived),
+        ("details ->> 'deleted'", matching.deleted),
+    )
+    where, values = "", list[str | int]()
+    for condition, value in compared:
+        if value is not None:
+            where += f" AND {condition}"
+            values.append(to_text(value) if isinstance(value, str) else value)
+    if (labels := label_details(matching)) is not None:
+        where += " AND labels @> haptera.labels_of(%s::jsonb)"
+        values.append(labels)
+    for field, is_there in there:
+        if is_there is not None:
+            where += f" AND {field} IS {'NOT ' if is_there else ''}NULL"
+    if matching.noted is not None:
+        where += f" AND {'' if matching.noted else 'NOT '}({_NOTED})"
+    return where, values
+
+
+def _place_of(record: SessionRecord, order: SessionOrder) -> tuple[str | int | bool, ...]:
+    """Return the values that an order compares."""
+    session_id = to_text(record.id)
+    if order == "name":
+        name = "" if record.name is None else to_text(record.name)
+        return record.name is None, name, session_id
+    return record.updated if order == "updated" else record.created, session_id

@@ -17,7 +17,7 @@ from haptera.model.log.entry import Entry
 from haptera.model.log.queries import QueryEnded, QueryStarted
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.shares import StoredShare
-from haptera.ports.session_store import SessionRecord
+from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.stores.append_rules import (
     RECORDED,
     believed,
@@ -35,7 +35,7 @@ COLUMNS = (
 """What `record_of` reads."""
 _TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 _KEPT = ("owner", "project", "name", "title", "model", "parent", "native_session_id", "created")
-_SHARE, _NOTE = "share ", "note "
+_SHARE, _NOTE, _SENDER = "share ", "note ", "sender "
 """The beginnings of such keys."""
 _UNKNOWN = SessionRecord(id=SessionId(""), owner="", project="")
 
@@ -96,6 +96,17 @@ def record_of(row: Sequence[Any]) -> SessionRecord:
     return with_details(record, msgspec.json.encode(stored)) or believed(record)
 
 
+def label_details(matching: SessionFilter) -> str | None:
+    """Return details that have the labels a filter looks for; None when it looks for none."""
+    senders = () if matching.sender is None else (matching.sender,)
+    details = {
+        "tags": matching.tags,
+        "metadata": matching.metadata,
+        **_keyed({"senders": senders}, {}),
+    }
+    return msgspec.json.encode(_keepable(details)).decode() if matching.labels else None
+
+
 def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
     """Return whether the last query has not ended, whether it rests, and how many prompts wait."""
     kinds = [entry.kind for entry in entries]
@@ -108,12 +119,14 @@ def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
 
 def _details_of(record: SessionRecord) -> dict[str, Any]:
     details: dict[str, Any] = msgspec.json.decode(encode_details(record))
-    del details["shares"], details["notes"]
-    return details | _keyed({"shares": record.shares, "notes": record.notes}, {})
+    lists = ("shares", "notes", "senders")
+    for name in lists:
+        del details[name]
+    return details | _keyed({name: getattr(record, name) for name in lists}, {})
 
 
 def _keyed(changed: dict[str, Any], changes: JsonObject) -> dict[str, Any]:
-    """Take links and notes out of changed fields, and return them as keys of `details`.
+    """Take links, notes and senders out of changed fields, and return them as keys of `details`.
 
     One that was revoked or forgotten is null there.
     """
@@ -123,6 +136,7 @@ def _keyed(changed: dict[str, Any], changes: JsonObject) -> dict[str, Any]:
     ended += [f"{_NOTE}{each}" for each in _listed(changes, "forgotten_notes")]
     keyed: dict[str, Any] = dict.fromkeys(ended)
     keyed |= {f"{_SHARE}{each.id}": msgspec.to_builtins(each) for each in shares}
+    keyed |= {f"{_SENDER}{each}": True for each in changed.pop("senders", ())}
     return keyed | {f"{_NOTE}{seq}": seq for seq in notes}
 
 
@@ -131,14 +145,18 @@ def _listed(changes: JsonObject, name: str) -> list[Json]:
 
 
 def _with_lists(details: dict[str, Any]) -> dict[str, Any]:
-    """Return details with the links and the notes in one field each, the first made first.
+    """Return details with links, notes and senders in one field each, the first made first.
 
     Rows of earlier versions have notes in such a field already.
     """
     shares = [details.pop(key) for key in sorted(details) if key.startswith(_SHARE)]
     notes = {f"{_NOTE}{seq}": seq for seq in _listed(details, "notes")}
     notes |= {key: details.pop(key) for key in sorted(details) if key.startswith(_NOTE)}
+    senders = [key for key in details if key.startswith(_SENDER)]
+    for key in senders:
+        del details[key]
     return details | {
+        "senders": sorted(key.removeprefix(_SENDER) for key in senders),
         "shares": [each for each in shares if each is not None],
         "notes": sorted(seq for seq in notes.values() if type(seq) is int),
     }

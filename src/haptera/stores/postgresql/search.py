@@ -15,6 +15,7 @@ from haptera.stores.postgresql.database import PgConnection, from_text, texts_or
 from haptera.stores.postgresql.log import read_rows
 from haptera.stores.stored_records import blob_name
 from haptera.stores.text_search import SearchableText, TextCollector, TextQuery, hit_of
+from haptera.stores.text_words import Phrase
 
 _BEHIND = (
     "SELECT key, id, indexed, head FROM haptera.session WHERE indexed < head AND owner = %s"
@@ -30,7 +31,8 @@ _FIND = (
     " ORDER BY ts_rank(t.words, %s::tsquery) DESC, t.session DESC, t.seq DESC LIMIT %s"
 )
 _LONGEST_WORD = 200
-"""Longer words are stored as a digest; the database takes 2,046 bytes."""
+"""Longer words are stored as their beginning and a digest; the database takes 2,046 bytes."""
+_LONGEST_START = 40
 _MOST_PLACES = 255
 _LARGEST_VECTOR = 900_000
 """Bytes of words in one text; the database takes a megabyte."""
@@ -49,10 +51,16 @@ class PostgresSearch:
         self._connections = connections
 
     async def find(
-        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        owner: str,
+        project: str | None = None,
+        limit: int = 50,
+        prefix: bool = False,
     ) -> Sequence[SearchHit]:
         """Find texts that hold every word of the query, the best first."""
-        wanted = TextQuery(query)
+        wanted = TextQuery(query, prefix=prefix)
         if not wanted.phrases or limit <= 0:
             return []
         within = (to_text(owner), None if project is None else to_text(project))
@@ -77,7 +85,7 @@ class PostgresSearch:
             # not be indexed twice.
             reached = max(head, rows[-1][0]) if rows else head
             texts, through = _texts_of(entries, after=indexed, head=reached)
-            vectors = [_vector(query.words_of(text.text)) for text in texts]
+            vectors = [_vector(query.splitter.words_of(text.text)) for text in texts]
             # Another process may have done the same meanwhile: then its work stands.
             connection.execute(
                 _INDEX,
@@ -101,8 +109,8 @@ class PostgresSearch:
     ) -> list[SearchHit]:
         owner, project = within
         bound = self._connections.database.owner_text
-        words = {_lexeme(word) for phrase in query.phrases for word in phrase}
-        expression = " & ".join(f"'{word}'" for word in sorted(words))
+        words = {word for phrase in query.phrases for word in _looked_up(phrase)}
+        expression = " & ".join(sorted(words))
         wanted = [
             (expression, max(_CANDIDATES, 4 * limit)),
             (f"'{_MORE}' & !({expression})", _MOST_LONG_TEXTS),
@@ -159,8 +167,24 @@ def _vector(words: Sequence[str]) -> str:
     return " ".join(parts)
 
 
+def _looked_up(phrase: Phrase) -> list[str]:
+    """Return the words of a phrase as the database looks for them."""
+    *whole, last = phrase.words
+    wanted = [f"'{_lexeme(word)}'" for word in whole]
+    # Long words are cut in the index, but for what they begin with.
+    return [
+        *wanted,
+        f"'{_plain(last)[:_LONGEST_START]}':*" if phrase.is_open else f"'{_lexeme(last)}'",
+    ]
+
+
 def _lexeme(word: str) -> str:
-    """Return a word as the index has it. Words are letters and digits, so nothing is quoted."""
+    """Return a word as the index has it."""
     if len(word.encode()) <= _LONGEST_WORD:
-        return word.replace("'", "").replace("\\", "")
-    return blob_name(word.encode())
+        return _plain(word)
+    return _plain(word)[:_LONGEST_START] + blob_name(word.encode())
+
+
+def _plain(word: str) -> str:
+    """Return a word without what a quoted lexeme cannot hold; words are letters and digits."""
+    return word.replace("'", "").replace("\\", "")

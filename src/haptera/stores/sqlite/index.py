@@ -3,12 +3,18 @@
 import contextlib
 import itertools
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import apsw
 import msgspec
 
 from haptera.model.ids import SessionId
-from haptera.ports.session_store import ANY_SESSION, SessionFilter, SessionRecord
+from haptera.model.results import SessionOrder
+from haptera.ports.session_store import (
+    ANY_SESSION,
+    SessionFilter,
+    SessionRecord,
+)
 from haptera.stores.append_rules import is_visible
 from haptera.stores.sqlite.connections import SqliteConnections
 from haptera.stores.sqlite.rows import (
@@ -20,12 +26,20 @@ from haptera.stores.sqlite.rows import (
     save_record,
 )
 
+_Value: TypeAlias = str | int | None
 _OWNED = "owner = ?1 AND (?2 IS NULL OR project = ?2)"
+_KEYS = "SELECT key FROM session WHERE "
+_COUNT = "SELECT count(*) FROM session WHERE "
+_LAST = f" FROM session WHERE {_OWNED} AND id = "
 _PARENTS = "SELECT key, CAST(parent AS BLOB) FROM session"
-_AFTER = (
-    " AND (updated, id) < (SELECT updated, id FROM session"
-    " WHERE id = ?3 AND owner = ?1 AND (?2 IS NULL OR project = ?2))"
-)
+_ORDERS: dict[SessionOrder, tuple[str, str]] = {
+    "updated": ("(updated, id)", "updated DESC, id DESC"),
+    "created": ("(created, id)", "created DESC, id DESC"),
+    "oldest": ("(created, id)", "created, id"),
+    "name": ("(name IS NULL, coalesce(name, ''), id)", "name IS NULL, name, id"),
+}
+"""The values that an order compares, and the order itself."""
+_LAST_LETTER = "\U0010ffff"
 
 
 class SqliteIndex:
@@ -53,34 +67,42 @@ class SqliteIndex:
         project: str | None,
         *,
         matching: SessionFilter = ANY_SESSION,
+        order: SessionOrder = "updated",
         limit: int | None = None,
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first."""
-        where = _OWNED if after is None else _OWNED + _AFTER
-        if matching.noted:
-            where += " AND noted IS NOT NULL"
-        values: list[str | int | None] = (
-            [owner, project] if after is None else [owner, project, after]
-        )
-        for condition, value in _selected_by(matching):
-            values.append(value)
-            where += f" AND {condition} ?{len(values)}"
-
-        if matching.deleted:
-            where += " AND deleted IS NOT NULL"
+        """List sessions in an order."""
+        where, values = _where(owner, project, matching)
+        compared, sorting = _ORDERS[order]
+        if after is not None:
+            side = "<" if sorting.endswith("DESC") else ">"
+            values.append(after)
+            where += f" AND {compared} {side} (SELECT {compared[1:-1]}{_LAST}?{len(values)})"
 
         def list_records(connection: apsw.Connection) -> list[SessionRecord]:
-            if matching.parent is not None and after is None:
+            if matching.parent is not None and after is None and order == "updated":
                 return _forks(connection, (owner, project), matching)[:limit]
-            rows = connection.execute(
-                f"{SELECT_RECORDS} WHERE {where} ORDER BY updated DESC, id DESC", values
+            # Keys are sorted, not rows, and of most rows only those of one page are read.
+            keys = connection.execute(f"{_KEYS}{where} ORDER BY {sorting}", values).fetchall()
+            rows = (
+                connection.execute(f"{SELECT_RECORDS} WHERE key = ?", key).fetchone()
+                for key in keys
             )
-            records = (decode_record(connection, row) for row in rows)
+            records = (decode_record(connection, row) for row in rows if row is not None)
             found = (record for record in records if record and matching.matches(record))
             return list(itertools.islice(found, limit))
 
         return await self._connections.readers.read(list_records)
+
+    async def count(
+        self, owner: str, project: str | None, *, matching: SessionFilter = ANY_SESSION
+    ) -> int:
+        """Count sessions without reading their records."""
+        where, values = _where(owner, project, matching)
+        found: int = await self._connections.readers.read(
+            lambda connection: connection.execute(f"{_COUNT}{where}", values).get
+        )
+        return found
 
     async def rebuild(self) -> int:
         """Derive the index again from the logs."""
@@ -108,19 +130,42 @@ def _forks(
     return [record for record in found if record is not None and matching.matches(record)]
 
 
-def _selected_by(matching: SessionFilter) -> list[tuple[str, str | int]]:
-    """Return the conditions of a filter that SQLite compares, so that fewer rows are decoded.
+def _where(owner: str, project: str | None, matching: SessionFilter) -> tuple[str, list[_Value]]:
+    """Return the condition for the sessions of an owner that match, and its values.
 
     A turn with a budget asks for what its session started, or for the sessions of the day: neither
-    is to decode all sessions. Forks are looked up by `_forks`: one whose row is damaged must not be
-    missed, because a deletion would remove the log that it needs.
+    is to decode all sessions. `browse` compares what it has decoded once more, because a row may be
+    damaged.
     """
-    conditions = (
-        ("spawned_by =", matching.spawned_by),
-        ("updated >", matching.updated_after),
-        ("updated <", matching.updated_before),
-    )
-    return [(condition, value) for condition, value in conditions if value is not None]
+    values: list[_Value] = [owner, project]
+    where = _OWNED
+    prefix = matching.name_prefix
+    compared: list[tuple[str, _Value]] = [
+        ("name = ?", matching.name),
+        ("name >= ?", prefix),
+        ("name < ?", None if prefix is None else prefix + _LAST_LETTER),
+        ("parent = ?", matching.parent),
+        ("spawned_by = ?", matching.spawned_by),
+        ("phase = ?", matching.phase),
+        ("status = ?", matching.status),
+        ("updated > ?", matching.updated_after),
+        ("updated < ?", matching.updated_before),
+        ("updated >= ?", matching.since),
+        *(("key IN (SELECT session FROM label WHERE text = ?)", each) for each in matching.labels),
+    ]
+    for condition, value in compared:
+        if value is not None:
+            values.append(value)
+            where += f" AND {condition.replace('?', f'?{len(values)}')}"
+    for column, is_there in (
+        ("spawned_by", matching.spawned),
+        ("archived", matching.archived),
+        ("deleted", matching.deleted),
+        ("noted", matching.noted),
+    ):
+        if is_there is not None:
+            where += f" AND {column} IS {'NOT ' if is_there else ''}NULL"
+    return where, values
 
 
 def _find(

@@ -5,12 +5,16 @@ applied. A database with a number that this version does not know is refused and
 is a database of another application.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
 
 from haptera.model.errors import ErrorCode, StoreError
+from haptera.model.ids import SessionId
+from haptera.ports.session_store import SessionRecord
+from haptera.stores.append_rules import with_details
+from haptera.stores.text_words import INDEX_TOKENIZER
 
 APPLICATION_ID = 0x686F6C64
 """Marks a file as a database of Haptera (`hold` in ASCII)."""
@@ -152,6 +156,54 @@ def _add_spawned_by(connection: apsw.Connection) -> None:
     )
 
 
+_LABELS = """
+ALTER TABLE session ADD COLUMN phase TEXT NOT NULL DEFAULT 'idle';
+ALTER TABLE session ADD COLUMN status TEXT NOT NULL DEFAULT 'idle';
+ALTER TABLE session ADD COLUMN archived INTEGER;
+CREATE TABLE label (
+  text TEXT NOT NULL,
+  session INTEGER NOT NULL REFERENCES session (key) ON DELETE CASCADE,
+  PRIMARY KEY (text, session)
+) STRICT;
+CREATE INDEX label_session ON label (session);
+"""
+
+
+def _add_labels(connection: apsw.Connection) -> None:
+    """Let sessions be found by tag, metadata, sender and status without decoding the others.
+
+    All of it is in the details, too, which are damaged where they are no JSON: such a session is
+    found again once its record is derived anew.
+    """
+    connection.execute(_LABELS)
+    rows: Iterable[tuple[int, bytes]] = connection.execute(
+        "SELECT key, CAST(details AS BLOB) FROM session WHERE json_valid(CAST(details AS TEXT))"
+    )
+    for key, details in list(rows):
+        record = with_details(SessionRecord(id=SessionId(""), owner="", project=""), details)
+        if record is None:
+            continue
+        connection.execute(
+            "UPDATE session SET phase = ?, status = ?, archived = ? WHERE key = ?",
+            (record.status, record.shown_status, record.archived, key),
+        )
+        connection.executemany(
+            "INSERT INTO label (text, session) VALUES (?, ?)",
+            [(label, key) for label in record.labels],
+        )
+
+
+def _make_word_index(connection: apsw.Connection) -> None:
+    """Replace the index by one of the words that every store splits; searches fill it again."""
+    connection.execute("DROP TABLE text_index")
+    tokenizer = INDEX_TOKENIZER.replace("'", "''")
+    connection.execute(
+        "CREATE VIRTUAL TABLE text_index USING fts5 ("
+        f"text, content = '', contentless_delete = 1, tokenize = '{tokenizer}')"
+    )
+    connection.execute("UPDATE session SET indexed = 0")
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _make_tables,
     _add_native_session_id,
@@ -160,6 +212,8 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _add_details,
     _add_noted,
     _add_spawned_by,
+    _add_labels,
+    _make_word_index,
 )
 
 

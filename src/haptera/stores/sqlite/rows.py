@@ -56,8 +56,14 @@ SELECT_RECORDS = (
     " CAST(head AS INTEGER), CAST(details AS BLOB) FROM session"
 )
 """Selects rows for `decode_record`; a WHERE clause can follow."""
-_LOOKED_UP = attrgetter("name", "title", "model", "native_session_id", "deleted", "notes")
-"""The fields with a column of their own that an entry can change, beside time and head."""
+_LABELLED = attrgetter("tags", "metadata", "senders")
+"""The fields that labels are made of."""
+_LOOKED_UP = attrgetter(
+    *("name", "title", "model", "native_session_id", "archived", "deleted", "notes"),
+    *("tags", "metadata", "senders"),
+)
+"""The fields with a column or labels of their own that an entry can change, beside those that each
+query changes."""
 _RECORD_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 
 
@@ -300,16 +306,20 @@ def save_record(
 
     `known` is the stored one, if that is known: mostly only the state of a query has changed.
     """
-    now = (record.updated, record.head, encode_details(record), key)
+    state = (record.status, record.shown_status)
+    now = (record.updated, record.head, encode_details(record), *state, key)
     if known is not None and _LOOKED_UP(record) == _LOOKED_UP(known):
         connection.execute(
-            "UPDATE session SET updated = ?, head = ?, details = ? WHERE key = ?", now
+            "UPDATE session SET updated = ?, head = ?, details = ?, phase = ?, status = ?"
+            " WHERE key = ?",
+            now,
         )
         return
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
-        " parent = ?, spawned_by = ?, native_session_id = ?, created = ?, deleted = ?, noted = ?,"
-        " updated = ?, head = ?, details = ? WHERE key = ?",
+        " parent = ?, spawned_by = ?, native_session_id = ?, created = ?, archived = ?,"
+        " deleted = ?, noted = ?, updated = ?, head = ?, details = ?, phase = ?, status = ?"
+        " WHERE key = ?",
         (
             record.id,
             record.owner,
@@ -321,11 +331,18 @@ def save_record(
             record.spawned_by,
             record.native_session_id,
             record.created,
+            record.archived,
             record.deleted,
             1 if record.notes else None,
             *now,
         ),
     )
+    if known is None or _LABELLED(record) != _LABELLED(known):
+        connection.execute("DELETE FROM label WHERE session = ?", (key,))
+        connection.executemany(
+            "INSERT INTO label (text, session) VALUES (?, ?)",
+            [(label, key) for label in record.labels],
+        )
 
 
 def _last_entry_row(connection: apsw.Connection, key: int) -> EntryRow | None:

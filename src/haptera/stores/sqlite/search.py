@@ -31,6 +31,7 @@ from haptera.stores.text_search import (
     TextQuery,
     hit_of,
 )
+from haptera.stores.text_words import WordSplitter
 
 
 class SqliteSearch:
@@ -40,15 +41,21 @@ class SqliteSearch:
         self._connections = connections
 
     async def find(
-        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+        self,
+        query: str,
+        *,
+        owner: str,
+        project: str | None = None,
+        limit: int = 50,
+        prefix: bool = False,
     ) -> Sequence[SearchHit]:
         """Find texts that hold every word of the query, the best first."""
-        wanted = TextQuery(query)
+        wanted = TextQuery(query, prefix=prefix)
         if not wanted.phrases or limit <= 0:
             return []
         # Only the sessions that are searched: damage to other owners' sessions has no effect.
         await self._connections.writer.write(
-            lambda connection: _update_index(connection, (owner, project))
+            lambda connection: _update_index(connection, (owner, project), wanted.splitter)
         )
         return await self._connections.readers.read(
             lambda connection: _find(connection, wanted, (owner, project), limit=limit)
@@ -98,7 +105,9 @@ def _text_at(connection: apsw.Connection, key: int, seq: int) -> SearchableText 
     return None
 
 
-def _update_index(connection: apsw.Connection, owned: tuple[str, str | None]) -> None:
+def _update_index(
+    connection: apsw.Connection, owned: tuple[str, str | None], splitter: WordSplitter
+) -> None:
     behind = connection.execute(
         "SELECT key, CAST(indexed AS INTEGER) FROM session"
         " WHERE indexed < head AND owner = ?1 AND (?2 IS NULL OR project = ?2)"
@@ -107,10 +116,13 @@ def _update_index(connection: apsw.Connection, owned: tuple[str, str | None]) ->
     ).fetchall()
     for key, indexed in behind:
         # A damaged number must not lead to the places of another session.
-        _index_session(connection, int(str(key)), within_seqs(int(str(indexed))))
+        after = within_seqs(int(str(indexed)))
+        _index_session(connection, splitter, key=int(str(key)), indexed=after)
 
 
-def _index_session(connection: apsw.Connection, key: int, indexed: int) -> None:
+def _index_session(
+    connection: apsw.Connection, splitter: WordSplitter, *, key: int, indexed: int
+) -> None:
     # Prompts that were queued during a turn that was open last time are in the index already.
     connection.execute(
         "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?",
@@ -121,7 +133,7 @@ def _index_session(connection: apsw.Connection, key: int, indexed: int) -> None:
         for text in collector.take(entry):
             connection.execute(
                 "INSERT INTO text_index (rowid, text) VALUES (?, ?)",
-                (place_of(key, text.seq), text.text),
+                (place_of(key, text.seq), splitter.indexed(text.text)),
             )
     through = collector.through if collector.has_open_turn else head_of(connection, key)
     connection.execute("UPDATE session SET indexed = ? WHERE key = ?", (through, key))

@@ -2,10 +2,23 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from haptera.model.errors import ErrorCode, ErrorReport
-from haptera.model.ids import EntryId, new_entry_id, new_session_id
+from haptera.model.ids import (
+    EntryId,
+    InputId,
+    SessionId,
+    new_entry_id,
+    new_message_id,
+    new_session_id,
+)
+from haptera.model.log.entry import Entry
 from haptera.model.log.notes import ContextNoted
-from haptera.model.log.queries import QueryEnded, QueryStarted
+from haptera.model.log.queries import InputQueued, QueryEnded, QueryStarted
+from haptera.model.messages import Sender, UserMessage
+from haptera.model.parts import TextPart
+from haptera.model.results import SessionOrder
 from haptera.model.shares import ShareId, StoredShare, sharing, unsharing
 from haptera.ports.session_store import SessionFilter, SessionRecord
 from haptera.testing.promises import (
@@ -41,8 +54,8 @@ async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> N
             head=1,
         )
         for handle in (store, other):
-            found = await handle.index.find(OWNER, PROJECT, session_id=lease.session_id)
-            require_same(found, expected, "found by id")
+            record = await handle.index.find(OWNER, PROJECT, session_id=lease.session_id)
+            require_same(record, expected, "found by id")
             require_same(
                 await handle.index.find(OWNER, PROJECT, name="ana-1"), expected, "found by name"
             )
@@ -171,11 +184,11 @@ async def check_lists_are_filtered(open_store: OpenStore) -> None:
         await store.log.append(leases[4], [change(3, archived=7, metadata={"gone": None})])
         ids = [lease.session_id for lease in leases]
         for matching, expected in (
-            (SessionFilter(tag="even"), {ids[0], ids[2], ids[4]}),
-            (SessionFilter(tag="even", archived=False), {ids[0], ids[2]}),
+            (SessionFilter(tags=("even",)), {ids[0], ids[2], ids[4]}),
+            (SessionFilter(tags=("even",), archived=False), {ids[0], ids[2]}),
             (SessionFilter(archived=True), {ids[4]}),
             (SessionFilter(name="f3"), {ids[3]}),
-            (SessionFilter(tag="even", updated_after=2), {ids[4]}),
+            (SessionFilter(tags=("even",), updated_after=2), {ids[4]}),
             (SessionFilter(updated_before=3), set(ids) - {ids[4]}),
             (SessionFilter(phase="idle"), set(ids)),
             (SessionFilter(phase="running"), set()),
@@ -183,11 +196,26 @@ async def check_lists_are_filtered(open_store: OpenStore) -> None:
             (SessionFilter(spawned_by=ids[0]), set()),
             (SessionFilter(spawned=True), set()),
             (SessionFilter(spawned=False), set(ids)),
+            (SessionFilter(tags=("even", "odd")), set()),
+            (SessionFilter(metadata={"number": 3}), {ids[3]}),
+            (SessionFilter(metadata={"number": 2, "gone": 1}), {ids[2]}),
+            (SessionFilter(metadata={"number": "3"}), set()),
+            (SessionFilter(metadata={"gone": 1}), set(ids) - {ids[4]}),
+            (SessionFilter(name_prefix="f"), set(ids)),
+            (SessionFilter(name_prefix="f3"), {ids[3]}),
+            (SessionFilter(name_prefix="3"), set()),
+            (SessionFilter(status="idle"), set(ids)),
+            (SessionFilter(since=3), {ids[4]}),
+            (SessionFilter(since=4), set()),
+            (SessionFilter(noted=True), set()),
+            (SessionFilter(noted=False), set(ids)),
         ):
-            found = await store.index.browse(OWNER, PROJECT, matching=matching)
-            require_same({record.id for record in found}, expected, f"{matching}")
+            count = await store.index.count(OWNER, PROJECT, matching=matching)
+            require_same(count, len(expected), f"the number of {matching}")
+            records = await store.index.browse(OWNER, PROJECT, matching=matching)
+            require_same({record.id for record in records}, expected, f"{matching}")
             one = await store.index.browse(OWNER, PROJECT, matching=matching, limit=1)
-            require_same(list(one), list(found[:1]), "a limit counts what matches")
+            require_same(list(one), list(records[:1]), "a limit counts what matches")
         last = await store.index.find(OWNER, PROJECT, name="f4")
         require_same(last and last.metadata, {"number": 4}, "metadata is merged, null removes")
         require_same(last and last.archived, 7, "when it was archived")
@@ -195,6 +223,83 @@ async def check_lists_are_filtered(open_store: OpenStore) -> None:
         require_same({record.id for record in everywhere}, set(ids), "no project means all")
         named = await store.index.find(OWNER, None, name="f1")
         require_same(named and named.id, ids[1], "a name is found in all projects")
+
+
+async def check_sessions_are_found_by_who_spoke(open_store: OpenStore) -> None:
+    """Senders are those of queries and of queued prompts, also after a rebuild."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        lease, silent = await new_session(store), await new_session(store)
+        for seq, user in enumerate(("bo", "ana", "bo"), start=2):
+            spoken = (TextPart(text="hi"),)
+            message = UserMessage(id=new_message_id(), parts=spoken, sender=Sender(user_id=user))
+            started: Entry = QueryStarted(id=new_entry_id(), time=seq, seq=seq, message=message)
+            if user == "ana":
+                started = InputQueued(
+                    id=new_entry_id(),
+                    time=seq,
+                    seq=seq,
+                    input_id=InputId("inp_1"),
+                    message=message,
+                    delivery="queue",
+                )
+            await store.log.append(lease, [started])
+        await store.log.append(lease, [change(5, metadata={"status": "in review"})])
+        await store.log.append(silent, [change(2, tags=["x" * 500])])
+        for rebuilt in range(2):
+            for matching, expected in (
+                (SessionFilter(sender="ana"), [lease.session_id]),
+                (SessionFilter(sender="an"), []),
+                (SessionFilter(sender="bo", status="in review"), [lease.session_id]),
+                (SessionFilter(status="running"), []),
+                (SessionFilter(phase="running"), [lease.session_id]),
+                (SessionFilter(tags=("x" * 500,)), [silent.session_id]),
+            ):
+                listed = await other.index.browse(OWNER, PROJECT, matching=matching)
+                what = f"{matching}{', rebuilt' * rebuilt}"
+                require_same([each.id for each in listed], expected, what)
+                counted = await other.index.count(OWNER, PROJECT, matching=matching)
+                require_same(counted, len(expected), what)
+                require(
+                    not await other.index.count("another", None, matching=matching), "of its owner"
+                )
+            (record,) = await other.index.browse(
+                OWNER, PROJECT, matching=SessionFilter(sender="bo")
+            )
+            require_same(record.senders, ("ana", "bo"), "who spoke")
+            await other.index.rebuild()
+
+
+async def check_lists_have_an_order(open_store: OpenStore) -> None:
+    """Pages follow each other in every order; among equals the id decides."""
+    async with opened(open_store) as store:
+        made = {}
+        for name, created, updated in (("b", 5, 9), (None, 3, 9), ("a", 4, 4), ("B", 3, 7)):
+            session_id = new_session_id()
+            lease = await store.leases.acquire(session_id, "holder")
+            opened_at = replace(opening(session_id, name=name), time=created)
+            await store.log.append(lease, [opened_at, replace(change(2, tags=["t"]), time=updated)])
+            made[session_id] = (name, created, updated)
+        by_order: dict[SessionOrder, list[SessionId]] = {
+            "updated": sorted(made, key=lambda each: (made[each][2], each), reverse=True),
+            "created": sorted(made, key=lambda each: (made[each][1], each), reverse=True),
+            "oldest": sorted(made, key=lambda each: (made[each][1], each)),
+            "name": sorted(made, key=lambda each: (made[each][0] is None, made[each][0] or "")),
+        }
+        for order, expected in by_order.items():
+            for limit in (1, 2, 10):
+                pages: list[SessionId] = []
+                after: SessionId | None = None
+                while page := await store.index.browse(
+                    OWNER,
+                    PROJECT,
+                    matching=SessionFilter(tags=("t",)),
+                    order=order,
+                    limit=limit,
+                    after=after,
+                ):
+                    pages += [each.id for each in page]
+                    after = pages[-1]
+                require_same(pages, expected, f"by {order}, {limit} at a time")
 
 
 async def check_a_deleted_session_is_hidden(open_store: OpenStore) -> None:

@@ -84,8 +84,8 @@ async def check_words_are_found_whole_in_any_case_and_order(open_store: OpenStor
             require_same(await _seqs(store, query), seqs, f"what {query!r} finds")
 
 
-async def check_a_query_has_no_operators(open_store: OpenStore) -> None:
-    """What another language would take for an operator is a word, or nothing."""
+async def check_a_query_has_no_other_operators(open_store: OpenStore) -> None:
+    """But `*` behind a word, what another language would take for one is a word, or nothing."""
     async with opened(open_store) as store:
         lease = await new_session(store)
         texts = ["swallows nest", "to nest or not to nest", "nest and near the text index"]
@@ -99,7 +99,7 @@ async def check_a_query_has_no_operators(open_store: OpenStore) -> None:
             "text_index:": {4},
             "text:nest": set(),
             "nest*": {2, 3, 4},
-            "ne*": set(),
+            "ne*": {2, 3, 4},
             "^nest": {2, 3, 4},
             '"swallows nest"': {2},
             '"': set(),
@@ -115,17 +115,72 @@ async def check_a_query_has_no_operators(open_store: OpenStore) -> None:
             require_same(await _seqs(store, query), seqs, f"what {query!r} finds")
 
 
+async def check_words_are_found_by_their_beginning(open_store: OpenStore) -> None:
+    """With `*` or as an option; a word without either is found whole."""
+    async with opened(open_store) as store:
+        lease = await new_session(store)
+        texts = ("Swallows nest", "a swallow", f"{'w' * 400} ends", "isn't")
+        await store.log.append(lease, [prompt(seq, text) for seq, text in enumerate(texts, 2)])
+        for query, is_prefix, expected in (
+            ("swallow", False, {3}),
+            ("swallow*", False, {2, 3}),
+            ("SWAL* nest", False, {2}),
+            ("swal ne", True, {2}),
+            ("swal", False, set()),
+            ("wallow*", False, set()),
+            ("*", False, set()),
+            ("w" * 30, True, {4}),
+            ("w" * 300, True, {4}),
+            (f"{'w' * 300}e", True, set()),
+            ("isn'*", False, {5}),
+            ("isn't*", False, {5}),
+            ("isn's*", False, set()),
+        ):
+            hits = await store.search.find(query, owner=OWNER, project=PROJECT, prefix=is_prefix)
+            what = f"{query[:20]} {'by its beginning' * is_prefix}"
+            require_same({hit.seq for hit in hits}, expected, what)
+
+
+async def check_scripts_without_spaces_are_searched(open_store: OpenStore) -> None:
+    """A run of characters is found wherever it stands, and ß is ss."""
+    async with opened(open_store) as store:
+        lease = await new_session(store)
+        texts = ("我喜欢燕子的窝", "ツバメの巣とhotel2", "กินข้าวแล้ว", "Hauptstraße", "STRAẞE ss")
+        await store.log.append(lease, [prompt(seq, text) for seq, text in enumerate(texts, 2)])
+        for query, expected in (
+            ("燕子", {2}),
+            ("我喜欢燕子的窝", {2}),
+            ("燕", {2}),
+            ("窝", {2}),
+            ("窝 我", {2}),
+            ("子燕", set()),
+            ("喜子", set()),
+            ("巣とhotel2", {3}),
+            ("hotel2", {3}),
+            ("とhotel", set()),
+            ("ข้าว", {4}),
+            ("hauptstrasse", {5}),
+            ("Straße", {6}),
+            ("strasse", {6}),
+            ("ß", {6}),
+        ):
+            hits = await _find(store, query)
+            require_same({hit.seq for hit in hits}, expected, query)
+
+
 async def check_only_what_was_said_is_searched(open_store: OpenStore) -> None:
     """Not reasoning, not notes of hooks, not a turn that was discarded or has not ended."""
     async with opened(open_store) as store:
         lease = await new_session(store)
-        said = answer(2, "the answer", reasoning="a thought")
+        answered = answer(2, "the answer", reasoning="a thought")
         dropped = answer(8, "never mind", ended=False)
         discarded = TurnDiscarded(
             id=new_entry_id(), time=0, seq=13, message_id=MessageId("msg_8"), reason="retry"
         )
         growing = answer(15, "not yet whole", ended=False)
-        await store.log.append(lease, [*said, *dropped, discarded, note(14, "a note"), *growing])
+        await store.log.append(
+            lease, [*answered, *dropped, discarded, note(14, "a note"), *growing]
+        )
         for word in ("thought", "mind", "note", "whole"):
             require_same(await _seqs(store, word), set(), f"what {word!r} finds")
         require_same(await _seqs(store, "answer"), {5}, "the answer is found")
@@ -159,9 +214,9 @@ async def check_search_stays_with_its_owner_and_project(open_store: OpenStore) -
             await store.log.append(lease, [prompt(2, "the same words")])
             sessions[owner, project] = lease.session_id
         for owner, project in pairs:
-            found = await store.search.find("words", owner=owner, project=project)
+            hits = await store.search.find("words", owner=owner, project=project)
             expected = [sessions[owner, project]]
-            require_same([hit.session_id for hit in found], expected, f"{owner} in {project}")
+            require_same([hit.session_id for hit in hits], expected, f"{owner} in {project}")
         everywhere = {hit.session_id for hit in await store.search.find("words", owner="ana")}
         require_same(everywhere, {sessions["ana", "p"], sessions["ana", "p2"]}, "all projects")
         require_same(list(await store.search.find("words", owner="bob")), [], "another owner")
@@ -175,8 +230,8 @@ async def check_deleted_sessions_are_not_found(open_store: OpenStore) -> None:
             await store.log.append(lease, [prompt(2, "the same words")])
         require_same(len(await _find(store, "words")), 2, "before deleting")
         await store.log.delete(doomed.session_id)
-        found = [hit.session_id for hit in await _find(store, "words")]
-        require_same(found, [kept.session_id], "after deleting")
+        hits = [hit.session_id for hit in await _find(store, "words")]
+        require_same(hits, [kept.session_id], "after deleting")
 
 
 async def check_the_best_hits_come_first_up_to_the_limit(open_store: OpenStore) -> None:
@@ -198,8 +253,8 @@ async def check_a_restored_history_is_found(open_store: OpenStore) -> None:
     async with opened(open_store) as store:
         session_id = new_session_id()
         lease = await store.leases.acquire(session_id, "conformance")
-        said = (prompt(0, "where do swifts sleep").message, prompt(1, "and why").message)
-        history = tuple(message for message in said if message is not None)
+        messages = (prompt(0, "where do swifts sleep").message, prompt(1, "and why").message)
+        history = tuple(message for message in messages if message is not None)
         await store.log.append(
             lease, [msgspec.structs.replace(opening(session_id), history=history)]
         )

@@ -137,10 +137,10 @@ class Hooks:
 
     def only(self, *points: HookPoint) -> "Hooks":
         """Return the hooks of some points as they are now; later ones are not added to them."""
-        kept = Hooks()
-        kept._functions = {point: self.at(point) for point in points if self.at(point)}
-        kept.is_empty = not kept._functions
-        return kept
+        hooks = Hooks()
+        hooks._functions = {point: self.at(point) for point in points if self.at(point)}
+        hooks.is_empty = not hooks._functions
+        return hooks
 
     @overload
     def on(
