@@ -19,6 +19,7 @@ from typing import Protocol, get_args
 import msgspec
 
 from haptera.kernel.blocks.control_channel import ControlChannelInterface
+from haptera.kernel.session.log_reading import beside_the_loop
 from haptera.model.entry_bytes import refuse_unreadable
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, LiveEvent
@@ -310,7 +311,11 @@ class SessionRecorder:
     async def refold(self, derive: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""
         async with self._lock:
-            self.fold.become(await derive())
+            derived = await derive()
+            # The next request counts what it sends: on the loop, unless that is done by then.
+            conversation = derived.conversation
+            await beside_the_loop(len(conversation), conversation.counts.update)
+            self.fold.become(derived)
 
     def _stage(self, events: Sequence[Event]) -> None:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""

@@ -35,6 +35,14 @@ class SentCounts:
         self._counted = len(self._messages)
         return self
 
+    def forget_last(self, message: Message) -> None:
+        """Take in that the last message was removed; it may not have been counted yet."""
+        if self._counted > len(self._messages):
+            self._counted -= 1
+            self.user -= isinstance(message, UserMessage)
+            self.assistant -= isinstance(message, AssistantMessage)
+            self.reasoning -= [type(part) for part in message.parts].count(ReasoningPart)
+
 
 _MESSAGES = (UserMessage, AssistantMessage)
 
@@ -182,9 +190,9 @@ class Conversation:
             return None
         self._tags.pop()
         removed = self._messages.pop()
+        self._whole = None
         if self._last_start < len(self._messages):
-            self._whole = None
-            self._start_view_at(self._last_start)
+            self._counts.forget_last(removed)
             self._looked_at = min(self._looked_at, len(self._messages))
         else:
             self._look_again()

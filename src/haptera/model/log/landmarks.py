@@ -4,7 +4,7 @@ They are of the whole log, also of what was rewound. They say which stretches of
 know the session at an entry, without reading it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -66,11 +66,38 @@ class Landmarks(msgspec.Struct, frozen=True):
             if place.at <= last:
                 yield place
 
-    def is_closed(self, first: int, last: int, *, until: int) -> bool:
-        """Whether nothing between a stretch of the log and another entry went back into it.
+    def end_of_way(self, seq: int, *, to: int) -> int:
+        """Return how far the log leads from an entry on the way to another without a rewind."""
+        return next((last for first, last in self.way_to(to) if first <= seq), to)
 
-        What did could have added to it: what became of a call counts wherever the call does.
+    def rest_after(self, seq: int, *, until: int) -> int:
+        """Return the first entry from one on at which nothing is open, by the states.
+
+        `until` where none of them says so.
         """
-        return not any(
-            last < each.seq <= until and first < each.to_seq < last for each in self.rewinds
-        )
+        return min((place.at for place in self.states if seq <= place.at <= until), default=until)
+
+    def branches_of(self, after: int, last: int, *, until: int) -> list[tuple[int, int]]:
+        """Return a stretch of the log, and what went on from within it later, up to `until`.
+
+        Each is the `seq` after which it begins and the one that it ends with. What became of a call
+        counts wherever the call does, so that they belong together.
+        """
+        stretches = [(after, last)]
+        for each in self.rewinds:
+            is_read = not stretches[-1][1] < each.seq <= until
+            if not is_read and any(start <= each.to_seq <= end for start, end in stretches):
+                stretches.append((each.seq - 1, self.rest_after(each.seq, until=until)))
+        return stretches
+
+    def reach(self, stretches: Sequence[tuple[int, int]], *, to: int) -> int:
+        """Return how far stretches lead on the way to an entry, from where the first one begins."""
+        reached = first = stretches[0][0]
+        for begun, end in reversed([*self.way_to(to)]):
+            start = max(begun, first + 1)
+            if start <= end:
+                reads = next((last for after, last in stretches if after < start <= last), reached)
+                reached = max(reached, min(reads, end))
+            if reached < end:
+                break
+        return reached
