@@ -22,7 +22,7 @@ from haptera.access.worker import SessionWorker, can_go_on
 from haptera.cli.session_texts import short_time, shown_part
 from haptera.cli.terminal import safe_line
 from haptera.formats.archive_adoption import KEPT_SETTINGS
-from haptera.formats.formats import WRITTEN
+from haptera.formats.formats import WRITTEN_FORMATS
 from haptera.model.approvals import NO_FACTS
 from haptera.model.entry_bytes import decode_entry
 from haptera.model.errors import StoreError
@@ -151,7 +151,7 @@ async def look_at(agent: Agent, session_id: str, random: Random) -> None:
     for each in messages:
         lines += [short_time(each.time), *map(shown_part, each.message.parts)]
     assert not _CONTROL & set("".join(lines))
-    for name in ("archive", *random.sample(sorted(WRITTEN), 2)):
+    for name in ("archive", *random.sample(sorted(WRITTEN_FORMATS), 2)):
         async for _ in agent.sessions.export(session_id, to=name):
             pass
 
