@@ -1,7 +1,9 @@
-"""Lives in random workspaces, in a process of its own: `rewind_batch FIRST LAST`."""
+"""Lives in random workspaces, in a process of its own: `rewind_batch PLACE FIRST LAST`."""
 
 import sys
+import tempfile
 
 from tests.agent.test_rewinding_any_workspace import live_often
 
-live_often(range(int(sys.argv[1]), int(sys.argv[2])))
+tempfile.tempdir = sys.argv[1]
+live_often(range(int(sys.argv[2]), int(sys.argv[3])))

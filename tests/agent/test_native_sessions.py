@@ -763,7 +763,20 @@ async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> Non
         assert prompt.endswith("Who am I?")
 
 
-async def test_settings_that_change_reach_a_program_that_is_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"thinking": "high"},
+        {"denied_tools": ["Bash"]},
+        {"allowed_tools": ["Read"]},
+        {"limits": {"turns": 7}},
+        {"system_prompt": "Be brief."},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+async def test_settings_that_change_reach_a_program_that_is_open(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
     steps = [*turn("One."), *turn("Two.", 2), *turn("Three.", 3)]
     child = Child(tmp_path, steps)
     transcript_of(child)
@@ -771,7 +784,7 @@ async def test_settings_that_change_reach_a_program_that_is_open(tmp_path: Path)
         await session.chat("1")
         await session.chat("2")
         assert len(child.of("start")) == 1, "the same program answers while nothing changes"
-        await session.configure(thinking="high")
+        await session.configure(**changes)
         await session.chat("3")
         assert len(child.of("start")) == 2
     first, second = (each["argv"] for each in child.of("start"))

@@ -1,11 +1,12 @@
 """Blocks of a program's own, in the sessions of an agent: each is used instead of the default."""
 
+import itertools
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from haptera import AgentError, Approve, ErrorCode, TextDelta, tool
+from haptera import Agent, AgentError, Approve, ErrorCode, StoreError, TextDelta, tool
 from haptera.building_blocks import (
     ApprovalCoordinator,
     ControlChannel,
@@ -23,8 +24,9 @@ from haptera.building_blocks import (
 )
 from haptera.model.errors import ProviderError
 from haptera.model.log.queries import QueryStarted
+from haptera.stores.memory import MemoryStore
 from haptera.testing import calls, says
-from tests.scripted_agents import playing, run_script
+from tests.scripted_agents import make_agent, playing, run_script
 
 
 @tool(approval="ask")
@@ -112,3 +114,32 @@ async def test_a_channel_of_each_session() -> None:
     async with playing([says("ok")], blocks=OwnBlocks(channel=Noting)) as (session, _):
         await session.chat("go")
     assert seen.count("query.ended") == 1
+
+
+async def test_sessions_that_fail_to_close_are_given_back_and_keep_no_other_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Failing(ControlChannel):
+        async def close(self, *, within: float | None = None) -> None:
+            await super().close(within=within)
+            raise StoreError(ErrorCode.UNAVAILABLE, f"failure {next(failures)}")
+
+    store, failures = MemoryStore(), itertools.count(1)
+    agent, _ = make_agent([says("ok")], store=store, blocks=OwnBlocks(channel=Failing))
+    names = ("one", "two", "three")
+    ids = [await _named(agent, name) for name in names]
+    with pytest.raises(StoreError, match="failure 1"):
+        await agent.close()
+    warned = [record.getMessage() for record in caplog.records if "did not close" in record.msg]
+    assert len(warned) == 3
+    assert all(any(session_id in line for line in warned) for session_id in ids)
+    await agent.close()
+    other, _ = make_agent([], store=store)
+    async with other:
+        assert [await _named(other, name) for name in names] == ids
+
+
+async def _named(agent: Agent, name: str) -> str:
+    session = agent.session(name)
+    await session.open()
+    return str(session.session_id)

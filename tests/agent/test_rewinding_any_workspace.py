@@ -17,7 +17,10 @@ import pytest
 from haptera import AgentError, AgentSession, ErrorCode, SessionError
 from haptera.stores.file_trees.places import FileState, Places
 from haptera.stores.file_trees.tree_facts import TreeFacts
+from tests.agent.case_insensitive_disk import case_insensitive_disk
 from tests.agent.file_worlds import (
+    COMPOSED,
+    DECOMPOSED,
     FILES,
     State,
     agent_in,
@@ -32,6 +35,7 @@ from tests.agent.file_worlds import (
     unlock,
     write_beside,
 )
+from tests.fixtures_wire import is_everything_required
 
 pytestmark = pytest.mark.slow
 
@@ -236,10 +240,12 @@ def test_more_workspaces_are_rewound(batch: int) -> None:
     live_often(range(batch * 10, batch * 10 + 10))
 
 
-def live_elsewhere(*words: object, modes_bind: bool = True) -> None:
+def live_elsewhere(
+    *words: object, modes_bind: bool = True, place: str = tempfile.gettempdir()
+) -> None:
     """Live in a process of its own, for which permission bits hold also if root starts it."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.agent.rewind_batch", *map(str, words)],
+        [sys.executable, "-m", "tests.agent.rewind_batch", place, *map(str, words)],
         capture_output=True,
         check=False,
         cwd=ROOT,
@@ -257,6 +263,59 @@ def test_folders_and_files_that_are_read_only_are_left_alone() -> None:
 @pytest.mark.parametrize("batch", range(5))
 def test_more_folders_and_files_that_are_read_only_are_left_alone(batch: int) -> None:
     live_elsewhere(20_020 + 20 * batch, 20_040 + 20 * batch)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which `A.TXT` and `a.txt` are the same file."""
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(case_insensitive_disk(tmp_path))
+        except OSError as error:
+            (pytest.fail if is_everything_required() else pytest.skip)(str(error))
+        yield place
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("batch", range(5))
+def test_workspaces_where_two_spellings_are_one_name_are_rewound(batch: int, disk: Path) -> None:
+    first = 30_000 + 20 * batch
+    live_elsewhere(first, first + 20, modes_bind=False, place=str(disk))
+
+
+RENAMED = [("a.txt", "A.TXT"), (COMPOSED, DECOMPOSED), ("sub/x", "SUB/x"), ("sub", "SUB")]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize(("old", "new"), RENAMED)
+async def test_a_file_renamed_to_another_spelling_is_not_lost(
+    old: str, new: str, *, stays: bool, disk: Path
+) -> None:
+    root = disk / "work"
+    (root / "sub").mkdir(parents=True)
+    for name in ("a.txt", COMPOSED, "sub/x"):
+        (root / name).write_text(f"of {name}")
+    (root / ".gitignore").write_text("*.log\n")
+    if stays:  # what nobody recorded keeps its folder
+        (root / "sub" / "ignored.log").write_text("of the user")
+
+    def rename() -> None:
+        (root / old.partition("/")[0]).rename(root / new.partition("/")[0])
+        (root / "a.txt").write_text("of the agent")
+
+    before = state_of(root)
+    agent = agent_in(root, "memory", [rename])
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        after = state_of(root)
+        report = await session.rewind(to=session.messages[0].id, files=True)
+        refused = {each.path for each in report.refused}
+        assert refused == ({"sub/x", "SUB/x"} if stays and "sub" in old else set())
+        for path, each in files_of(before).items():
+            name = path.replace("sub/", "SUB/") if refused else path
+            assert files_of(state_of(root))[name] == each
+        await session.undo_rewind()
+        assert state_of(root) == after
 
 
 async def recover(place: Path, seed: int) -> None:

@@ -33,7 +33,7 @@ PINNED_LOCALS = {
     "kept": 19,
     "made": 7,
 }
-MOST_FUNCTIONS, MOST_FILES = 237, 46
+MOST_FUNCTIONS, MOST_FILES = 239, 46
 """What `chat("hi")` may pass through."""
 
 PINS = {name: len(classes.split()) for name, classes in PINNED_CLASSES.items()} | PINNED_LOCALS

@@ -55,11 +55,12 @@ from haptera.model.entry_bytes import decode_entry
 from haptera.model.ids import ApprovalId, CallId, EntryId, InputId, MessageId, SessionId
 from haptera.model.json_types import python_words
 from haptera.model.log.fold import fold_entries
+from haptera.model.log.history import heal_history
 from haptera.model.log.queries import InputQueued
 from haptera.model.log.sessions import SessionOpened
 from haptera.model.log.tools import with_distinct_calls
-from haptera.model.messages import AssistantMessage, UserMessage
-from haptera.model.parts import TextPart, ToolCallPart
+from haptera.model.messages import AssistantMessage, Message, UserMessage
+from haptera.model.parts import TextPart, ToolCallPart, ToolResultPart
 from haptera.model.secrets import scrub
 from haptera.options.wording import unknown_name
 from haptera.providers.accepted_forms import CallIds
@@ -896,8 +897,44 @@ def _folds() -> Iterator[Entry]:
             (),
         ),
     }
+    in_a_row = (
+        ("prompts", _prompts, "_Healed.add"),
+        ("answers", _answers, "_Healed.add"),
+        ("results that come in another order", _results, "_matching"),
+    )
+    for name, make, function in in_a_row:
+        yield Entry(
+            f"history of {name}",
+            heal_history,
+            make,
+            most=20_000 * 100,
+            reads=(f"{log}history:{function}",),
+        )
     for name, (entries, reads) in rows.items():
         yield Entry(f"log of {name}", _folded, _log_of(entries), most=5_000 * 100, reads=reads)
+
+
+def _prompts(size: int) -> list[Message]:
+    said = (TextPart(text="x"),)
+    return [UserMessage(id=MessageId(f"m{at}"), parts=said) for at in range(size // 100)]
+
+
+def _answers(size: int) -> list[Message]:
+    parts = (TextPart(text="x"),)
+    answers = [AssistantMessage(id=MessageId(f"a{at}"), parts=parts) for at in range(size // 100)]
+    return [*_prompts(100), *answers]
+
+
+def _results(size: int) -> list[Message]:
+    """Return an answer with many calls, and their results from the last to the first."""
+    ids = [CallId(f"c{at}") for at in range(size // 100)]
+    calls = tuple(ToolCallPart(call_id=each, name="t", arguments={}) for each in ids)
+    answers = tuple(ToolResultPart(call_id=each, name="t") for each in reversed(ids))
+    return [
+        *_prompts(100),
+        AssistantMessage(id=MessageId("a"), parts=calls),
+        UserMessage(id=MessageId("r"), parts=answers),
+    ]
 
 
 def _log_of(rows: list[dict[str, Any]]) -> Callable[[int], list[Any]]:

@@ -39,9 +39,15 @@ class ScriptedServer:
         self.arrived = threading.Semaphore(0)
         """Released once for each request."""
         self.url = ""
+        self.by_word: dict[str, Turn] = {}
+        """What is answered when the last message has a word, in whatever order requests come."""
 
-    def next_turn(self) -> Turn:
-        """Return the answer to the request that has just come."""
+    def next_turn(self, request: dict[str, Any]) -> Turn:
+        """Return the answer to a request that has just come."""
+        last = json.dumps(request["messages"][-1])
+        for word, turn in self.by_word.items():
+            if word in last:
+                return turn
         return self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
 
 
@@ -57,10 +63,11 @@ def scripted_server(*turns: Turn) -> Iterator[ScriptedServer]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             script.headers.append({name.lower(): each for name, each in self.headers.items()})
-            script.requests.append(json.loads(body))
+            request = json.loads(body)
+            script.requests.append(request)
             script.arrived.release()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._answer(script.next_turn())
+                self._answer(script.next_turn(request))
 
         def _answer(self, turn: Turn) -> None:
             if turn.status != 200:

@@ -402,3 +402,18 @@ def test_an_output_that_cannot_be_written_is_an_error_of_one_line(
         1,
         "haptera: the output cannot be written: No space left on device",
     )
+
+
+def test_a_native_session_is_adopted_by_models_that_keep_one_in_sessions_that_begin(
+    place: Place,
+) -> None:
+    native = ("--native-session", "11111111-1111-4111-8111-111111111111")
+    for words in (("-c", *native), ("-r", "one", *native)):
+        done = place.run("-p", "Hi", *words)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"--native-session begins a session" in done.stderr
+    done = place.run("-p", "Hi", *native)
+    assert done.stdout == b""
+    assert b"CONFIG_INVALID" in done.stderr
+    assert _requests(place) == []
+    assert place.run("sessions", "count").stdout == b"0\n"

@@ -30,6 +30,10 @@ MEBIBYTE = 1024 * 1024
 LARGEST = 4 * MEBIBYTE - 100
 CLOCK = SystemClock()
 JSON = {"content-type": "application/json"}
+FETCH = "fetch the page"
+"""A prompt to which the model of the test answers with a call of `web_fetch`."""
+PAGE = b"<b" * (2 * MEBIBYTE)
+"""A page that is quadratic in a reader which looks for the end of each tag."""
 EXPORTED = "`" * 200_000
 """A message that is quadratic in a renderer which looks for the end of each run of them."""
 
@@ -51,15 +55,15 @@ class Hostile:
         """The path of the session."""
         return f"/api/v1/sessions/{self.session_id}"
 
-    async def send(self, method: str, path: str, body: bytes | None = None, **more: str) -> None:
-        """Send a request with the key, and read the answer."""
+    async def send(self, method: str, path: str, body: bytes | None = None, **more: str) -> bytes:
+        """Send a request with the key, and return what is answered."""
         headers = {"authorization": f"Bearer {self.key}", **JSON, **more}
         data = None if body is None else io.BytesIO(body)
         async with self.client.request(
             method, self.url + path, data=data, headers=headers
         ) as answer:
             self.answered.append(answer.status)
-            await answer.read()
+            return await answer.read()
 
     async def dribble(self, head: list[str], piece: bytes, *, seconds: float) -> None:
         """Open a connection, and send a piece of a body now and then."""
@@ -162,6 +166,20 @@ async def _waits(hostile: Hostile) -> None:
     await _together(hostile, lambda each: each.send("POST", path, message, **wait), 150)
 
 
+async def _fetched_pages(hostile: Hostile) -> None:
+    """Let the model fetch a page that is hard to read, in each of some sessions."""
+    message = json.dumps({"content": FETCH}).encode()
+
+    async def fetch(_: int) -> None:
+        made = json.loads(await hostile.send("POST", "/api/v1/sessions", b"{}"))
+        if "id" in made:  # and not that there were too many requests
+            path = f"/api/v1/sessions/{made['id']}"
+            await hostile.send("POST", f"{path}/messages", message, prefer="wait=30")
+            await hostile.send("DELETE", path)
+
+    await asyncio.gather(*map(fetch, range(3)))
+
+
 async def _unread_streams(hostile: Hostile) -> None:
     """Open streams and read nothing of them."""
     head = hostile.authorised(f"GET {hostile.session}/events HTTP/1.1")
@@ -209,6 +227,7 @@ INPUTS: dict[str, Input] = {
     "waits": _waits,
     "streams that are not read": _unread_streams,
     "requests ahead": _ahead,
+    "pages that are fetched": _fetched_pages,
     "large metadata": lambda each: each.send(
         "PATCH",
         each.session,

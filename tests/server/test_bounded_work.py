@@ -26,6 +26,7 @@ from haptera.server.operations import ServedOperation
 from haptera.server.problems import ProblemError
 from haptera.system.clock import SystemClock
 from haptera.testing import Gate, says
+from tests.attacks.slow_store import HeldStore
 from tests.scripted_agents import make_agent
 from tests.server.deep_json import BODIES
 from tests.server.rpc_client import CallError, websocket
@@ -134,6 +135,21 @@ async def test_every_route_has_a_bound_on_its_body() -> None:
             assert (status, answer["code"]) == (413, "TOO_LARGE"), path
             assert streamed.taken == bound // len(piece) + 1, path
         await app.close()
+
+
+async def test_an_import_has_a_deadline_as_a_whole() -> None:
+    store = HeldStore()
+    agent, _ = make_agent([], store=store)
+    settings = msgspec.structs.replace(WIDE, import_seconds=0.3)
+    async with serving(agent, settings=settings) as served:
+        path, file = "/api/v1/sessions:import", [{"role": "user", "content": "go"}]
+        store.log.hold = lambda _: True
+        status, answer = await served.call("POST", path, file)
+        assert (status, answer["code"]) == (503, "IMPORT_TIMEOUT")
+        assert store.log.held.is_set()
+        assert (await served.call("GET", "/api/v1/sessions"))[1]["data"] == []
+        store.log.hold = lambda _: False
+        assert (await served.call("POST", path, file))[0] == 201
 
 
 async def test_nothing_is_read_of_a_body_that_is_not_wanted() -> None:
@@ -376,6 +392,27 @@ async def test_requests_that_are_sent_ahead_are_bounded() -> None:
                 if isinstance(each, HttpConnection)
             ]
             assert all(count <= 16 for count in waiting), waiting
+
+
+async def test_requests_that_are_sent_ahead_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HttpConnection, "ahead_seconds", 3600.0, raising=False)
+    agent, _ = make_agent([])
+    async with serving(agent, settings=WIDE) as served:
+        host = served.url.removeprefix("http://")
+        one = f"GET /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        async with _dialled(served) as (reader, writer):
+            writer.write(one * 10)
+            await reader.readuntil(b'"ok"}')
+            assert (await served.call("GET", "/healthz"))[0] == 200
+            waiting = [
+                len(each.pipeline)
+                for each in served.server.server_state.connections
+                if isinstance(each, HttpConnection)
+            ]
+            assert max(waiting) == 8
+        assert (await served.call("GET", "/healthz"))[0] == 200
 
 
 async def test_connections_without_a_request_make_way(monkeypatch: pytest.MonkeyPatch) -> None:

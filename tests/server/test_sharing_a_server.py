@@ -1,6 +1,7 @@
 """Four owners and twenty keys share a server, while one of them sends what costs the most.
 
-The server is a process of its own, `haptera serve` with its defaults. Whether clients had to wait
+The server is a process of its own, `haptera serve` with its defaults and a tool that fetches pages.
+Whether clients had to wait
 is told by the counter of its event loop, in CPU time: another program on the machine changes
 nothing about it. The long version compares with the same load without the inputs, in one run.
 """
@@ -25,8 +26,9 @@ from haptera.system.clock import SystemClock
 from haptera.system.owned_tasks import OwnedTasks
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
-from tests.server.hostile_inputs import EXPORTED, INPUTS
+from tests.server.hostile_inputs import EXPORTED, FETCH, INPUTS, PAGE
 from tests.server.processes import ServeProcess, started
+from tests.tools.test_web_fetch import Web
 
 _ROOT = Path(__file__).parents[2]
 OWNERS = ("ana", "ben", "cleo", "dan")
@@ -41,6 +43,7 @@ class Shared:
 
     process: ServeProcess
     keys: tuple[str, ...]
+    web: Web
 
     def json(self, key: str, method: str, path: str, body: Any = None) -> Any:
         """Call a route with a key."""
@@ -57,15 +60,22 @@ class Shared:
 def shared(tmp_path: Path) -> Iterator[Shared]:
     """Run a server for four owners, whose model never ends an answer."""
     keys: list[str] = []
-    with scripted_server(Turn(["hold", "on"], hold=Event())) as model:
-        place = Place(tmp_path, model)
-        with started(place) as process:
+    with (
+        scripted_server(Turn(["hold", "on"], hold=Event())) as model,
+        contextlib.closing(Web()) as web,
+    ):
+        web.page("/", PAGE, Content_Type="text/html")
+        call = ("web_fetch", {"url": "http://pages.example/"})
+        model.by_word = {"tool_result": Turn("read"), FETCH: Turn(calls=[call])}
+        place = Place(tmp_path, model, variables={"PYTHONPATH": str(_ROOT)})
+        program = [sys.executable, "-m", "tests.server.fetching_server", str(web.port)]
+        with started(place, program=program) as process:
             for owner in OWNERS:
                 for _ in range(KEYS_PER_OWNER):
                     key = new_token()
                     add_key(process.path.parent, ApiKey.of(key, owner=owner))
                     keys.append(key)
-            yield Shared(process, tuple(keys))
+            yield Shared(process, tuple(keys), web)
 
 
 async def _use(shared: Shared, key: str, taken: list[float]) -> None:
@@ -152,7 +162,8 @@ async def _warmed_up(shared: Shared, hostile: Sequence[str]) -> None:
     """Let the server load what it loads when it is first used."""
     async with _in_use(shared):
         await CLOCK.sleep(1.5)
-        await _send(shared, hostile, ["a batch within its limit", "kinds of events"], seconds=0.2)
+        first = ["a batch within its limit", "kinds of events", "pages that are fetched"]
+        await _send(shared, hostile, first, seconds=0.3)
 
 
 @pytest.mark.sweep
@@ -165,6 +176,7 @@ async def test_one_caller_does_not_hold_up_the_event_loop(shared: Shared) -> Non
     assert [name for name, *_ in sent] == SENT
     assert all(times for _, times, _ in sent)
     assert not any(500 in answered for _, _, answered in sent), sent
+    assert shared.web.requests  # pages were fetched, and not refused
     assert len(taken) > 500
     assert await asyncio.to_thread(shared.longer, "slices", "50") == before, sent
     assert await asyncio.to_thread(shared.longer, "delays", "1000") == 0, sent

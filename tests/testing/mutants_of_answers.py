@@ -62,7 +62,7 @@ class DropsHistory(Conversation):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return tuple(self._messages[self._view_start :])
+        return tuple(self._messages[self._find_view_start() :])
 
 
 class SendsEverything(Conversation):

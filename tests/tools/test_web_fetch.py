@@ -34,6 +34,11 @@ class Web:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
+    @property
+    def port(self) -> int:
+        """The loopback port that it really is at."""
+        return int(self._server.getsockname()[1])
+
     def close(self) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()

@@ -203,12 +203,15 @@ async def import_session(
     if name == ARCHIVE:
         return await _import_archive(composition, file, opening)
     own = None if name is None or name in FORMATS else _format_named(composition, name)
-    session = await asyncio.to_thread(read_session, file, own or name)
-    session_id = opening.session_id
-    entries = await asyncio.to_thread(_entries_of, session, opening, order)
-    await _store_log(composition, session_id, iter(entries), blobs=())
-    info = await _described(composition, opening, session_id)
-    return Imported(session=info, format=session.format, report=session.report)
+
+    def read() -> tuple[Iterator[Entry], str, ImportReport]:
+        session = read_session(file, own or name)
+        return iter(_entries_of(session, opening, order)), session.format, session.report
+
+    entries, read_as, report = await asyncio.to_thread(read)
+    await _store_log(composition, opening.session_id, entries, blobs=())
+    info = await _described(composition, opening, opening.session_id)
+    return Imported(session=info, format=read_as, report=report)
 
 
 def _create(path: Path) -> BinaryIO:
@@ -368,6 +371,7 @@ async def _import_archive(
         if entries:
             new, adopted = adoption.session_of(log), adoption.entries(log, entries)
             await _store_log(composition, new, adopted, blobs=blobs)
+            await asyncio.to_thread(entries.clear)
             undo.push_async_callback(composition.store.log.delete, new)
 
     async with contextlib.AsyncExitStack() as undo:
@@ -452,14 +456,20 @@ async def _store_log(
     blobs: Sequence[bytes],
 ) -> None:
     """Store a new log; one that cannot be stored as a whole is removed again."""
-    store = composition.store
+    store, page = composition.store, list[Entry]()
+
+    def turn_page() -> bool:
+        # In a thread: each entry is decoded and encoded anew, and may be large. To give up those
+        # of the last page takes long, too.
+        page[:] = islice(entries, _PAGE)
+        return bool(page)
+
     lease: Lease = await store.leases.acquire(session_id, new_id("imp"))
     try:
         for content in blobs:
             await store.blobs.put(session_id, content)
-        # In a thread: each entry is decoded and encoded anew, and may be large.
-        while page := await asyncio.to_thread(lambda: list(islice(entries, _PAGE))):
-            await store.log.append(lease, page)
+        while await asyncio.to_thread(turn_page):
+            await store.log.append(lease, tuple(page))
     except BaseException:
         await store.log.delete(session_id)
         raise

@@ -207,7 +207,14 @@ class Agent:
         )
 
     async def close(self) -> None:
-        """Close every session, then what they share. Closing twice is fine."""
+        """Close every session, then what they share. Closing twice is fine.
+
+        Raises:
+            AgentError: the first failure, after everything was closed; each is a warning in the
+                log, with its session. UNAVAILABLE when a store did not answer in time: nothing
+                uses the session any more, and the store gives it back as soon as it can.
+
+        """
         await self._composition.close()
 
 

@@ -18,7 +18,7 @@ _NO_TEXT = (bytes, bytearray, memoryview, date, datetime, time, timedelta, UUID)
 """What msgspec would write as text, and would then take for the text that was asked for."""
 
 _EXPONENT = re.compile(rb"[eE][+-]?[0-9]{3}")
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _MOST_EXPONENTS = 1000
 _LOOKED_AT_ONCE = 64 * 1024
 

@@ -26,6 +26,12 @@ HEAD_SECONDS = 30.0
 LINGER_SECONDS = 2.0
 """How long the rest of a body that is not read is taken in, so that its client gets the answer."""
 _MOST_PIPELINED = 16
+AHEAD_SECONDS = 0.01
+"""How long a request waits that was sent before the answer to the one before it.
+
+The answers would otherwise follow each other without any wait for the client, and those that need
+no credential have no quota.
+"""
 _MOST_CONNECTIONS = 16_384
 _TOO_LARGE = (431, b"Request Header Fields Too Large")
 _TOO_LATE = (408, b"Request Timeout")
@@ -46,9 +52,12 @@ class HttpConnection(HttpToolsProtocol):
 
     head_seconds = HEAD_SECONDS
     linger_seconds = LINGER_SECONDS
+    ahead_seconds = AHEAD_SECONDS
     most_connections = _most_connections()
     _is_in_head = False
     _is_lingering = False
+    _is_ahead = False
+    """Whether the request that is begun was sent before the one before it was answered."""
     _head_bytes = 0
     """What came after the read in which a head began, or the last piece of a body came."""
     _late: asyncio.TimerHandle | None = None
@@ -110,6 +119,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or end after one whose body is not complete."""
+        self._is_ahead = bool(self.pipeline)
         super().on_response_complete()
         if self._is_lingering:
             self._unset_keepalive_if_required()
@@ -118,6 +128,11 @@ class HttpConnection(HttpToolsProtocol):
             self._late = self.loop.call_later(self.linger_seconds, self.transport.close)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._is_ahead:
+            self._is_ahead = False
+            self.loop.call_later(self.ahead_seconds, self._start_ahead, cycle, app)
+            return
+
         async def answered(
             scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
         ) -> None:
@@ -128,6 +143,10 @@ class HttpConnection(HttpToolsProtocol):
             await app(scope, receive, send_and_end)
 
         super()._start_asgi_task(cycle, answered)
+
+    def _start_ahead(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if not self.transport.is_closing():
+            self._start_asgi_task(cycle, app)
 
     def _before(self, message: ASGISendEvent, cycle: RequestResponseCycle) -> None:
         """Say that the connection ends when the body of its request is not complete.

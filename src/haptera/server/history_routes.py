@@ -21,6 +21,7 @@ from haptera.server.operations import (
     OperationAnswer,
     ServedOperation,
 )
+from haptera.server.problems import ProblemError
 from haptera.server.session_operations import served
 
 _FORMATS = {
@@ -120,8 +121,14 @@ async def _import(call: Call, query: ImportQuery) -> OperationAnswer:
 
 async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
     sessions = call.sessions.agent.sessions
-    async with call.server.hub.importing.of(call.principal.owner):
-        return await sessions.import_from(file, of=query.format, name=query.name)
+    seconds = call.server.hub.settings.import_seconds
+    try:
+        async with asyncio.timeout(seconds), call.server.hub.importing.of(call.principal.owner):
+            return await sessions.import_from(file, of=query.format, name=query.name)
+    except TimeoutError:
+        # A thread that still reads the file ends when the file is closed.
+        message = f"the file was not imported within {seconds:g} s"
+        raise ProblemError(503, "IMPORT_TIMEOUT", message, retryable=True) from None
 
 
 HISTORY_OPERATIONS = (

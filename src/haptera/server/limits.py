@@ -74,7 +74,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 64 * 1024 * 1024
     import_seconds: Annotated[
         float,
-        Option("How long a file that is imported may take to come, as a whole.", above=0),
+        Option(
+            "How long a file that is imported may take to come, and then to be imported.", above=0
+        ),
     ] = 600.0
     requests_per_second: Annotated[
         float,

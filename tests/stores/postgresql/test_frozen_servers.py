@@ -15,6 +15,7 @@ from haptera.stores.postgresql.store import PostgresStore
 from haptera.testing import Gate, ScriptedProvider, says
 from haptera.testing.store_conformance.samples import OWNER, new_session, note, seqs_of
 from tests.scripted_agents import MODEL
+from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import PostgresServer
 
 MOMENT = 1.5
@@ -79,8 +80,12 @@ async def test_an_abort_ends_a_query_whose_append_the_server_does_not_answer(
         assert (await session.chat("last")).text == "ok"
 
 
-async def test_locked_rows_stop_no_other_session(postgres: PostgresServer, database: str) -> None:
-    store = PostgresStore(postgres.url(database))
+@pytest.mark.parametrize("is_pooled", [False, True], ids=["direct", "behind a pooler"])
+async def test_locked_rows_stop_no_other_session(
+    postgres: PostgresServer, pgbouncer: PgBouncer, database: str, *, is_pooled: bool
+) -> None:
+    pooled = pgbouncer.url(database, role="postgres")
+    store = PostgresStore(pooled if is_pooled else postgres.url(database))
     locked = [await new_session(store) for _ in range(4)]
     free = [await new_session(store) for _ in range(4)]
     waiting_for = await new_session(store)

@@ -60,6 +60,7 @@ from haptera.ports.runner import SessionBindings
 from haptera.ports.session_store import Store
 from haptera.ports.snapshots import Snapshotter
 from haptera.system.clock import Clock
+from haptera.system.logs import scrubbed_logger
 from haptera.system.owned_tasks import OwnedTasks
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ else:  # few agents are native
     native_adoption = on_first_use("haptera.access.assembly.native_adoption")
     native_query = on_first_use("haptera.kernel.native.native_query")
 
+_logger = scrubbed_logger(__name__)
 _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
 
@@ -453,17 +455,25 @@ class Composition:
         try:
             # Openings first: a session that one of them still opens is closed with the others.
             await self._openings.cancel(within=_OPENING_SECONDS)
-            closings = [live.close() for live in self._sessions]
+            sessions = tuple(self._sessions)
             # At the same time: each may wait for its running query.
-            outcomes = await asyncio.gather(*closings, return_exceptions=True)
+            outcomes = await asyncio.gather(
+                *(live.close() for live in sessions), return_exceptions=True
+            )
         finally:
             self._sessions.clear()
             await self._sub_agents.close()
             await self._close_shared()
         # Raised last: a session that fails to close must not keep the others open.
-        for failure in outcomes:
-            if failure is not None:
-                raise failure
+        failures = [
+            (live.session_id, failure)
+            for live, failure in zip(sessions, outcomes, strict=True)
+            if failure is not None
+        ]
+        for session_id, failure in failures:
+            _logger.warning("session %s did not close as it should: %s", session_id, failure)
+        if failures:
+            raise failures[0][1]
 
     async def _close_shared(self) -> None:
         """Close the clients, what runs behind tools, and the store unless it was handed in."""

@@ -28,10 +28,9 @@ from haptera.kernel.session.state_reading import (
 )
 from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.ids import MessageId, SessionId
-from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.entry import Entry
-from haptera.model.log.fold import copy_fold, fold_at, fold_from_point, fold_through, keep_fold
+from haptera.model.log.fold import copy_fold, fold_from_point, fold_through, keep_fold
 from haptera.model.log.fold_points import FoldPoint
 from haptera.model.log.history import EditAction, HistoryEdited, Rewound
 from haptera.model.log.paths import current_path, last_rewind
@@ -48,6 +47,10 @@ ReadEntries: TypeAlias = Callable[[], Awaitable[Sequence[Entry]]]
 Moving: TypeAlias = Callable[[ReadEntries, int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes
 back to; returns entries that are recorded with the move. If it raises, nothing is moved."""
+
+
+_MOST_LEFT = 4
+"""How many conversations that rewinds left are kept: they share their messages."""
 
 
 class _Left(NamedTuple):
@@ -78,8 +81,8 @@ class Branches:
         self._recorder = recorder
         self._queue = queue
         self._stamp = stamp
-        self._left: _Left | None = None
-        """What the last rewind left, for taking it back; None: that is read from the log."""
+        self._left: list[_Left] = []
+        """What the last rewinds left, for taking them back; others are read from the log."""
 
     async def rewind(
         self, to: str, *, moving: Moving | None = None, consumed: Sequence[CommandId] = ()
@@ -111,13 +114,19 @@ class Branches:
             await self._keep_left(before, seq)
 
     async def _keep_left(self, before: SessionFold | None, seq: int) -> None:
-        """Keep what a rewind to a `seq` left, instead of what an earlier one did."""
-        fold, left = self._recorder.fold, self._left
+        """Keep what a rewind to a `seq` left, and forget what one long before did."""
+        fold, forgotten = self._recorder.fold, list[_Left]()
         opened_at = fold.opened.seq if fold.opened is not None else 0
         # A rewind into what the session began with changes the conversation in place.
-        is_kept = before is not None and fold.rewound_at is not None and seq != opened_at
-        self._left = _Left(fold.rewound_at or 0, before) if is_kept and before else None
-        if left is not None:
+        # What was staged before the rewind came into the log with it.
+        is_whole = before is not None and before.head + 1 == fold.rewound_at
+        if before is None or fold.rewound_at is None or seq == opened_at or not is_whole:
+            forgotten, self._left = self._left, []
+        else:
+            self._left.append(_Left(fold.rewound_at, before))
+            if len(self._left) > _MOST_LEFT:
+                forgotten.append(self._left.pop(0))
+        for left in forgotten:
             messages = list(left.fold.conversation.messages)
             left.fold.conversation.set_history(())
             await let_go(messages)
@@ -164,7 +173,8 @@ class Branches:
             # The entry before a rewind is on the path that it left, so going there undoes it.
             also = await moving(entries, at - 1) if moving is not None else ()
             await self._go_to(at - 1, await self._left_at(at), also=also, consumed=consumed)
-            self._left = None
+            # The conversation is that of the last one now, or it is not known from there.
+            del self._left[-1:]
 
     async def _last_rewind(self) -> int | None:
         """Return the `seq` of the rewind that brought the conversation where it is, if one did."""
@@ -178,7 +188,7 @@ class Branches:
 
     async def _left_at(self, rewound_at: int) -> Stretch | None:
         """Return what the session was before its last rewind, and what is needed of the log."""
-        fold, left = self._recorder.fold, self._left
+        fold, left = self._recorder.fold, self._left[-1] if self._left else None
         if fold.landmarks is None:
             return None
         if fold.lacks_texts:
@@ -186,11 +196,7 @@ class Branches:
             return await reader.before(fold.landmarks, rewound_at - 1, until=fold.head)
         if left is None or left.seq != rewound_at or fold.head - rewound_at > LONGEST_STRETCH:
             return None
-        since = await self._store.log.read(self._session_id, after=rewound_at)
-        # What became of a call counts wherever the call does.
-        if any(entry.is_fate or isinstance(entry, ApprovalSettled) for entry in since):
-            return None
-        return Stretch(lambda: left.fold, ())
+        return Stretch(lambda: left.fold, (), takes_fates=False)
 
     async def _place_of(self, message_id: str) -> MessagePlace | None:
         """Find a message by a short stretch of the log; None where that does not suffice."""
@@ -202,15 +208,7 @@ class Branches:
             return await reader.find(fold, wanted)
         messages = fold.messages()
         index = await beside_the_loop(messages, lambda: _index_of(messages, message_id))
-        point = None if index is None else fold.points.before_message(index)
-        if point is None:
-            return None
-        following = fold.points.after(point)
-        end = fold.head if following is None else following.seq
-        near = await reader.near(fold.landmarks, point.seq, end=end, until=fold.head)
-        if not near:
-            return None
-        return await Stretch(lambda: fold_at(fold, point), near).find(wanted)
+        return None if index is None else await reader.find_at(fold, index, wanted)
 
     def _reader(self, fold: SessionFold) -> StateReader:
         return StateReader(self._store.log, self._session_id, fold.opened)
@@ -453,9 +451,11 @@ class Branches:
         # A fold only goes forward: what is left of the conversation is derived again from the log.
         async def fold_again() -> SessionFold:
             fold = self._recorder.fold
-            if stretch is not None and fold.landmarks is not None and fold.landmarks.rewinds:
-                # Without anything near, there is no gap: what was left since is read, too.
-                after = fold.landmarks.rewinds[-1].seq - 1 if stretch.near else seq
+            rewinds = fold.landmarks.rewinds if fold.landmarks is not None else ()
+            if stretch is not None and rewinds:
+                # Without anything near, there is no gap: what was left since is read, too. Answers
+                # to approvals may have been staged while the stretch was read.
+                after = min(rewinds[-1].seq - 1, stretch.until) if stretch.near else seq
                 later = await self._store.log.read(self._session_id, after=after)
                 again = await stretch.folded(later, between=fold)
                 if again is not None:

@@ -14,7 +14,7 @@ from haptera.kernel.session.inbox import SessionCommands
 from haptera.kernel.session.left_children import LeftChildren, children_at_rest
 from haptera.kernel.session.observers import observe
 from haptera.kernel.session.prompt_queue import PromptQueue
-from haptera.kernel.session.recorder import StoreTime
+from haptera.kernel.session.recorder import STORE_SECONDS, StoreTime
 from haptera.kernel.session.session import QueryHandle, Session, SessionHost, refuse_waiting_for
 from haptera.kernel.session.titles import MakeTitle, SessionTitle
 from haptera.model.approvals import Decision
@@ -137,10 +137,13 @@ class LiveSession(Session):
 
     async def earlier_messages(self) -> tuple[Message, ...]:
         """Return the beginning of the conversation, where the session was opened without it."""
+        if self.fold.lacks_texts:
+            return ()  # the query ended while they were read
         if self._before_opening is None:
             held = self.fold.messages()
             try:
-                whole = (await self.branches.whole_fold()).messages()
+                async with StoreTime(self.recorder.stopped, within=STORE_SECONDS):
+                    whole = (await self.branches.whole_fold()).messages()
             except StoreError:
                 return ()  # the end of the query is told also when the store has gone
             first = held[0].id if held else None
@@ -348,16 +351,19 @@ class LiveSession(Session):
 
     async def _close(self) -> None:
         drain = self.host.runtime.close_drain_seconds
-        # What can still append ends first: the query, then hooks, then all other tasks.
-        await self.queue.settle(within=drain)
-        await self.native.close()
-        await self.hooks.end()
-        await self.tasks.cancel(within=_FORCED_SECONDS)
-        await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
-        with suppress(AgentError):  # the caller of that append got the error
-            await self.recorder.commit(())  # what is on its way to the log comes before the release
-        self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
-        await self.store.leases.release(self._lease)
+        try:
+            # What can still append ends first: the query, then hooks, then all other tasks.
+            await self.queue.settle(within=drain)
+            await self.native.close()
+            await self.hooks.end()
+            await self.tasks.cancel(within=_FORCED_SECONDS)
+            await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
+            with suppress(AgentError):  # the caller of that append got the error
+                await self.recorder.commit(())  # what is on its way to the log comes before
+        finally:
+            # Whatever failed, nothing is appended any more and another process may go on.
+            self.recorder.close(self._closed_error)
+            await self.store.leases.release(self._lease)
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""

@@ -19,6 +19,7 @@ from typing import Protocol, get_args
 import msgspec
 
 from haptera.kernel.blocks.control_channel import ControlChannelInterface
+from haptera.kernel.session.log_reading import beside_the_loop
 from haptera.model.entry_bytes import refuse_unreadable
 from haptera.model.errors import AgentError, ErrorCode, RequestError, StoreError
 from haptera.model.events import Event, LiveEvent
@@ -39,7 +40,7 @@ from haptera.system.owned_tasks import OwnedTasks
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
 """The types of all entries: to look a type up here is faster than `isinstance` of a struct."""
-_STORE_SECONDS = 45.0
+STORE_SECONDS = 45.0
 """How long an append is waited for. The stores give up before that, unless a disk hangs."""
 _STOPPED_SECONDS = 0.8
 """How long an append is waited for when its query was stopped: its caller has waited enough."""
@@ -180,7 +181,7 @@ class SessionRecorder:
         last = self._seq
         # The time of the store is that of the appends before this one, too.
         try:
-            async with StoreTime(self.stopped, within=_STORE_SECONDS), self._lock:
+            async with StoreTime(self.stopped, within=STORE_SECONDS), self._lock:
                 if has_entries and self.fold.head >= last:
                     return  # another call's append held them, perhaps the last one of a session
                 # The store may have failed, or the session been given up, while the lock was
@@ -271,7 +272,7 @@ class SessionRecorder:
         if self._failure is None:
             return
         try:
-            async with StoreTime(self.stopped, within=_STORE_SECONDS), self._lock:
+            async with StoreTime(self.stopped, within=STORE_SECONDS), self._lock:
                 # Another caller may have gone on meanwhile, and what is staged now is its own.
                 if self._failure is not None:
                     await self._read_back()
@@ -323,7 +324,14 @@ class SessionRecorder:
     async def refold(self, derive: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""
         async with self._lock:
-            self.fold.become(await derive())
+            derived = await derive()
+
+            # The next request counts what it sends: on the loop, unless that is done by then.
+            def count() -> None:
+                derived.conversation.counts.update()
+
+            await beside_the_loop(len(derived.conversation), count)
+            self.fold.become(derived)
 
     def _stage(self, events: Sequence[Event]) -> None:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""

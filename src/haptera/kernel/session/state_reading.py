@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from haptera.kernel.session.log_reading import beside_the_loop, last_seq_in, refuse_newer
 from haptera.model.ids import MessageId, SessionId
+from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.entry import Entry
+from haptera.model.log.fold import copy_fold, fold_at
+from haptera.model.log.history import Rewound
 from haptera.model.log.landmarks import Landmarks, StatePlace
 from haptera.model.log.paths import current_path
 from haptera.model.log.session_fold import SessionFold
@@ -32,6 +36,16 @@ class Stretch(msgspec.Struct, frozen=True):
     base: Callable[[], SessionFold | None]
     """Makes the session at that entry; None when it cannot be read."""
     near: Sequence[Entry]
+    places: Sequence[tuple[int, int]] = ()
+    """Where these lie: for each piece of the log the `seq` before it, and its last one."""
+    way_end: int = 0
+    """The last of them that leads to where the session is."""
+    until: int = 0
+    """The last entry that was asked for what belongs to them."""
+    length: int = 0
+    """How many messages it takes to make the session at that entry."""
+    takes_fates: bool = True
+    """Whether what became of calls may follow: no answer before has calls that it is about."""
 
     async def folded(self, later: Sequence[Entry], *, between: SessionFold) -> SessionFold | None:
         """Fold the session from there on, by what is near and what came later in its log.
@@ -40,26 +54,57 @@ class Stretch(msgspec.Struct, frozen=True):
         """
 
         def fold() -> SessionFold | None:
+            if not self.takes_fates and any(map(_settles_calls, later)):
+                return None
             base = self.base()
-            return None if base is None else fold_on(base, self.near, later, between=between)
+            if base is None:
+                return None
+            following = self._by_read_ways(later) if self.near else later
+            return fold_on(base, self.near, following, between=between)
 
-        length = len(self.near) + len(later) + len(between.conversation)
+        length = len(self.near) + len(later) + len(between.conversation) + self.length
         return await beside_the_loop(length, fold)
 
     async def find(self, message_id: MessageId) -> "MessagePlace | None":
         """Find a message that is added near; None when none is."""
 
         def find() -> MessagePlace | None:
-            fold, again = self.base(), self.base()
-            if fold is None or again is None or needs_messages(self.near):
+            fold = self.base()
+            if fold is None or needs_messages(self.near):
                 return None
-            seq = last_seq_in(fold, current_path(self.near), message_id)
+            again = copy_fold(fold)
+            path = current_path(self.near, through=self.way_end)
+            seq = last_seq_in(fold, path, message_id)
             if seq is None:
                 return None
             again.apply_all(current_path(self.near, through=seq))
             return MessagePlace(seq, again.messages(), self)
 
-        return await beside_the_loop(len(self.near), find)
+        return await beside_the_loop(len(self.near) + self.length, find)
+
+    def _by_read_ways(self, later: Sequence[Entry]) -> Sequence[Entry]:
+        """Cut rewinds off among later entries that go back to what is not read."""
+        end = later[-1].seq if later else 0
+        return cut_off([*self.places, (later[0].seq - 1, end)], later) if later else later
+
+
+def _settles_calls(entry: Entry) -> bool:
+    return entry.is_fate or isinstance(entry, ApprovalSettled)
+
+
+def cut_off(places: Sequence[tuple[int, int]], entries: Sequence[Entry]) -> list[Entry]:
+    """Let rewinds to what was not read go back to nothing.
+
+    They would go back to the last entry that was read before that, and what became of calls there
+    would be taken for what became of those of another answer.
+    """
+    return [
+        replace(each, to_seq=0)
+        if isinstance(each, Rewound)
+        and not any(first < each.to_seq <= last for first, last in places)
+        else each
+        for each in entries
+    ]
 
 
 class MessagePlace(msgspec.Struct, frozen=True):
@@ -141,27 +186,43 @@ class StateReader:
 
         Of what comes after `until` nothing is asked: that is read in any case.
         """
-        ends = [place.at for place in landmarks.states if through <= place.at <= until]
-        end = min(ends, default=until)
-        near = await self.near(landmarks, base.at, end=end, until=until)
         entry = await self._entry(base.seq)
-        if near is None or stored_state(entry) is None:
+        if stored_state(entry) is None:
             return None
-        return Stretch(lambda: fold_at_state(self._opened, entry), near)
+        return await self.around(
+            landmarks,
+            landmarks.way_between(base.at, through, until=until),
+            until=until,
+            base=lambda: fold_at_state(self._opened, entry),
+        )
 
-    async def near(
-        self, landmarks: Landmarks, after: int, *, end: int, until: int
-    ) -> list[Entry] | None:
-        """Read the entries from one place of a log to another at which nothing was open.
+    async def around(
+        self,
+        landmarks: Landmarks,
+        way: Sequence[tuple[int, int]],
+        *,
+        until: int,
+        base: Callable[[], SessionFold | None],
+        length: int = 0,
+    ) -> Stretch | None:
+        """Read stretches of the log that begin and end where nothing was open.
 
-        If the conversation went back in between later, up to `until`. None if that is too far.
+        With them comes what went on from there later, up to `until`. None if it is too much.
         """
-        if not landmarks.is_closed(after, end, until=until):
-            end = until
-        if end - after > LONGEST_STRETCH:
+        places = landmarks.with_branches(way, until=until)
+        if sum(last - after for after, last in places) > LONGEST_STRETCH:
             return None
-        near = await self._read(after, end)
-        return near if near or end == after else None
+        near = [each for place in places for each in await self._read(*place)]
+        if not near and any(after != last for after, last in places):
+            return None
+        return Stretch(
+            base,
+            cut_off(places, near),
+            places=places,
+            way_end=landmarks.reach(places, to=until),
+            until=until,
+            length=length,
+        )
 
     async def _read(self, after: int, end: int) -> list[Entry]:
         near = await self._log.read(self._session_id, after=after, limit=max(end - after, 1))
@@ -192,6 +253,28 @@ class StateReader:
             if message_id != stored.tip.id:
                 following = place.at
         return None
+
+    async def find_at(
+        self, fold: SessionFold, index: int, message_id: MessageId
+    ) -> MessagePlace | None:
+        """Find the message with an index by the session's points around it.
+
+        None if that cannot be told without more of the log.
+        """
+        landmarks, point = fold.landmarks, fold.points.before_message(index)
+        following = fold.points.after_message(index)
+        if landmarks is None or point is None:
+            return None
+        end, is_at_rest = (fold.head, False) if following is None else (following.seq, True)
+        way = landmarks.way_between(point.seq, end, until=fold.head, is_at_rest=is_at_rest)
+        stretch = await self.around(
+            landmarks,
+            way,
+            until=fold.head,
+            base=lambda: fold_at(fold, point),
+            length=len(fold.conversation),
+        )
+        return None if stretch is None or not stretch.near else await stretch.find(message_id)
 
     async def _entry(self, seq: int) -> Entry | None:
         entries = await self._log.read(self._session_id, after=seq - 1, limit=1)

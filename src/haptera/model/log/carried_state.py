@@ -143,6 +143,7 @@ def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | No
         entry.note_query(fold.unended)
     fold.landmarks = landmarks_after(last.landmarks, later)
     fold.compacted.is_partial = True
+    fold.conversation.counts.update()  # as in `fold_entries`
     return fold
 
 

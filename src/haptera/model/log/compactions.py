@@ -1,7 +1,9 @@
 """The entry of a compaction; and what compactions leave to be sent and read of a session."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -162,11 +164,13 @@ class Compacted:
         earlier._pruned = self._pruned.copy()
         firsts = self._first_entries
         # First entries never fall from one message to the next.
-        earlier._first_entries = firsts.copy()
-        for name in reversed(firsts):
-            if firsts[name] <= seq:
-                break
-            del earlier._first_entries[name]
+        length = bisect_right(list(firsts.values()), seq)
+        if length < len(firsts) // 2:
+            earlier._first_entries = dict(islice(firsts.items(), length))
+        else:  # a copy takes a tenth of the time that making it anew does
+            earlier._first_entries = firsts.copy()
+            for name in islice(reversed(firsts), len(firsts) - length):
+                del earlier._first_entries[name]
         return earlier
 
     def reads_from(self, message_id: MessageId | None, *, head: int) -> int | None:

@@ -35,6 +35,14 @@ class SentCounts:
         self._counted = len(self._messages)
         return self
 
+    def forget_last(self, message: Message) -> None:
+        """Take in that the last message was removed; it may not have been counted yet."""
+        if self._counted > len(self._messages):
+            self._counted -= 1
+            self.user -= isinstance(message, UserMessage)
+            self.assistant -= isinstance(message, AssistantMessage)
+            self.reasoning -= [type(part) for part in message.parts].count(ReasoningPart)
+
 
 _MESSAGES = (UserMessage, AssistantMessage)
 
@@ -97,11 +105,13 @@ class Conversation:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._messages: list[Message] = []
         self._tags: list[str | None] = []
-        self._view_start = 0
+        self._last_start = 0
+        """Where the view begins, as far as messages were looked at."""
+        self._looked_at = 0
+        """How many messages were looked at: those that are added later are when they are sent."""
         self._whole: tuple[Message, ...] | None = None
         """The whole history as it was given out last; None when it has changed since."""
-        self.counts = SentCounts(self._messages)
-        """How many messages there are of what is sent; to be updated before they are read."""
+        self._counts = SentCounts(self._messages)
         self.set_history(messages)
 
     def __len__(self) -> int:
@@ -122,6 +132,12 @@ class Conversation:
         """The last message."""
         return self._messages[-1] if self._messages else None
 
+    @property
+    def counts(self) -> SentCounts:
+        """How many messages there are of what is sent; to be updated before they are read."""
+        self._find_view_start()
+        return self._counts
+
     def push(
         self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
     ) -> None:
@@ -135,15 +151,12 @@ class Conversation:
         self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
-        begins_view = is_compaction(message)
-        if isinstance(message, UserMessage) and not begins_view:
+        if isinstance(message, UserMessage) and not is_compaction(message):
             tip = self._messages[-1] if self._messages else None
             if isinstance(tip, UserMessage):
                 # Providers refuse two user messages in a row.
                 self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
                 return
-        if begins_view:
-            self._start_view_at(len(self._messages))
         self._messages.append(message)
         self._tags.append(tag)
 
@@ -152,7 +165,7 @@ class Conversation:
         _check_message(message)
         self._messages.insert(index, message)
         self._tags.insert(index, tag)
-        self._find_view_start()
+        self._look_again()
 
     def replace(self, tag: str, message: Message) -> bool:
         """Put a message in the place of the last one with this tag."""
@@ -160,7 +173,7 @@ class Conversation:
         index = self._index_of(tag)
         if index is not None:
             self._messages[index] = message
-            self._find_view_start()
+            self._look_again()
         return index is not None
 
     def remove(self, tag: str) -> bool:
@@ -168,7 +181,7 @@ class Conversation:
         index = self._index_of(tag)
         if index is not None:
             del self._messages[index], self._tags[index]
-            self._find_view_start()
+            self._look_again()
         return index is not None
 
     def remove_last(self) -> Message | None:
@@ -177,7 +190,12 @@ class Conversation:
             return None
         self._tags.pop()
         removed = self._messages.pop()
-        self._find_view_start()
+        self._whole = None
+        if self._last_start < len(self._messages):
+            self._counts.forget_last(removed)
+            self._looked_at = min(self._looked_at, len(self._messages))
+        else:
+            self._look_again()
         return removed
 
     def clear(self) -> None:
@@ -200,7 +218,7 @@ class Conversation:
         # In place: `counts` looks at the same list.
         self._messages[:] = messages
         self._tags = [None] * len(self._messages)
-        self._find_view_start()
+        self._look_again()
 
     def shortened(self, length: int, tip: Message | None) -> "Conversation":
         """Return the conversation as it was with `length` messages, the last of them `tip`.
@@ -213,10 +231,9 @@ class Conversation:
             messages[-1] = tip
         earlier._messages[:] = messages
         earlier._tags = self._tags[:length]
-        if self._view_start < length - 1:
-            earlier._start_view_at(self._view_start)
-        else:  # what begins the view may have been added since
-            earlier._find_view_start()
+        if self._find_view_start() < length - 1:  # else, it may have been added since
+            earlier._start_view_at(self._last_start)
+            earlier._looked_at = length
         return earlier
 
     def wire_view(self) -> tuple[Message, ...]:
@@ -224,7 +241,7 @@ class Conversation:
 
         The view is an immutable slice of frozen messages; nothing is copied but references.
         """
-        return self.messages[self._view_start :]
+        return self.messages[self._find_view_start() :]
 
     def _index_of(self, tag: str) -> int | None:
         for index in range(len(self._tags) - 1, -1, -1):
@@ -234,7 +251,7 @@ class Conversation:
 
     def _put_before(self, kept_from: MessageId, compaction: Message) -> bool:
         """Put a compaction before a message that is sent now; False when there is no such one."""
-        first = self._view_start
+        first = self._find_view_start()
         if self._messages and is_compaction(self._messages[first]):
             first += 1  # what an earlier compaction stands for is replaced, too
         sent = self._messages[first:]
@@ -249,22 +266,31 @@ class Conversation:
         if isinstance(following, UserMessage):  # roles alternate: the two become one
             parts = compaction.parts + following.parts
             self._messages[index] = msgspec.structs.replace(following, parts=parts)
-            self._find_view_start()
+            self._look_again()
         else:
             self.insert(index, compaction)
         return True
 
-    def _find_view_start(self) -> None:
+    def _look_again(self) -> None:
         self._whole = None
+        self._looked_at = 0
         self._start_view_at(0)
-        for index in range(len(self._messages) - 1, -1, -1):
+
+    def _find_view_start(self) -> int:
+        """Return where the view begins: the last compaction, or the first message.
+
+        An answer that goes on is pushed again with more parts each time, so looking at it waits.
+        """
+        for index in range(len(self._messages) - 1, self._looked_at - 1, -1):
             if is_compaction(self._messages[index]):
                 self._start_view_at(index)
-                return
+                break
+        self._looked_at = len(self._messages)
+        return self._last_start
 
     def _start_view_at(self, index: int) -> None:
-        self._view_start = index
-        self.counts.start_at(index)
+        self._last_start = index
+        self._counts.start_at(index)
 
 
 def _check_message(message: object) -> None:

@@ -24,6 +24,8 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     for entry in entries:
         entry.note_query(fold.unended)
     fold.landmarks = landmarks_after(Landmarks(), entries)
+    # The next request counts what it sends, on an event loop: of a long log it is done here.
+    fold.conversation.counts.update()
     return fold
 
 

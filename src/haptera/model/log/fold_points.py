@@ -77,10 +77,10 @@ class FoldPoints:
         place = bisect_right(self._points, index, key=lambda point: point.length)
         return self._points[place - 1] if place else None
 
-    def after(self, point: FoldPoint) -> FoldPoint | None:
-        """Return the point that follows one."""
-        index = bisect_right(self._points, point.seq, key=lambda each: each.seq)
-        return self._points[index] if index < len(self._points) else None
+    def after_message(self, index: int) -> FoldPoint | None:
+        """Return the first point at which the message with this index was not the last any more."""
+        place = bisect_right(self._points, index + 1, key=lambda point: point.length)
+        return self._points[place] if place < len(self._points) else None
 
     def restored(self, point: FoldPoint, fold: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes that a session's fold had at one of its points."""

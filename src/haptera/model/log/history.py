@@ -101,24 +101,24 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
     message and is answered once in the message that follows, no result answers a call that was not
     made, media can be read, and no message has parts that only the other role can have.
     """
-    healed: list[Message] = []
+    healed = _Healed()
     asked: list[_Asked] = []
     for message in map(_in_character, messages):
         if isinstance(message, AssistantMessage):
             # An answer before the first prompt is dropped: providers want a user message first.
-            if healed and message.parts:
+            if healed.tip is not None and message.parts:
                 _answer_all(healed, asked)
                 distinct = with_distinct_calls(message)
                 given = [call.call_id for call in message.tool_calls]
                 asked = list(map(_Asked, given, distinct.tool_calls))
-                _join(healed, distinct)
+                healed.add(distinct)
         else:
             if any(isinstance(part, CompactionPart) for part in message.parts):
                 _answer_all(healed, asked)  # what comes before a summary is not sent with it
             if parts := readable_parts(_matching(message.parts, asked)):
-                _join(healed, replace(message, parts=parts))
+                healed.add(replace(message, parts=parts))
     _answer_all(healed, asked)
-    return healed
+    return healed.messages()
 
 
 def edited_history(messages: Iterable[Message], edit: HistoryEdited) -> list[Message]:
@@ -172,38 +172,63 @@ class _Asked(NamedTuple):
     call: ToolCallPart
 
 
-def _join(healed: list[Message], message: Message) -> None:
-    """Append a message, or let it go on with a tip of the same role; a compaction stands alone."""
-    tip = healed[-1] if healed else None
-    if isinstance(tip, AssistantMessage) and isinstance(message, AssistantMessage):
-        healed[-1] = replace(message, parts=tip.parts + message.parts)
-    elif isinstance(tip, UserMessage) and isinstance(message, UserMessage):
-        if any(isinstance(part, CompactionPart) for part in message.parts):
-            healed.append(message)
-        else:
-            healed[-1] = replace(tip, parts=tip.parts + message.parts)
-    else:
-        healed.append(message)
+class _Healed:
+    """Messages whose roles alternate; a compaction stands alone.
+
+    Those of one role that follow each other become one at the end, however many there are.
+    """
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._parts: list[list[Part]] = []
+        """Those of each message, with those that follow it."""
+
+    @property
+    def tip(self) -> Message | None:
+        """The last message, without what it goes on from or what follows it."""
+        return self._messages[-1] if self._messages else None
+
+    def add(self, message: Message) -> None:
+        """Append a message, or let it go on with a tip of the same role."""
+        is_joined = type(message) is type(self.tip) and not (
+            isinstance(message, UserMessage)
+            and any(isinstance(part, CompactionPart) for part in message.parts)
+        )
+        if not is_joined:
+            self._messages.append(message)
+            self._parts.append([*message.parts])
+            return
+        self._parts[-1] += message.parts
+        if isinstance(message, AssistantMessage):
+            self._messages[-1] = message
+
+    def messages(self) -> list[Message]:
+        """Return them with all their parts."""
+        return [
+            message if len(parts) == len(message.parts) else replace(message, parts=tuple(parts))
+            for message, parts in zip(self._messages, self._parts, strict=True)
+        ]
 
 
 def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
     """Keep results of calls that wait for one, in front; other calls get an `unknown` result."""
-    results: list[Part] = []
-    for part in parts:
-        if isinstance(part, ToolResultPart):
-            item = next((item for item in asked if item.given == part.call_id), None)
-            if item is not None:
-                asked.remove(item)
-                results.append(replace(part, call_id=item.call.call_id))
-    results.extend(record.answer() for record in _unknown(asked))
+    waiting = dict(enumerate(asked))
+    by_id: dict[CallId, list[int]] = {}
+    for number, item in reversed(waiting.items()):
+        by_id.setdefault(item.given, []).append(number)
+    results: list[Part] = [
+        replace(part, call_id=waiting.pop(numbers.pop()).call.call_id)
+        for part in parts
+        if isinstance(part, ToolResultPart) and (numbers := by_id.get(part.call_id))
+    ]
+    results.extend(record.answer() for record in _unknown(waiting.values()))
     asked.clear()
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
 
 
-def _answer_all(healed: list[Message], asked: list[_Asked]) -> None:
-    tip = healed[-1] if healed else None
-    if isinstance(tip, AssistantMessage) and asked:
-        healed.append(answer_message(tip, _unknown(asked)))
+def _answer_all(healed: _Healed, asked: list[_Asked]) -> None:
+    if isinstance(healed.tip, AssistantMessage) and asked:
+        healed.add(answer_message(healed.tip, _unknown(asked)))
     asked.clear()
 
 

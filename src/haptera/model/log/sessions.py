@@ -147,6 +147,8 @@ class SessionImported(Entry, frozen=True, kw_only=True, tag="session.imported"):
     def apply(self, fold: "SessionFold") -> None:
         """End everything that is open."""
         fold.end_all()
+        # Who goes back to before it has to see it: it ends what was open there.
+        fold.points.clear()
         fold.landmarks = fold.landmarks and fold.landmarks.without_states()
 
     def note_query(self, unended: dict[QueryId, None]) -> None:

@@ -30,6 +30,9 @@ _CONFIGURATION = (
     "core.symlinks=true",
     "core.fileMode=true",
     "core.quotePath=false",
+    # A name is the one that its folder lists, also where other spellings of it lead to the file.
+    "core.ignoreCase=false",
+    "core.precomposeUnicode=false",
     # No ref leads to the trees, so a garbage collection would count them as waste.
     "gc.auto=0",
 )

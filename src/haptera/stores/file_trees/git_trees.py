@@ -21,7 +21,7 @@ from haptera.stores.file_trees.kept_files import (
     KeptLimits,
     Wanted,
 )
-from haptera.stores.file_trees.places import OF_CALLER, FileState
+from haptera.stores.file_trees.places import OF_CALLER, FileState, Places
 from haptera.stores.file_trees.tree_facts import TreeFacts, decode_facts, folders_of, look_at
 from haptera.system.private_files import FILE_MODE
 from haptera.system.threads import run_in_thread
@@ -180,7 +180,9 @@ class GitTrees:
             git(*words, given=_list_of(wanted))
         recorded.update(wanted)
         recorded.difference_update(gone)
-        facts = look_at(os.fsencode(self._folder), recorded, self._is_apart)
+        facts, missing = look_at(os.fsencode(self._folder), recorded, self._is_apart)
+        if missing:
+            git("update-index", "-z", "--force-remove", "--stdin", given=_list_of(missing))
         return TakenTree(tree=self._with_facts(git("write-tree"), facts), skipped=tuple(skipped))
 
     def _with_facts(self, tree: bytes, facts: TreeFacts) -> str:
@@ -470,10 +472,11 @@ def _raw_changes(raw: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 
 def _beneath(folder: Path, paths: Collection[Path]) -> Iterator[bytes]:
     """Yield paths relative to the folder, as git writes them; those elsewhere are left out."""
+    places = Places(folder)
     for path in paths:
         real = path.resolve()
         if real.is_relative_to(folder):
-            yield os.fsencode(real.relative_to(folder))
+            yield places.as_listed(os.fsencode(real.relative_to(folder)))
 
 
 def _state_of(path: str, mode: bytes, facts: TreeFacts | None) -> FileState:

@@ -27,6 +27,7 @@ from haptera.stores.file_trees.places import (
     Places,
     RefusedError,
     copy_file,
+    folded,
     name_in,
     state_in,
 )
@@ -132,6 +133,30 @@ class KeptFiles:
 
         A folder that `is_needed` stays when it is empty.
         """
+        rest, refused = wanted, list[FileLeft]()
+        while True:
+            examined = self._examine(rest, is_needed=is_needed, folder_mode=folder_mode)
+            # What cannot come back under its name is not taken away under another spelling of it.
+            barred = {
+                folded(os.fsencode(left.path)): left.reason
+                for left in examined.refused
+                if self._places.taken_by(os.fsencode(left.path)) is not None
+            }
+            if not barred:
+                examined.refused += refused
+                return examined
+            for item in rest:
+                if (reason := barred.get(folded(item.path))) is not None:
+                    refused.append(FileLeft(path=os.fsdecode(item.path), reason=reason))
+            rest = [item for item in rest if folded(item.path) not in barred]
+
+    def _examine(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        is_needed: Callable[[str], bool],
+        folder_mode: Callable[[str], int | None],
+    ) -> Examined:
         examined = Examined(exchange=FileExchange(), wanted=[], refused=[])
         gone = set[bytes]()
         removable, modes, folders_made = dict[bytes, int](), dict[bytes, int](), dict[bytes, None]()
@@ -185,6 +210,11 @@ class KeptFiles:
 
     def _check(self, item: Wanted, old: FileState, gone: set[bytes]) -> dict[bytes, int]:
         """Refuse what cannot be copied or replaced; returns the folders in the way."""
+        other = self._places.taken_by(item.path)
+        if other is not None and other not in gone:
+            if self._places.state(other).kind != "folder":
+                raise RefusedError(f"{os.fsdecode(other)!r} is in its place")
+            return self._places.folders_beneath(other, gone)
         if old.kind == "other":
             raise RefusedError("it is no regular file")
         if old.kind == "folder":

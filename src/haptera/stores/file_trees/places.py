@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import stat
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,10 +59,16 @@ class ChangedError(Exception):
 
 
 class Places:
-    """The paths beneath one folder. Every folder on the way is opened without following a link."""
+    """The paths beneath one folder. Every folder on the way is opened without following a link.
+
+    A path is only what its folders list. Where other spellings lead to the same file (`A.TXT` to
+    `a.txt`, as on most disks of macOS and Windows), nothing stands at them.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._listed: dict[tuple[int, int], tuple[int, Mapping[bytes, list[bytes]]]] = {}
+        """What is in folders, by folded names, with the times of the folders."""
 
     @contextmanager
     def parent(self, path: bytes, make: Mapping[bytes, int] | None = None) -> Iterator[int]:
@@ -80,6 +87,8 @@ class Places:
                         os.mkdir(name, dir_fd=descriptor)
                         if (mode := make.get(b"/".join(names[:count]))) is not None:
                             os.chmod(name, mode, dir_fd=descriptor)
+                if self._other_name(descriptor, name) is not None:
+                    raise FileNotFoundError(errno.ENOENT, "it has another name", path)
                 below = os.open(name, _FOLDER, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = below
@@ -91,10 +100,47 @@ class Places:
         """Return the whole path of something in the folder."""
         return os.fsencode(self.root) + b"/" + path
 
+    def _other_name(self, folder: int, name: bytes) -> bytes | None:
+        """Return the name of what stands in the place of a name in an open folder."""
+        if not any(_is_in(folder, other) for other in _spellings(name)):
+            return None
+        facts = os.stat(folder)
+        key = (facts.st_dev, facts.st_ino)
+        time, listed = self._listed.get(key, (None, {}))
+        if time != facts.st_mtime_ns:
+            listed = dict[bytes, list[bytes]]()
+            for each in os.listdir(folder):
+                listed.setdefault(folded(os.fsencode(each)), []).append(os.fsencode(each))
+            self._listed[key] = (facts.st_mtime_ns, listed)
+        names = listed.get(folded(name), [name])
+        return None if name in names or not _is_in(folder, name) else names[0]
+
+    def taken_by(self, path: bytes) -> bytes | None:
+        """Return what has another name and the place of a path, or of a folder above it."""
+        above = b""
+        for name in path.split(b"/"):
+            try:
+                with self.parent(above + name) as folder:
+                    other = self._other_name(folder, name)
+            except OSError:
+                return None
+            if other is not None:
+                return above + other
+            above += name + b"/"
+        return None
+
+    def as_listed(self, path: bytes) -> bytes:
+        """Return a path with the names that its folders list."""
+        while (other := self.taken_by(path)) is not None and not path.startswith(other):
+            path = b"/".join((other, *path.split(b"/")[other.count(b"/") + 1 :]))
+        return path
+
     def state(self, path: bytes) -> FileState:
         """Return what stands at a path, without its content."""
         try:
             with self.parent(path) as folder:
+                if self._other_name(folder, name_in(path)) is not None:
+                    return FileState()
                 return state_in(folder, name_in(path))
         except OSError as error:
             if error.errno in _NOT_THERE:
@@ -165,11 +211,10 @@ class Places:
         last, device = os.fsencode(self.root), self.root.lstat().st_dev
         for count, folder in enumerate(on_way):
             full = self.full(folder)
-            try:
-                facts = os.lstat(full)
-            except OSError:
+            if self.state(folder).kind == "absent":
                 _check_writable(last)
                 return on_way[count:]
+            facts = os.lstat(full)
             if not stat.S_ISDIR(facts.st_mode):
                 if folder in gone:
                     return on_way[count:]
@@ -199,6 +244,28 @@ class Places:
                     elif below not in gone:
                         raise RefusedError("a folder with other files is in its place")
         return folders
+
+
+def _spellings(name: bytes) -> set[bytes]:
+    """Return other spellings of a name, of which a file system may take one for the same."""
+    text = os.fsdecode(name)
+    forms = {text.swapcase()}
+    if not name.isascii():
+        forms |= {unicodedata.normalize(form, text) for form in ("NFC", "NFD")}
+    return {os.fsencode(form) for form in forms} - {name}
+
+
+def folded(name: bytes) -> bytes:
+    """Return what is the same for all names that a file system may take for one."""
+    return os.fsencode(unicodedata.normalize("NFC", os.fsdecode(name)).casefold())
+
+
+def _is_in(folder: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def name_in(path: bytes) -> bytes:

@@ -90,35 +90,64 @@ def folders_of(path: str) -> Iterator[str]:
 
 def look_at(
     folder: bytes, recorded: AbstractSet[bytes], is_apart: Callable[[bytes], bool]
-) -> TreeFacts:
-    """Look at everything beneath a folder whose recorded files are known."""
-    above = _folders_above({path.rpartition(b"/")[0] for path in recorded})
-    modes, unrecorded = dict[str, int](), dict[str, str]()
-    pending = [b""]
+) -> tuple[TreeFacts, set[bytes]]:
+    """Look at everything beneath a folder whose recorded files are known.
+
+    Returns also the recorded files that no folder lists. The file system may know them still, if
+    it takes other spellings for the same name: `a.txt` that was renamed to `A.TXT`, for one.
+    """
+    look = _Look(folder, recorded)
+    pending, unlisted = [b""], list[bytes]()
     while pending:
         prefix = pending.pop()
         entries = _entries(folder + b"/" + prefix)
+        if entries is None:
+            unlisted.append(prefix)
         if prefix and not entries:
-            unrecorded[os.fsdecode(prefix)] = "" if entries is None else _EMPTY
+            look.unrecorded[os.fsdecode(prefix)] = "" if entries is None else _EMPTY
         for name, facts in entries or ():
-            path, mode = prefix + name, stat.S_IMODE(facts.st_mode)
+            path = prefix + name
+            look.missing.discard(path)
             if is_apart(path):
                 continue
-            if stat.S_ISDIR(facts.st_mode):
-                path += b"/"
-                if mode != _USUAL_OF_FOLDERS:
-                    modes[os.fsdecode(path)] = mode
-                is_named = len(unrecorded) < _MOST_NAMED and name not in _NEVER_ENTERED
-                is_own = os.path.lexists(folder + b"/" + path + b".git")
-                if path in above or (is_named and not is_own):
-                    pending.append(path)
-                else:
-                    unrecorded[os.fsdecode(path)] = ""
-            elif path not in recorded:
-                unrecorded[os.fsdecode(path)] = f"{facts.st_size}:{facts.st_mtime_ns}:{mode:o}"
-            elif mode not in _USUAL and stat.S_ISREG(facts.st_mode):
-                modes[os.fsdecode(path)] = mode
-    return TreeFacts(modes=modes, unrecorded=unrecorded)
+            if not stat.S_ISDIR(facts.st_mode):
+                look.see_file(path, facts)
+            elif look.enters(path + b"/", name, facts):
+                pending.append(path + b"/")
+    missing = {path for path in look.missing if not path.startswith(tuple(unlisted))}
+    return TreeFacts(modes=look.modes, unrecorded=look.unrecorded), missing
+
+
+class _Look:
+    """What was seen of a folder so far."""
+
+    def __init__(self, folder: bytes, recorded: AbstractSet[bytes]) -> None:
+        self._folder = folder
+        self._recorded = recorded
+        self._above = _folders_above({path.rpartition(b"/")[0] for path in recorded})
+        self.modes = dict[str, int]()
+        self.unrecorded = dict[str, str]()
+        self.missing = set(recorded)
+        """Recorded files that were in no list so far."""
+
+    def see_file(self, path: bytes, facts: os.stat_result) -> None:
+        mode = stat.S_IMODE(facts.st_mode)
+        if path not in self._recorded:
+            stamp = f"{facts.st_size}:{facts.st_mtime_ns}:{mode:o}"
+            self.unrecorded[os.fsdecode(path)] = stamp
+        elif mode not in _USUAL and stat.S_ISREG(facts.st_mode):
+            self.modes[os.fsdecode(path)] = mode
+
+    def enters(self, path: bytes, name: bytes, facts: os.stat_result) -> bool:
+        """Whether what is in a folder is looked at, too; otherwise it is not recorded."""
+        if (mode := stat.S_IMODE(facts.st_mode)) != _USUAL_OF_FOLDERS:
+            self.modes[os.fsdecode(path)] = mode
+        is_named = len(self.unrecorded) < _MOST_NAMED and name not in _NEVER_ENTERED
+        is_own = os.path.lexists(self._folder + b"/" + path + b".git")
+        if path in self._above or (is_named and not is_own):
+            return True
+        self.unrecorded[os.fsdecode(path)] = ""
+        return False
 
 
 def _entries(folder: bytes) -> list[tuple[bytes, os.stat_result]] | None:

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from haptera.kernel.session.log_reading import seq_of_message
 from haptera.kernel.session.session_descriptions import find_unfinished
-from haptera.kernel.session.state_reading import StateReader, read_to_look
-from haptera.model.ids import SessionId, new_message_id, new_part_id, new_session_id, new_turn_id
-from haptera.model.log import stored_state
+from haptera.kernel.session.state_reading import MessagePlace, StateReader, read_to_look
+from haptera.model.ids import (
+    MessageId,
+    SessionId,
+    new_message_id,
+    new_part_id,
+    new_session_id,
+    new_turn_id,
+)
+from haptera.model.log import fold_points, stored_state
 from haptera.model.log.entry import Entry
 from haptera.model.log.fold import fold_entries
 from haptera.model.log.history import Rewound
@@ -32,6 +39,7 @@ from tests.strategies_logs import LogWriter, QueryWriter, a_prompt, go_on
 @pytest.fixture(autouse=True)
 def _stored_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_state, "STORED_EVERY", 1)
+    monkeypatch.setattr(fold_points, "_DISTANCE", 2)
 
 
 def store_state(log: LogWriter) -> SessionChanged | None:
@@ -77,26 +85,49 @@ def seen_of(fold: SessionFold) -> dict[str, object]:
 
 async def check_way_back(log: LogWriter, seen: SessionFold) -> bool:
     """Go back to a message by what is stored; returns whether that could be done."""
-    whole = log.fold()
-    message_id = log.one_of(whole.messages()).id
-    entries = log.entries
-    reader = StateReader(ListLog(entries), SessionId(""), entries[0])
-    place = await reader.find(seen, message_id)
-    if place is None:
+    message_id = log.one_of(log.fold().messages()).id
+    reader = StateReader(ListLog(log.entries), SessionId(""), log.entries[0])
+    back = await gone_back_to(log, seen, message_id, await reader.find(seen, message_id))
+    if back is None:
         return False
-    path_first = seq_of_message(entries, message_id, inherited=log.inherited)
-    assert place.seq == path_first
+    assert seen_of(back) == seen_of(log.fold())
+    assert back.messages()[-1].id == log.fold().messages()[-1].id
+    log.entries.pop()
+    return True
+
+
+async def check_way_back_from_points(log: LogWriter) -> bool:
+    """Go back to a message of a session that has all of them; returns whether that was near."""
+    whole = log.fold()
+    index = log.one_of(range(len(whole.messages())))
+    message_id = whole.messages()[index].id
+    reader = StateReader(ListLog(log.entries), SessionId(""), log.entries[0])
+    place = await reader.find_at(whole, index, message_id)
+    back = await gone_back_to(log, whole, message_id, place)
+    if back is None:
+        return False
+    assert state_of(back) == state_of(log.fold())
+    assert back.messages() == log.fold().messages()
+    log.entries.pop()
+    return True
+
+
+async def gone_back_to(
+    log: LogWriter, seen: SessionFold, message_id: MessageId, place: MessagePlace | None
+) -> SessionFold | None:
+    """Record that a session goes back to a message; returns it, or None if more must be read."""
+    if place is None:
+        return None
+    assert place.seq == seq_of_message(log.entries, message_id, inherited=log.inherited)
     assert message_id in {message.id for message in place.messages}
-    before = list(entries)
     log.add(Rewound(**log.stamp()(), to_seq=place.seq, message_id=message_id))
-    seen.apply(entries[-1])
-    back = await place.stretch.folded(entries[-1:], between=seen)
-    if back is not None:
-        assert seen_of(back) == seen_of(log.fold())
-        assert back.rewound_at == log.fold().rewound_at == entries[-1].seq
-        assert back.messages()[-1].id == log.fold().messages()[-1].id
-    log.entries = before
-    return back is not None
+    seen.apply(log.entries[-1])
+    back = await place.stretch.folded(log.entries[-1:], between=seen)
+    if back is None:
+        log.entries.pop()
+    else:
+        assert back.rewound_at == log.fold().rewound_at == log.entries[-1].seq
+    return back
 
 
 def say_and_answer(log: LogWriter) -> None:
@@ -139,6 +170,7 @@ def check_looks(log: LogWriter, *, steps: int = 12) -> tuple[int, int]:
             again = look(log.entries, stored) if stored is not None else None
             if again is not None:
                 gone_back += asyncio.run(check_way_back(log, again))
+            gone_back += asyncio.run(check_way_back_from_points(log))
     return looked, gone_back
 
 
