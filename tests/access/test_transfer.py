@@ -22,7 +22,7 @@ from haptera.providers.vendors import VENDORS
 from haptera.stores.memory import MemoryStore
 from haptera.testing import ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from tests.agent.test_first_steps import write_config
+from tests.agent.queries.test_first_steps import write_config
 from tests.kernel.session.failing_store import FailingStore
 from tests.scripted_agents import failure_of, make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store

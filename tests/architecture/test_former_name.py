@@ -20,7 +20,7 @@ TOLD = {
     "docs/options.md",
 }
 TESTS = {
-    "tests/agent/test_file_snapshots.py",
+    "tests/agent/files/test_file_snapshots.py",
     "tests/architecture/test_former_name.py",
     "tests/architecture/test_wire_material.py",
     "tests/cli/commands.py",

@@ -12,7 +12,7 @@ from haptera import AgentSession
 from haptera.model.log.sessions import CommandEnded
 from haptera.testing import calls, says
 from haptera.testing.scripted_provider import Step
-from tests.agent.test_native_sessions import transcript_of, turn
+from tests.agent.sessions.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import FIRST, Child, agent_of
 from tests.scripted_agents import HeldWork, live_of, log_of, make_agent, texts_in
 from tests.server.serving import Served, serving

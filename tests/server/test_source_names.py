@@ -9,7 +9,7 @@ from haptera import ErrorCode, SessionError
 from haptera.model.ids import new_session_id
 from haptera.server import Access, ApiKey
 from haptera.testing import says
-from tests.agent.test_native_sessions import transcript_of, turn
+from tests.agent.sessions.test_native_sessions import transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,
     USER,

@@ -10,7 +10,7 @@ from haptera import Approve
 from haptera.access.administration import check_sandbox
 from haptera.testing import calls, says
 from haptera.tools import coding_tools
-from tests.agent.test_project_trust import options_in, settings_in
+from tests.agent.tools.test_project_trust import options_in, settings_in
 from tests.fixtures_report import Report
 from tests.kernel.blocks.permissions.bypasses import BYPASSES
 from tests.kernel.blocks.permissions.traced_shell import World

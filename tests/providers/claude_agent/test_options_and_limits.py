@@ -15,7 +15,7 @@ from haptera.model.errors import ErrorCode
 from haptera.model.events import NativeNoted
 from haptera.model.native_settings import ClaudeAgentSettings
 from haptera.providers.claude_agent import connection
-from tests.agent.test_native_sessions import events_of, transcript_of, turn
+from tests.agent.sessions.test_native_sessions import events_of, transcript_of, turn
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,

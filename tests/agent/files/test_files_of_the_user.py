@@ -14,7 +14,7 @@ from haptera import ErrorCode
 from haptera.model.file_snapshots import RewindReport
 from haptera.model.log.workspace import Snapshot
 from haptera.stores.file_trees.git_trees import GitTrees
-from tests.agent.file_worlds import BIG, HUGE, agent_in, clear, plain, state_of
+from tests.agent.files.file_worlds import BIG, HUGE, agent_in, clear, plain, state_of
 from tests.scripted_agents import failure_of, live_of
 
 pytestmark = pytest.mark.slow

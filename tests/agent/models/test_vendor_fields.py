@@ -9,8 +9,8 @@ from haptera import Agent, AgentError, ErrorCode
 from haptera.model.vendors import VENDOR_FIELDS
 from haptera.providers.transport.protocol import HttpRequest
 from haptera.providers.vendors import VENDORS, Vendor
-from tests.agent.test_first_steps import write_config
-from tests.agent.test_named_providers import CHAT, GEMINI, OLLAMA, RESPONSES
+from tests.agent.models.test_named_providers import CHAT, GEMINI, OLLAMA, RESPONSES
+from tests.agent.queries.test_first_steps import write_config
 from tests.providers.exchanges import case
 from tests.providers.test_vendors import KeptRequests
 

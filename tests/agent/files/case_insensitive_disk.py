@@ -240,7 +240,13 @@ def case_insensitive_disk(folder: Path) -> Iterator[Path]:
     below, place = folder / "below", folder / "disk"
     below.mkdir()
     place.mkdir()
-    words = [sys.executable, "-m", "tests.agent.case_insensitive_disk", str(below), str(place)]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.agent.files.case_insensitive_disk",
+        str(below),
+        str(place),
+    ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

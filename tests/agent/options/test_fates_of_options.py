@@ -23,7 +23,7 @@ from haptera.agent.query_options import QUERY
 from haptera.model.log.compactions import Compaction
 from haptera.model.messages import KeptOptions
 from haptera.testing import ScriptedProvider, says
-from tests.agent.option_scenes import ANSWER, CALL, PROBES, Scene, Seen
+from tests.agent.options.option_scenes import ANSWER, CALL, PROBES, Scene, Seen
 from tests.scripted_agents import MODEL
 
 

@@ -11,14 +11,14 @@ from haptera.model.events import Idle
 from haptera.model.log.sessions import CommandEnded
 from haptera.testing import FakeClock, ScriptedProvider, calls, says
 from haptera.testing.scripted_provider import Step
-from tests.agent.deferred_orders import NAME, ordering_agent
+from tests.agent.tools.deferred_orders import NAME, ordering_agent
 from tests.scripted_agents import failure_of, log_of, make_agent
 from tests.server.serving import serving
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 from tests.stores.workers import worker
 
 pytestmark = pytest.mark.timeout(60)
-PROGRAM = "tests.agent.deferred_orders"
+PROGRAM = "tests.agent.tools.deferred_orders"
 
 
 @tool(deferred=True)

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.agent.file_worlds import agent_in, at_step, edit, fill, plain, state_of
+from tests.agent.files.file_worlds import agent_in, at_step, edit, fill, plain, state_of
 
 
 def die() -> None:

@@ -11,7 +11,7 @@ from haptera.model.log.approvals import ApprovalSettled
 from haptera.model.log.compactions import Compaction
 from haptera.model.log.history import Rewound
 from haptera.model.log.workspace import Snapshot
-from tests.agent.task_worker import SUMMARY, make_agent
+from tests.agent.sessions.task_worker import SUMMARY, make_agent
 from tests.scripted_agents import live_of
 from tests.stores.workers import worker_environment
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def _start(part: str, folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.agent.task_worker", part, str(folder)],
+        [sys.executable, "-m", "tests.agent.sessions.task_worker", part, str(folder)],
         stdout=subprocess.PIPE,
         text=True,
         env=worker_environment(),

@@ -17,8 +17,8 @@ import pytest
 from haptera import AgentError, AgentSession, ErrorCode, SessionError
 from haptera.stores.file_trees.places import FileState, Places
 from haptera.stores.file_trees.tree_facts import TreeFacts
-from tests.agent.case_insensitive_disk import case_insensitive_disk
-from tests.agent.file_worlds import (
+from tests.agent.files.case_insensitive_disk import case_insensitive_disk
+from tests.agent.files.file_worlds import (
     COMPOSED,
     DECOMPOSED,
     FILES,
@@ -39,7 +39,7 @@ from tests.fixtures_wire import is_everything_required
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FULL = (ErrorCode.FULL, ErrorCode.UNAVAILABLE)
 
 
@@ -245,7 +245,7 @@ def live_elsewhere(
 ) -> None:
     """Live in a process of its own, for which permission bits hold also if root starts it."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.agent.rewind_batch", place, *map(str, words)],
+        [sys.executable, "-m", "tests.agent.files.rewind_batch", place, *map(str, words)],
         capture_output=True,
         check=False,
         cwd=ROOT,
@@ -346,7 +346,14 @@ async def recover(place: Path, seed: int) -> None:
 
 
 def kill_often(place: Path, first: int, last: int) -> None:
-    words = [sys.executable, "-m", "tests.agent.rewind_worker", str(place), str(first), str(last)]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.agent.files.rewind_worker",
+        str(place),
+        str(first),
+        str(last),
+    ]
     done = subprocess.run(words, capture_output=True, check=False, cwd=ROOT, text=True)
     assert done.returncode == 0, done.stderr
     for seed in range(first, last):

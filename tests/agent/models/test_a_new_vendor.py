@@ -9,8 +9,8 @@ from haptera import Agent, AgentError, ErrorCode
 from haptera.access.assembly.agent_inputs import ConfigurationSources
 from haptera.access.mcp_servers import add_mcp_server
 from haptera.providers.vendors import VENDORS, Vendor
-from tests.agent.test_first_steps import write_config
-from tests.agent.test_named_providers import CHAT, RESPONSES
+from tests.agent.models.test_named_providers import CHAT, RESPONSES
+from tests.agent.queries.test_first_steps import write_config
 from tests.providers.faulty_server import faulty_server, replies
 from tests.providers.test_vendors import KeptRequests
 

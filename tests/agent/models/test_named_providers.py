@@ -10,7 +10,7 @@ from haptera import Agent, AgentError, ErrorCode
 from haptera.model.json_types import JsonObject
 from haptera.model.log.turns import TurnStarted
 from haptera.model.parts import ProviderPart, ReasoningPart
-from tests.agent.test_first_steps import write_config
+from tests.agent.queries.test_first_steps import write_config
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server, refuses, replies
 

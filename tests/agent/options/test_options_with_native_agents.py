@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from haptera import AgentError, AgentResult, ErrorCode, ToolContext, tool
-from tests.agent.option_scenes import BOT, PROBES, Scene
-from tests.agent.test_fates_of_options import ELSEWHERE, FATES
+from tests.agent.options.option_scenes import BOT, PROBES, Scene
+from tests.agent.options.test_fates_of_options import ELSEWHERE, FATES
 from tests.attacks.moments import others_run
 from tests.providers.claude_agent.children import (
     USER,
