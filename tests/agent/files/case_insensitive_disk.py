@@ -241,11 +241,8 @@ def case_insensitive_disk(folder: Path) -> Iterator[Path]:
     below.mkdir()
     place.mkdir()
     words = [
-        sys.executable,
-        "-m",
-        "tests.agent.files.case_insensitive_disk",
-        str(below),
-        str(place),
+        *(sys.executable, "-m", "tests.agent.files.case_insensitive_disk"),
+        *(str(below), str(place)),
     ]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

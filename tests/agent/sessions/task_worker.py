@@ -1,7 +1,7 @@
 """One half of a long coding task in a process of its own; started by `test_a_long_task`.
 
-`python -m tests.agent.sessions.task_worker begin|finish FOLDER`: the first half is killed inside a tool, the
-second one goes on with the session.
+`python -m tests.agent.sessions.task_worker begin|finish FOLDER`: the first half is killed inside a
+tool, the second one goes on with the session.
 """
 
 import asyncio
