@@ -156,6 +156,8 @@ TABLE: dict[str, list[tuple[str, ...]]] = {
         (S, "-o", f"no{EVIL}/x"),
         (S, "--format", "html"),
     ],
+    "sessions count": [(), ("--tag", f"g{EVIL}"), ("--metadata", EVIL)],
+    "sessions deliver": [(S, EVIL, "--result", EVIL), (EVIL, "call", "--error", EVIL)],
     "sessions fork": [(S, "--name", f"f{EVIL}"), (S, "--at", EVIL)],
     "sessions import": [(f"no{EVIL}",), ("../broken" + EVIL,)],
     "sessions list": [(), ("--all",), ("--format", "json"), ("--tag", f"g{EVIL}")],

@@ -150,7 +150,7 @@ class Script:
         operation, given = BY_RPC[name], self.filled(params)
         known = RpcParams.of(operation)
         path = operation.path.format(**{key: given[key] for key in known.path})
-        query = {key: str(given[key]) for key in known.query if key in given}
+        query = {key: _query_text(given[key]) for key in known.query if key in given}
         headers, body = {}, {key: given[key] for key in known.body if key in given}
         if "wait" in given:
             headers["prefer"] = f"wait={given['wait']}"
@@ -214,7 +214,15 @@ async def test_every_operation_answers_the_same_by_its_name_and_by_its_route() -
     failed = [
         name for (name, _), each in zip(SEQUENCE, told["by_rpc"], strict=True) if each[0] == '"'
     ]
-    assert failed == ["session/get"]
+    # No call waits for an answer, and the session was deleted.
+    assert failed == ["call/deliver", "session/get"]
+
+
+def _query_text(value: Any) -> str:
+    """Return a value as the query of a route has it."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 REQUEST = {"jsonrpc": "2.0", "id": 7}

@@ -29,7 +29,8 @@ class SessionSelection(Operation, frozen=True, kw_only=True):
     since: Annotated[
         int | datetime | None,
         Option(
-            "Only sessions updated at this time or later: a datetime, or milliseconds since 1970."
+            "Only sessions updated at this time or later: a datetime, or milliseconds since 1970.",
+            least=0,
         ),
     ] = None
     parent: Annotated[str | None, Option("Only forks of the session with this id.")] = None
