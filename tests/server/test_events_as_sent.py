@@ -128,8 +128,8 @@ async def test_streams_get_the_batches_of_a_session_and_leave_nothing_behind() -
             session = served.app.hub.open_here("local", session_id)
             assert session is not None
             channel: Any = session._opened().channel
-            # No handler is called for each event: only the one that waits for answers.
-            assert (len(channel), len(channel._handlers())) == (4, 1)
+            # No handler is called for each event: only the two that wait for answers.
+            assert (len(channel), len(channel._handlers())) == (5, 2)
             for stream, is_wrapped in ((every, True), (one, False), (other, False)):
                 texts = []
                 async for event in stream:

@@ -296,7 +296,7 @@ async def test_a_file_renamed_to_another_spelling_is_not_lost(
     for name in ("a.txt", COMPOSED, "sub/x"):
         (root / name).write_text(f"of {name}")
     (root / ".gitignore").write_text("*.log\n")
-    if stays:  # what nobody recorded keeps its folder
+    if stays:  # what was not recorded keeps its folder
         (root / "sub" / "ignored.log").write_text("of the user")
 
     def rename() -> None:

@@ -16,6 +16,7 @@ from haptera.model.errors import ErrorCode, SessionError
 from haptera.model.log.tools import ToolStarted
 from haptera.model.messages import AssistantMessage
 from haptera.testing.store_conformance.crash_sweep import is_strace_here
+from tests.agent.tools import deferred_orders
 from tests.architecture.source_tree import ROOT
 from tests.kernel.session.crash_worker import PROMPTS
 from tests.kernel.session.echo_provider import EchoProvider
@@ -121,6 +122,18 @@ async def _killed_while_a_tool_ran(kind: str, folder: Path) -> None:
         await process.until("event tool.started")
         await _wait_for(lambda: _effects(folder) == ["linger"])
         process.signal(signal.SIGKILL)
+
+
+@row("kill -9 while a call [waits for its answer](deferred-tools.md)")
+@on_durable_stores
+async def test_a_call_that_waits_for_its_answer_waits_on(kind: str, tmp_path: Path) -> None:
+    program = "tests.agent.tools.deferred_orders"
+    async with worker(kind, tmp_path, deferred_orders.NAME, program=program) as process:
+        process.send("chat", "and", "die")
+        assert await process.reply() == ""
+    agent = deferred_orders.ordering_agent(kind, tmp_path, [])
+    async with agent, agent.session(deferred_orders.NAME) as session:
+        assert [call.fate for call in session.unfinished.calls] == ["waiting"]
 
 
 @row("kill -9 while a tool is running")

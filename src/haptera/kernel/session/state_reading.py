@@ -85,14 +85,16 @@ class Stretch(msgspec.Struct, frozen=True):
     def _by_read_ways(self, later: Sequence[Entry]) -> Sequence[Entry]:
         """Cut rewinds off among later entries that go back to what is not read."""
         end = later[-1].seq if later else 0
-        return cut_off([*self.places, (later[0].seq - 1, end)], later) if later else later
+        return (
+            without_unread_ways([*self.places, (later[0].seq - 1, end)], later) if later else later
+        )
 
 
 def _settles_calls(entry: Entry) -> bool:
     return entry.is_fate or isinstance(entry, ApprovalSettled)
 
 
-def cut_off(places: Sequence[tuple[int, int]], entries: Sequence[Entry]) -> list[Entry]:
+def without_unread_ways(places: Sequence[tuple[int, int]], entries: Sequence[Entry]) -> list[Entry]:
     """Let rewinds to what was not read go back to nothing.
 
     They would go back to the last entry that was read before that, and what became of calls there
@@ -217,7 +219,7 @@ class StateReader:
             return None
         return Stretch(
             base,
-            cut_off(places, near),
+            without_unread_ways(places, near),
             places=places,
             way_end=landmarks.reach(places, to=until),
             until=until,

@@ -1,6 +1,5 @@
 """The entry of a compaction; and what compactions leave to be sent and read of a session."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from decimal import Decimal
 from itertools import islice
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 
 from haptera.model.ids import MessageId
 from haptera.model.json_types import JsonObject
+from haptera.model.late_names import late_module
 from haptera.model.log.entry import OPENING_SEQ, Entry, ImportRule
 from haptera.model.messages import Message, UserMessage
 from haptera.model.parts import CompactionPart, Part, ReminderPart, TextPart, ToolResultPart
@@ -164,7 +164,7 @@ class Compacted:
         earlier._pruned = self._pruned.copy()
         firsts = self._first_entries
         # First entries never fall from one message to the next.
-        length = bisect_right(list(firsts.values()), seq)
+        length = late_module("bisect").bisect_right(list(firsts.values()), seq)
         if length < len(firsts) // 2:
             earlier._first_entries = dict(islice(firsts.items(), length))
         else:  # a copy takes a tenth of the time that making it anew does
