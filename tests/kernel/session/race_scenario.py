@@ -105,6 +105,7 @@ async def _leave(world: World) -> None:
         await _check_next_query(world, session, world.provider)
     world.store.leases.failures = 0
     await world.close(session)
+    await world.store.rest()  # a lease that came too late for its caller is given back first
     await world.check_free(world.away, world.name)
     await world.close(world.away)
     await world.close(world.home)
