@@ -146,6 +146,9 @@ async def look_at(agent: Agent, session_id: str, random: Random) -> None:
                 await session.undo_rewind()
             await refuses_to_resume(session)
     found = await agent.sessions.get(session_id)
+    assert (found.status, found.error_message) == (found.phase, found.error)
+    assert found.workflow_id is None
+    assert not any(name.startswith("imported_") for name in found.metadata)
     messages = await agent.sessions.messages(session_id)
     lines = [f"{safe_line(found.title)}  ({found.id}, {found.model})"]
     for each in messages:
