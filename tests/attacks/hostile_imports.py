@@ -165,6 +165,20 @@ def strangers(random: Random, log: list[Fields], path: str) -> None:
     _insert(log, 0, kind="session.changed", changes={"native_session_id": "x", "title": ESCAPES})
 
 
+def metadata(random: Random, log: list[Fields], path: str) -> None:
+    """Plant metadata that the program reads as its own, and metadata that is none."""
+    believed: Fields = {
+        "imported_tool": [],
+        "imported_session": path,
+        "imported_updated": 2**52,
+        "status": "running",
+        "error_message": ESCAPES,
+        "workflow_id": path,
+    }
+    for planted in (believed, random.choice(strings(path)), {"customer": 7}):
+        _insert(log, _anywhere(random, log), kind="session.changed", changes={"metadata": planted})
+
+
 def blobs(random: Random, log: list[Fields], path: str) -> None:
     """Plant names of contents that are files, and entries that look like a store's pointers."""
     name = random.choice([path, f"../../..{path}", "f" * 64, "ab" * 32])
@@ -232,7 +246,7 @@ def anything(random: Random, log: list[Fields], path: str) -> None:
 
 PLANTS: tuple[Plant, ...] = (
     *(snapshots, settings, questions, calls, waiting, strangers, blobs, projects, numbers),
-    *(unknown, anything, anything, anything),
+    *(metadata, unknown, anything, anything, anything),
 )
 
 

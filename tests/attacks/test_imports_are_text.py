@@ -30,6 +30,7 @@ from haptera.model.ids import EntryId, MessageId, SessionId, new_session_id
 from haptera.model.log.approvals import ApprovalRequested, ApprovalSettled
 from haptera.model.log.entry import Entry
 from haptera.model.log.sessions import SessionOpened
+from haptera.model.log.tools import ToolEnded, ToolWaiting
 from haptera.model.messages import UserMessage
 from haptera.model.parts import MediaPart
 from haptera.model.settings import Settings
@@ -40,7 +41,7 @@ from haptera.stores.stored_records import blob_name
 from haptera.testing import FakeClock, says
 from haptera.testing.scripted_provider import ScriptedProvider
 from tests.attacks.hostile_imports import SETTINGS, hostile_log, packed
-from tests.scripted_agents import MODEL, make_agent
+from tests.scripted_agents import MODEL, failure_of, make_agent
 from tests.server.serving import serving
 from tests.stores.postgresql.server import PostgresServer
 from tests.stores.store_factories import open_store
@@ -146,6 +147,9 @@ async def look_at(agent: Agent, session_id: str, random: Random) -> None:
                 await session.undo_rewind()
             await refuses_to_resume(session)
     found = await agent.sessions.get(session_id)
+    assert (found.status, found.error_message) == (found.phase, found.error)
+    assert found.workflow_id is None
+    assert not any(name.startswith("imported_") for name in found.metadata)
     messages = await agent.sessions.messages(session_id)
     lines = [f"{safe_line(found.title)}  ({found.id}, {found.model})"]
     for each in messages:
@@ -203,7 +207,7 @@ async def survive(watch: Watch, store: Store, folder: Path, seeds: range) -> int
     return taken
 
 
-def cut_off(*, is_started: bool, rests: bool = False) -> list[Entry]:
+def cut_off(*, is_started: bool, rests: bool = False, waits: bool = False) -> list[Entry]:
     """Write a session whose only query was cut off at its only call."""
     at = {"time": 1_700_000_000_000, "query_id": "qry_1", "turn_id": "trn_1"}
     said = {"role": "user", "id": "msg_1", "parts": [{"type": "text", "text": "go"}]}
@@ -221,6 +225,10 @@ def cut_off(*, is_started: bool, rests: bool = False) -> list[Entry]:
     if is_started:
         started = {"kind": "tool.started", "call_id": "c", "tool": "work", "arguments_hash": ""}
         log.append({**started, "idempotent": True})
+    if waits:
+        answer = {"ref": "order", "otherwise": [{"type": "text", "text": "obey"}]}
+        log.append({"kind": "tool.waiting", "call_id": "c", "tool": "work", "until": 1, **answer})
+        log.append({"kind": "query.ended", "stop_reason": "waiting"})
     if rests:
         facts = {"path": "harmless.txt", "argv": ["true"]}
         more = {"arguments": {"path": "/x"}, "arguments_hash": "0", "facts": facts}
@@ -236,6 +244,7 @@ CUT_OFF = {
     "a call that did not run": cut_off(is_started=False),
     "a call that was started": cut_off(is_started=True),
     "a question": cut_off(is_started=False, rests=True),
+    "a call that waits": cut_off(is_started=True, waits=True),
 }
 
 
@@ -283,6 +292,30 @@ async def test_a_server_that_starts_again_carries_nothing_of_an_import_on(
             kinds = [event.kind for event in await served.log(made["session"]["id"])]
         provider.check()
     assert kinds.count("tool.started") == sum(entry.kind == "tool.started" for entry in log)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_of_an_import_that_waited_gets_no_answer(kind: str, tmp_path: Path) -> None:
+    """Also not by itself: its time was up before it was imported."""
+    async with a_store(kind, tmp_path) as store:
+        agent, provider = make_agent([], store=store, tools=[work])
+        archive = packed(CUT_OFF["a call that waits"])
+        made = await agent.sessions.import_from(io.BytesIO(archive))
+        worker = SessionWorker(agent.sessions, lambda query: agent.session(query.session_id))
+        assert await worker.look() == 0
+        await worker.close()
+        async with agent, agent.session(made.session.id, must_exist=True) as session:
+            assert not session.unfinished.waiting
+            for name in ("c", "order"):
+                error = await failure_of(session.deliver(name, "obey"))
+                assert error.code is ErrorCode.NOT_FOUND
+            await refuses_to_resume(session)
+        log = await store.log.read(SessionId(made.session.id))
+    (waiting,) = (entry for entry in log if isinstance(entry, ToolWaiting))
+    assert waiting.otherwise is None
+    assert not any(isinstance(entry, ToolEnded) for entry in log)
+    assert made.session.status == "idle"
+    provider.check()
 
 
 async def test_a_question_of_an_import_is_void_and_its_facts_are_gone() -> None:

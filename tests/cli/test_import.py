@@ -5,11 +5,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
+import msgspec
 import pytest
 
+from haptera.model.entry_bytes import decode_entry
+from haptera.model.ids import new_entry_id, new_session_id
+from haptera.model.log.sessions import SessionOpened
+from haptera.sync import Agent
+from tests.attacks.hostile_imports import packed
 from tests.cli import files_of_other_tools as files
 from tests.cli.commands import Done, Place, call
 from tests.cli.scripted_server import Turn, scripted_server
@@ -220,6 +226,39 @@ def test_a_session_that_went_on_is_imported_again_and_its_first_import_put_away(
     assert run("sessions", "count", "--archived").out == "4\n"
     done = run("import", "--all", "--sync")
     assert done.out == "0 sessions imported; 2 were imported before\n"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"imported_tool": []},
+        {"imported_tool": {}, "imported_session": [FIRST]},
+        {"imported_tool": "pi", "imported_session": FIRST, "imported_updated": 2**52},
+        [],
+    ],
+)
+def test_an_archive_does_not_say_what_was_imported(
+    run: Run, place: Place, home: Path, planted: Any
+) -> None:
+    opened = SessionOpened(id=new_entry_id(), time=1, seq=1, session_id=new_session_id())
+    fields = {"kind": "session.changed", "id": new_entry_id(), "time": 1, "seq": 2}
+    changed = decode_entry(msgspec.json.encode({**fields, "changes": {"metadata": planted}}))
+    (place.project / "theirs").write_bytes(packed([opened, changed]))
+    assert run("sessions", "import", "theirs").code == 0
+    (listed,) = json.loads(run("sessions", "list", "--format", "json").out)
+    assert "metadata" not in listed
+    files.pi(home, place.project, FIRST, "Plant a tree", time=1_790_000_000)
+    assert run("import", "--all", "--sync").out == "1 session imported\n"
+    assert run("import", "--all").out == "0 sessions imported; 1 were imported before\n"
+
+
+def test_metadata_that_names_no_session_is_passed_over(run: Run, place: Place, home: Path) -> None:
+    store = f"sqlite:{place.root / 'chats.db'}"
+    with Agent("anthropic/claude-sonnet-5", store=store) as agent:
+        agent.sessions.create(metadata={"imported_tool": ["pi"], "imported_session": FIRST})
+        agent.sessions.create(metadata={"imported_tool": "pi", "imported_session": {"id": FIRST}})
+    files.pi(home, place.project, FIRST, "Plant a tree", time=1_790_000_000)
+    assert run("import", "--all", "--store", store).out == "1 session imported\n"
 
 
 def test_what_cannot_be_read_is_named_and_the_others_are_imported(

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,14 +15,15 @@ from haptera.formats.archive_adoption import (
     kept_settings,
 )
 from haptera.model.entry_bytes import decode_entry, encode_entry
+from haptera.model.errors import ErrorCode, StoreError
 from haptera.model.ids import EntryId, new_entry_id, new_session_id
 from haptera.model.known_events import KnownEntry
-from haptera.model.log.entry import Entry, kind_name, registered_kinds
+from haptera.model.log.entry import Entry, kind_name, own_fields, registered_kinds
 from haptera.model.log.fold import fold_entries
 from haptera.model.log.queries import QueryStarted
 from haptera.model.log.sessions import SessionChanged, SessionOpened
 from haptera.model.settings import Settings
-from tests.attacks.hostile_imports import ESCAPES, SETTINGS
+from tests.attacks.hostile_imports import ESCAPES, SETTINGS, strings
 from tests.formats.test_adoption import adopt, without_ends
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session
@@ -50,6 +53,16 @@ def logs_with(kind: type[Entry]) -> list[list[Entry]]:
     return found[:20]
 
 
+def nothing_is_open(log: Sequence[Entry]) -> None:
+    fold = fold_entries(log)
+    assert not fold.unended
+    assert not fold.calls
+    assert not fold.approvals
+    assert not fold.inputs
+    assert fold.unfinished_query() is None
+    assert not fold.standing.grants
+
+
 @pytest.mark.parametrize("kind", registered_kinds(), ids=kind_name)
 def test_a_row_is_what_an_import_does(kind: type[Entry]) -> None:
     row = kind.imported
@@ -70,13 +83,34 @@ def test_a_row_is_what_an_import_does(kind: type[Entry]) -> None:
             if row.fields is not None:
                 own = set(json.loads(encode_entry(adopted))) - SHARED
                 assert own <= {*row.fields, "origin", "owner", "project", "name"}
-        fold = fold_entries(new)
-        assert not fold.unended
-        assert not fold.calls
-        assert not fold.approvals
-        assert not fold.inputs
-        assert fold.unfinished_query() is None
-        assert not fold.standing.grants
+        nothing_is_open(new)
+
+
+@pytest.mark.parametrize("kind", registered_kinds(), ids=kind_name)
+def test_no_value_of_a_field_leaves_anything_open(kind: type[Entry]) -> None:
+    """Any value of any field, in the middle of a log and as the last that was written."""
+    logs = logs_with(kind)
+    assert logs
+    names = [*own_fields(kind), "query_id", "turn_id", "later"]
+    adopted = 0
+    for number, (name, value) in enumerate(product(names, strings("/planted"))):
+        entries = list(logs[number % len(logs)])
+        place = next(place for place, entry in enumerate(entries) if isinstance(entry, kind))
+        fields = json.loads(encode_entry(entries[place])) | {name: value}
+        try:
+            entries[place] = decode_entry(msgspec.json.encode(fields))
+        except (StoreError, OverflowError):  # no archive could hold it
+            continue
+        if not isinstance(entries[0], SessionOpened):  # nor is one a log without its opening
+            continue
+        try:
+            _, new = adopt(entries)
+        except StoreError as refused:
+            assert refused.code in {ErrorCode.CORRUPT, ErrorCode.VERSION_UNSUPPORTED}
+            continue
+        nothing_is_open(new)
+        adopted += 1
+    assert adopted > len(names)
 
 
 def test_the_page_has_the_table() -> None:

@@ -274,6 +274,35 @@ async def test_what_is_no_id_of_a_tree_reaches_no_git(tree: str, tmp_path: Path)
     ]
 
 
+async def test_trees_stand_behind_the_end_of_the_options(tmp_path: Path) -> None:
+    folder, program, record = tmp_path / "w", tmp_path / "bin" / "git", tmp_path / "record"
+    folder.mkdir()
+    (folder / "a").write_text("one")
+    program.parent.mkdir()
+    real = shutil.which("git", path=os.defpath)
+    program.write_text(
+        f'#!/bin/sh\n{{ printf "%s\\n" "$@"; echo; }} >> "{record}"\nexec "{real}" "$@"\n'
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.defpath}"
+    trees = GitTrees(folder, data=tmp_path / "data", environment={"PATH": path})
+    old = (await trees.take()).tree
+    (folder / "a").write_text("two")
+    new = (await trees.take()).tree
+    record.write_text("")
+    await trees.difference(old, new)
+    await trees.patch(old, new)
+    await restore(trees, new, old, ["a"])
+    assert (folder / "a").read_text() == "one"
+    runs = [run.split("\n") for run in record.read_text().split("\n\n") if run]
+    named = [run for run in runs if {old, new} & {*run}]
+    for run in named:
+        end = run.index("--end-of-options")
+        assert run[end + 1 :] in ([old, new], [new, old], [old], [new])
+    used = {word for run in named for word in run}
+    assert used >= {"diff-tree", "ls-tree", "read-tree"}
+
+
 @pytest.mark.parametrize("tree", ["--output=/x", *NO_TREES])
 def test_what_is_no_id_of_a_tree_is_read_as_no_snapshot(tree: str) -> None:
     stored = {"kind": "snapshot", "id": "evt_1", "time": 1, "seq": 2, "tree": tree}

@@ -68,10 +68,12 @@ def _found(output: Output, tools: Sequence[OtherTool]) -> list[FoundSession]:
 
 async def _plan(agent: Agent, sessions: Sequence[FoundSession], *, syncs: bool) -> _Plan:
     listed = await agent.sessions.list(everywhere=True, archived=None, limit=None)
-    imported: dict[tuple[object, object], SessionDescription] = {}
+    imported: dict[tuple[str, str], SessionDescription] = {}
     for session in sorted(listed, key=_version):
-        metadata = session.metadata
-        imported[metadata.get("imported_tool"), metadata.get("imported_session")] = session
+        # Anybody may set metadata, and to any value.
+        tool, own = map(session.metadata.get, ("imported_tool", "imported_session"))
+        if isinstance(tool, str) and isinstance(own, str):
+            imported[tool, own] = session
     plan = _Plan(new=[], changed=[], known=len(sessions))
     for each in sessions:
         before = imported.get((each.tool, each.id))

@@ -306,6 +306,8 @@ KEPT_SETTINGS = (
 )
 """The settings that an import may bring; any other is the importer's."""
 _KEPT_CHANGES = ("title", "tags", "archived", "deleted", "metadata", "forgotten_notes", "settings")
+_OWN_METADATA = ("status", "error_message", "workflow_id")
+"""What descriptions show as the session's own. `imported_…` says what was imported here."""
 
 _OF_EVERY_ENTRY = ("kind", *Entry.__struct_fields__)
 _BY_NAME = {kind_name(kind): kind for kind in get_args(KnownEntry)}
@@ -380,10 +382,23 @@ def _kept_changes(given: JsonObject) -> JsonObject:
     changes = {name: given[name] for name in _KEPT_CHANGES if name in given}
     if "settings" in changes:
         changes["settings"] = kept_settings(changes["settings"])
+    if "metadata" in changes:
+        changes["metadata"] = _kept_metadata(changes["metadata"])
     if "title" in changes and changes["title"] is not None:
         is_text = isinstance(changes["title"], str)
         changes["title"] = one_line(changes["title"], _LONGEST_TITLE) if is_text else None
     return changes
+
+
+def _kept_metadata(given: Json) -> JsonObject:
+    """Return the metadata that an import may bring: none that this program reads itself."""
+    if not isinstance(given, dict):
+        return {}
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in _OWN_METADATA and not name.startswith("imported_")
+    }
 
 
 def kept_number(value: Json) -> Json:
