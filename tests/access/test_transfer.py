@@ -101,6 +101,15 @@ async def test_an_archive_comes_back_as_the_same_conversation_under_new_ids(
     await target.close()
 
 
+async def test_an_archive_gets_the_metadata_that_the_program_names(store: Store) -> None:
+    agent = await talk(store)
+    archive = io.BytesIO(await bytes_of(agent, "fjord"))
+    imported = await agent.sessions.import_from(archive, metadata={"tenant": "x"})
+    assert imported.session.metadata == {"tenant": "x"}
+    (listed,) = await agent.sessions.list(metadata={"tenant": "x"})
+    assert listed.id == imported.session.id
+
+
 async def test_exporting_what_was_imported_gives_the_same_entries(store: Store) -> None:
     agent = await talk(store)
     first = await agent.sessions.import_from(io.BytesIO(await bytes_of(agent, "fjord")))

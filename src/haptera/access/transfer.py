@@ -201,7 +201,12 @@ async def import_session(
     name = order.of or await asyncio.to_thread(lambda: recognised(PeekedStream(file).head))
     file.seek(0)
     if name == ARCHIVE:
-        return await _import_archive(composition, file, opening)
+        imported = await _import_archive(composition, file, opening)
+        if not order.metadata:
+            return imported
+        record = await sessions.record(imported.session.id)
+        await sessions.change(record, {"metadata": order.metadata})
+        return replace(imported, session=await _described(composition, opening, record.id))
     own = None if name is None or name in FORMATS else _format_named(composition, name)
 
     def read() -> tuple[Iterator[Entry], str, ImportReport]:
