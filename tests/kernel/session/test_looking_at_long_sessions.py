@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from haptera import Agent
+from haptera.kernel.session.state_reading import read_to_look
 from haptera.model.events import Idle
 from haptera.model.ids import SessionId, new_entry_id, new_session_id
 from haptera.model.log import stored_state
@@ -112,6 +113,17 @@ async def test_a_damaged_state_is_passed_over_and_made_anew() -> None:
     assert await count_read(other) > len(damaged)
     await talk(other, 30)
     assert await count_read(other) < 2 * EVERY
+
+
+async def test_a_state_at_another_place_than_the_index_says_is_not_used() -> None:
+    store = MemoryStore()
+    session_id = await talk(store, 30)
+    record = await store.index.find("local", "p", session_id=session_id)
+    assert record is not None
+    assert record.folded is not None
+    seq, at = record.folded
+    assert await read_to_look(store.log, session_id, (seq, at)) is not None
+    assert await read_to_look(store.log, session_id, (seq, at - 1)) is None
 
 
 async def test_an_import_brings_no_state() -> None:

@@ -138,7 +138,8 @@ async def read_to_look(
     later = await log.read(session_id, after=last.at)
     entry = next((each for each in later if each.seq == last.seq), None)
     state = fold_at_state(opening[0], entry)
-    if state is None:
+    # The place is that of an index, which has no checksum as the entry has.
+    if state is None or state.head != last.at:
         return None
     fold_further(state, later)
     reader = StateReader(log, session_id, opening[0])
