@@ -1,9 +1,10 @@
 """A long session: going back reads what follows the target, and no event loop stops for it."""
 
 import asyncio
+import gc
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import pytest
 
@@ -213,7 +214,16 @@ def folding(entries: Sequence[Entry]) -> float:
     return time.thread_time() - started
 
 
+@pytest.fixture
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage: a full collection goes through all that the process has, in any step."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_without_collections")
 @sampled(60_000, 300_000)
 async def test_no_step_of_the_loop_computes_for_long(
     sample: int, report: Report, monkeypatch: pytest.MonkeyPatch
