@@ -70,7 +70,7 @@ async def _plan(agent: Agent, sessions: Sequence[FoundSession], *, syncs: bool) 
     listed = await agent.sessions.list(everywhere=True, archived=None, limit=None)
     imported: dict[tuple[str, str], SessionDescription] = {}
     for session in sorted(listed, key=_version):
-        # Anybody may set metadata, and to any value.
+        # Any program may set metadata, and to any value.
         tool, own = map(session.metadata.get, ("imported_tool", "imported_session"))
         if isinstance(tool, str) and isinstance(own, str):
             imported[tool, own] = session
