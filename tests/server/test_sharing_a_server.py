@@ -166,7 +166,7 @@ async def _warmed_up(shared: Shared, hostile: Sequence[str]) -> None:
         await _send(shared, hostile, first, seconds=0.3)
 
 
-@pytest.mark.sweep
+@pytest.mark.soak
 async def test_one_caller_does_not_hold_up_the_event_loop(shared: Shared) -> None:
     hostile = await asyncio.to_thread(_prepared, shared)
     await _warmed_up(shared, hostile)

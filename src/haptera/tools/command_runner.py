@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -187,9 +188,11 @@ class CommandRunner:
         if now != self._identity_is_of:
             lines = ["[include]", "path = /etc/gitconfig", "[user]"]
             lines += _git_identity(environment)
-            with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
+            # Commands are prepared in threads, and two may write it at once.
+            own = f"{path}.{threading.get_ident()}"
+            with open(own, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write("\n".join([*lines, ""]))
-            os.rename(f"{path}.new", path)
+            os.rename(own, path)
             self._identity_is_of = now
         return path
 
