@@ -40,5 +40,5 @@ def test_the_reference_is_built_without_warnings(tmp_path: Path) -> None:
     assert "WARNING" not in built.stderr
     pages = "".join(path.read_text() for path in (tmp_path / "reference").glob("*.html"))
     assert [name for name in _PUBLIC if f'id="{name}"' not in pages] == []
-    for sentence in ("The model to use, as", "The type of the answer:"):
+    for sentence in ("The model to use, as", "The type of the answer, which"):
         assert sentence in pages
