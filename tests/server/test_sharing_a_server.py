@@ -166,6 +166,7 @@ async def _warmed_up(shared: Shared, hostile: Sequence[str]) -> None:
         await _send(shared, hostile, first, seconds=0.3)
 
 
+# In a sweep beside other tests it has seen slices of more than 50 ms: not repaired yet.
 @pytest.mark.soak
 async def test_one_caller_does_not_hold_up_the_event_loop(shared: Shared) -> None:
     hostile = await asyncio.to_thread(_prepared, shared)
